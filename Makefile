@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: MIT
+# The front door. CMake and Ninja do the work underneath; every target here is
+# one line a person can also type.
+
+BUILD      ?= build
+BUILD_TYPE ?= RelWithDebInfo
+PREFIX     ?= /usr/local
+FUZZ_SECONDS ?= 60
+JOBS       ?= $(shell nproc)
+
+cmake = cmake -G Ninja -S . -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) \
+        -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+suite = ctest --output-on-failure -j$(JOBS) --test-dir
+
+.PHONY: all setup test demo bench asan tsan fuzz format install clean help
+
+all: setup ## build the library and the `sluice` program into $(BUILD)/
+	@$(cmake) -B $(BUILD) >/dev/null && ninja -C $(BUILD)
+
+setup: ## install missing Debian packages (as root), or print the line to run
+	@tools/setup
+
+test: setup ## every test with gcc, then with clang under ASan and UBSan
+	@$(cmake) -B $(BUILD) -DSLUICE_WERROR=ON >/dev/null
+	@ninja -C $(BUILD) --quiet && $(suite) $(BUILD)
+	@$(MAKE) --no-print-directory asan
+
+demo: all ## generate, lower, check and simulate a ZBV and a 1F1B schedule
+	@tools/demo $(BUILD)/sluice
+
+bench: all ## time the schedule layer, beside PyTorch where it is importable
+	@bench/schedules $(BUILD)/sluice
+
+asan: setup ## the suite under AddressSanitizer and UndefinedBehaviorSanitizer
+	@CC=clang $(cmake) -B $(BUILD)-asan -DSLUICE_WERROR=ON \
+	    -DSLUICE_SANITIZE=address,undefined >/dev/null
+	@ninja -C $(BUILD)-asan --quiet && $(suite) $(BUILD)-asan
+
+tsan: setup ## the suite under ThreadSanitizer
+	@CC=clang $(cmake) -B $(BUILD)-tsan -DSLUICE_SANITIZE=thread >/dev/null
+	@ninja -C $(BUILD)-tsan --quiet && $(suite) $(BUILD)-tsan
+
+fuzz: setup ## run every fuzzer for FUZZ_SECONDS (60) with ASan and UBSan
+	@CC=clang $(cmake) -B $(BUILD)-fuzz -DSLUICE_FUZZ=ON \
+	    -DSLUICE_SANITIZE=address,undefined >/dev/null
+	@ninja -C $(BUILD)-fuzz --quiet && \
+	    tools/fuzz $(BUILD)-fuzz $(FUZZ_SECONDS)
+
+format: setup ## apply .clang-format to every C file
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+install: all ## install headers, libraries, pkg-config, CMake package, `sluice`
+	@cmake --install $(BUILD)
+
+clean: ## remove every build folder
+	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What every layer of Sluice shares: statuses, the text of the last error, and
+ * the sinks that text is written to.
+ *
+ * Everything that can fail returns an `sl_status`; 0 is success. Outputs are
+ * written only on success. The library never prints and never exits: the
+ * sentence that explains a failure is kept per thread, for `sl_error_text`.
+ *
+ *     sl_string text = SL_STRING_INIT;
+ *     if (sl_schedule_write_csv(schedule, sl_write_string, &text))
+ *         fprintf(stderr, "%s\n", sl_error_text());
+ *     puts(text.data);
+ *     sl_string_clear(&text);
+ */
+#ifndef SLUICE_BASE_H
+#define SLUICE_BASE_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(SL_BUILDING) && defined(__GNUC__)
+#define SL_API __attribute__((visibility("default")))
+#else
+#define SL_API
+#endif
+
+typedef enum sl_status {
+#define SL_STATUS(name, value, text) SL_##name = value,
+#include "sluice/status.def"
+#undef SL_STATUS
+} sl_status;
+
+/* The name of a status in a few words; never NULL. */
+SL_API const char *sl_status_text(sl_status status);
+
+/* The sentence behind this thread's latest failure. Valid until the next
+ * failure on this thread; empty when there was none. */
+SL_API const char *sl_error_text(void);
+
+/* Fails with `status` and a printf-style sentence: for callbacks that are
+ * called by the library and have something to say. Returns `status`. */
+SL_API sl_status sl_fail(sl_status status, const char *format, ...)
+#ifdef __GNUC__
+    __attribute__((format(printf, 2, 3)))
+#endif
+    ;
+
+/* A sink for text. Returns SL_OK, or a failure that ends the writing. */
+typedef sl_status (*sl_write_fn)(void *context, const char *data,
+                                 size_t length);
+
+/* A sink whose context is an open `FILE *`. */
+SL_API sl_status sl_write_stdio(void *file, const char *data, size_t length);
+
+/* A sink whose context is an `sl_string *`, kept NUL-terminated. */
+typedef struct sl_string {
+    char *data;
+    size_t length;
+    size_t capacity;
+} sl_string;
+#define SL_STRING_INIT {NULL, 0, 0}
+SL_API sl_status sl_write_string(void *string, const char *data,
+                                 size_t length);
+
+/* Frees what the string holds and makes it empty again. */
+SL_API void sl_string_clear(sl_string *string);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

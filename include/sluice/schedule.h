@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Schedules: which rank does what, in which order.
+ *
+ * A schedule is one row of actions per rank. Generators make compute-only
+ * schedules by name; passes lower them (add communication, sharding, gradient
+ * reduction) and leave their input alone; the checker says whether a schedule
+ * is sound and cannot deadlock; the simulator says how long it takes.
+ *
+ *     sl_schedule *order, *lowered;
+ *     sl_report *report;
+ *     sl_sizes sizes = {.ranks = 4, .stages_per_rank = 2, .microbatches = 8};
+ *     sl_generate("ZBVZeroBubble", &sizes, &order);
+ *     sl_lower(order, SL_LOWER_DEFAULT_PASSES, NULL, &lowered);
+ *     sl_check(lowered, NULL, &report);
+ *     printf("%s\n", sl_report_is_sound(report) ? "sound" : "unsound");
+ *     sl_report_destroy(report);
+ *     sl_schedule_destroy(lowered);
+ *     sl_schedule_destroy(order);
+ *
+ * Threads: a schedule may be read by many threads at once, and changed by one
+ * while no other looks. Nothing else is shared, except the list of generators:
+ * register yours before other threads use it.
+ */
+#ifndef SLUICE_SCHEDULE_H
+#define SLUICE_SCHEDULE_H
+
+#include "sluice/base.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------- actions -- */
+
+typedef enum sl_action_kind {
+#define SL_ACTION(name, text, family, microbatch) SL_##name,
+#include "sluice/actions.def"
+#undef SL_ACTION
+    SL_ACTION_KINDS
+} sl_action_kind;
+
+typedef enum sl_action_family {
+    SL_FAMILY_NOTHING,
+    SL_FAMILY_COMPUTE, /* F, I, W, B, OVERLAP_F_B */
+    SL_FAMILY_COMM,    /* SEND_F, RECV_F, SEND_B, RECV_B */
+    SL_FAMILY_STATE    /* UNSHARD, RESHARD, REDUCE_GRAD */
+} sl_action_family;
+
+/* One cell. For OVERLAP_F_B, (stage, microbatch) is its forward half and the
+ * b_ fields are its backward half; elsewhere the b_ fields are 0. Microbatch
+ * is 0 for the kinds that carry none. Make one with the functions below. */
+typedef struct sl_action {
+    int32_t microbatch;
+    int32_t b_microbatch;
+    uint16_t stage;
+    uint16_t b_stage;
+    uint8_t kind;   /* an sl_action_kind */
+    uint8_t b_kind; /* SL_BACKWARD or SL_BACKWARD_INPUT */
+} sl_action;
+
+#define SL_MAX_RANKS        4096
+#define SL_MAX_STAGES       65536
+#define SL_MAX_MICROBATCHES (1 << 24)
+#define SL_ACTION_TEXT_MAX  64 /* bytes of the longest action text, with NUL */
+
+/* An action of one stage; `microbatch` is ignored by kinds that carry none. */
+SL_API sl_action sl_action_make(sl_action_kind kind, int stage, int microbatch);
+
+/* A forward and a backward (B or I) that run as one. */
+SL_API sl_action sl_action_overlap(sl_action forward, sl_action backward);
+
+/* The plain actions in `action`: two for OVERLAP_F_B, one for the others, none
+ * for an idle cell. Returns how many. */
+SL_API int sl_action_parts(const sl_action *action, sl_action parts[2]);
+
+SL_API bool sl_action_equal(const sl_action *a, const sl_action *b);
+SL_API sl_action_family sl_action_kind_family(sl_action_kind kind);
+
+/* The text of a kind, as in `SEND_F`; empty for SL_IDLE. */
+SL_API const char *sl_action_kind_text(sl_action_kind kind);
+
+/* Writes the action's text (`2F0`, `1SEND_B3`, `(0F3;3B1)OVERLAP_F_B`) and a
+ * NUL into `text`, which has room for SL_ACTION_TEXT_MAX; returns its length.
+ */
+SL_API size_t sl_action_print(const sl_action *action, char *text);
+
+/* Reads one action. Blanks around it are skipped and only blanks is SL_IDLE;
+ * anything else that is not exactly one action is SL_EPARSE. */
+SL_API sl_status sl_action_parse(const char *text, size_t length,
+                                 sl_action *out);
+
+/* ----------------------------------------------------------- schedules -- */
+
+typedef struct sl_schedule sl_schedule;
+
+/* A schedule of `ranks` empty rows; the caller destroys it. */
+SL_API sl_status sl_schedule_create(int ranks, sl_schedule **out);
+SL_API void sl_schedule_destroy(sl_schedule *schedule);
+
+/* Adds an action at the end of a rank's row. */
+SL_API sl_status sl_schedule_append(sl_schedule *schedule, int rank,
+                                    sl_action action);
+
+SL_API int sl_schedule_ranks(const sl_schedule *schedule);
+SL_API size_t sl_schedule_length(const sl_schedule *schedule, int rank);
+
+/* A rank's actions, contiguous; valid until the schedule changes. */
+SL_API const sl_action *sl_schedule_row(const sl_schedule *schedule, int rank);
+
+/* What a schedule's actions span, read off its cells. */
+typedef struct sl_extent {
+    int ranks;
+    int stages;       /* the highest stage named, plus one */
+    int microbatches; /* the highest microbatch named, plus one */
+    size_t actions;   /* cells that are not idle */
+    size_t cells;     /* all cells */
+    size_t longest;   /* cells of the longest row */
+    bool has_backward;
+    bool has_communication;
+    bool has_sharding;
+    bool has_reduce_grad;
+} sl_extent;
+SL_API sl_extent sl_schedule_extent(const sl_schedule *schedule);
+
+/* --------------------------------------------------------- text forms -- */
+
+/* Reads CSV as PyTorch writes it: one line per rank, cells between commas,
+ * blank cells idle, LF or CRLF. Errors name row, column, text and what was
+ * expected. */
+SL_API sl_status sl_schedule_read_csv(const char *text, size_t length,
+                                      sl_schedule **out);
+SL_API sl_status sl_schedule_write_csv(const sl_schedule *schedule,
+                                       sl_write_fn write, void *context);
+
+/* A table with time down and ranks across. Rows `first`..`last` only (use 0
+ * and SIZE_MAX for all); step `marked` ends in `<-- ERROR HERE`, SIZE_MAX
+ * marks none. */
+SL_API sl_status sl_schedule_write_grid(const sl_schedule *schedule,
+                                        size_t first, size_t last,
+                                        size_t marked, sl_write_fn write,
+                                        void *context);
+
+/* {"ranks", "stages", "microbatches", "placement", "actions"}: actions are
+ * rows of texts with null for idle; placement is stage -> rank, or null where
+ * a stage is on no rank or on two. */
+SL_API sl_status sl_schedule_write_json(const sl_schedule *schedule,
+                                        sl_write_fn write, void *context);
+
+/* ---------------------------------------------------------- placement -- */
+
+typedef enum sl_placement_style {
+    SL_PLACEMENT_LOOP, /* stage s on rank s mod p */
+    SL_PLACEMENT_V     /* 0 1 2 | 2 1 0 | 0 1 2: snakes; p divides the stages */
+} sl_placement_style;
+
+typedef struct sl_placement sl_placement;
+
+SL_API sl_status sl_placement_create(sl_placement_style style, int ranks,
+                                     int stages, sl_placement **out);
+
+/* The placement a schedule's compute actions imply. Fails with SL_EUNSOUND
+ * where a stage is on two ranks or on none. */
+SL_API sl_status sl_placement_derive(const sl_schedule *schedule,
+                                     sl_placement **out);
+SL_API void sl_placement_destroy(sl_placement *placement);
+
+SL_API int sl_placement_ranks(const sl_placement *placement);
+SL_API int sl_placement_stages(const sl_placement *placement);
+
+/* The rank of a stage, or -1 when there is no such stage. */
+SL_API int sl_placement_rank_of(const sl_placement *placement, int stage);
+
+/* The stages of a rank, ascending, and how many. */
+SL_API const int *sl_placement_stages_of(const sl_placement *placement,
+                                         int rank, int *count);
+
+/* --------------------------------------------------------- generators -- */
+
+typedef struct sl_sizes {
+    int ranks;
+    int stages_per_rank;
+    int microbatches;
+} sl_sizes;
+
+typedef struct sl_generator {
+    const char *name;       /* PyTorch's, as in "ZBVZeroBubble" */
+    const char *short_name; /* as in "zbv"; may be NULL */
+    const char *summary;    /* one line for people; may be NULL */
+    sl_placement_style placement;
+    int default_stages_per_rank;
+
+    /* Whether the sizes can be served; if not, fails through sl_fail with the
+     * reason and the nearest sizes that can. NULL serves every size. Sizes are
+     * positive and within the limits above. */
+    sl_status (*admit)(const sl_sizes *sizes);
+
+    /* Appends compute actions, idle cells included, to `out`, which has
+     * sizes->ranks empty rows. */
+    sl_status (*generate)(const sl_sizes *sizes, sl_schedule *out);
+} sl_generator;
+
+/* Adds a generator; strings and functions must outlive their use, the struct
+ * itself is copied. A name already taken is SL_EINVAL. */
+SL_API sl_status sl_generator_register(const sl_generator *generator);
+
+/* Finds by name or short name, case-insensitive, with or without PyTorch's
+ * `Schedule` prefix. SL_ENOTFOUND lists the known names. */
+SL_API sl_status sl_generator_find(const char *name, const sl_generator **out);
+
+/* The i-th generator, or NULL past the last. */
+SL_API const sl_generator *sl_generator_at(size_t index);
+
+/* Generates the compute-only schedule `name`, with its idle cells. */
+SL_API sl_status sl_generate(const char *name, const sl_sizes *sizes,
+                             sl_schedule **out);
+
+/* ------------------------------------------------------------- passes -- */
+/* Each returns a new schedule, without idle cells, and leaves its input. */
+
+/* Nothing but dropping idle cells: the order of a compute schedule. */
+SL_API sl_status sl_lower_drop_idle(const sl_schedule *in, sl_schedule **out);
+
+/* Adjacent I and W of one stage and microbatch become B. */
+SL_API sl_status sl_lower_merge_bw(const sl_schedule *in, sl_schedule **out);
+
+/* UNSHARD before use, at most `window` stages ahead; RESHARD after. */
+SL_API sl_status sl_lower_unshard(const sl_schedule *in, int window,
+                                  sl_schedule **out);
+
+/* REDUCE_GRAD after each stage's last B or W. */
+SL_API sl_status sl_lower_reduce_grad(const sl_schedule *in, sl_schedule **out);
+
+typedef enum sl_recv {
+    SL_RECV_ASAP, /* posted when its sender is scheduled, as PyTorch does */
+    SL_RECV_LATE  /* just before its user */
+} sl_recv;
+
+/* Sends and receives between stages on different ranks. SL_EUNSOUND names the
+ * action that can never run. */
+SL_API sl_status sl_lower_send_recv(const sl_schedule *in, sl_recv recv,
+                                    sl_schedule **out);
+
+typedef struct sl_lower_options {
+    int unshard_window;
+    sl_recv recv;
+} sl_lower_options;
+#define SL_LOWER_OPTIONS_INIT   {3, SL_RECV_ASAP}
+#define SL_LOWER_DEFAULT_PASSES "unshard,reduce-grad,send-recv"
+
+/* Runs the passes named in a comma-separated list, in that order; `options`
+ * may be NULL. Names: drop-idle, merge-bw, unshard, reduce-grad, send-recv. */
+SL_API sl_status sl_lower(const sl_schedule *in, const char *passes,
+                          const sl_lower_options *options, sl_schedule **out);
+
+/* ------------------------------------------------------------ checker -- */
+
+/* How communication is read. */
+typedef enum sl_reading {
+    SL_ASYNC,   /* posted, and waited for only by its user */
+    SL_ORDERED, /* each rank's messages complete in posted order */
+    SL_BLOCKING /* each one blocks its rank until matched */
+} sl_reading;
+#define SL_READINGS 3
+SL_API const char *sl_reading_text(sl_reading reading);
+
+/* Finds a reading by its text: async, ordered or blocking. */
+SL_API sl_status sl_reading_parse(const char *text, sl_reading *out);
+
+typedef enum sl_finding_code {
+#define SL_FINDING(name, code, meaning) SL_FINDING_##name,
+#include "sluice/findings.def"
+#undef SL_FINDING
+    SL_FINDING_CODES
+} sl_finding_code;
+SL_API const char *sl_finding_code_text(sl_finding_code code);
+SL_API const char *sl_finding_code_meaning(sl_finding_code code);
+
+/* One link of a chain of waits: the action at (rank, step) waits for the one
+ * at (on_rank, on_step); on_rank is -1 where what it waits for is nowhere. */
+typedef struct sl_wait {
+    int rank;
+    int step;
+    int on_rank;
+    int on_step;
+} sl_wait;
+
+/* One fault. Rank and step are -1 where it has no such place. */
+typedef struct sl_finding {
+    sl_finding_code code;
+    int rank;
+    int step;
+    const char *text;
+    const sl_wait *waits; /* for SL_FINDING_DEADLOCK: the cycle, in order */
+    size_t wait_count;
+} sl_finding;
+
+typedef struct sl_check_options {
+    int ranks;             /* expected; 0 takes the schedule's own */
+    int stages;            /* expected; 0 takes the schedule's own */
+    int microbatches;      /* expected; 0 takes the schedule's own */
+    sl_reading reading;    /* a deadlock under this one is a finding */
+    size_t max_findings;   /* kept as data; all are counted */
+} sl_check_options;
+#define SL_CHECK_OPTIONS_INIT {0, 0, 0, SL_ASYNC, 100}
+
+typedef struct sl_report sl_report;
+
+/* Checks a compute-only or lowered schedule; `options` may be NULL. Faults are
+ * data in the report, not a failure of this call. */
+SL_API sl_status sl_check(const sl_schedule *schedule,
+                          const sl_check_options *options, sl_report **out);
+SL_API void sl_report_destroy(sl_report *report);
+
+SL_API bool sl_report_is_sound(const sl_report *report);
+
+/* Findings by rank and step, at most max_findings of them. */
+SL_API const sl_finding *sl_report_findings(const sl_report *report,
+                                            size_t *count);
+
+/* How many findings there are in all, kept or not. */
+SL_API size_t sl_report_total(const sl_report *report);
+
+/* Whether deadlock was looked for: not where most of the work is absent. */
+SL_API bool sl_report_deadlock_known(const sl_report *report);
+
+/* How the schedule deadlocks under a reading, or NULL when it cannot. */
+SL_API const sl_finding *sl_report_deadlock(const sl_report *report,
+                                            sl_reading reading);
+
+/* {"sound", "ranks", ..., "findings", "deadlock": {"async": null, ...}} */
+SL_API sl_status sl_report_write_json(const sl_report *report,
+                                      const sl_schedule *schedule,
+                                      sl_write_fn write, void *context);
+
+/* ---------------------------------------------------------- simulator -- */
+
+typedef struct sl_stage_cost {
+    double forward;
+    double backward_input;
+    double backward_weight;
+    double backward;
+    int64_t activation_bytes;  /* held from F's start to the end of W or B */
+    int64_t input_freed_bytes; /* the part given back at the end of I */
+} sl_stage_cost;
+
+/* The boundary between two neighbouring stages, either way. A message costs
+ * latency + bytes / bandwidth; between stages on one rank, nothing. */
+typedef struct sl_edge_cost {
+    double latency;
+    double bandwidth; /* bytes per unit of time; 0 is infinite */
+    int64_t bytes;
+} sl_edge_cost;
+
+typedef struct sl_costs {
+    sl_stage_cost stage; /* for every stage not in `stages` */
+    sl_edge_cost edge;   /* for every boundary not in `edges` */
+    double unshard;
+    double reshard;
+    double reduce_grad;
+    double overlap;        /* OVERLAP_F_B costs overlap * (F + B) */
+    sl_stage_cost *stages; /* by stage; owned; NULL when all are alike */
+    size_t stage_count;
+    sl_edge_cost *edges; /* edges[s] lies between s and s + 1; owned */
+    size_t edge_count;
+} sl_costs;
+#define SL_COSTS_INIT                                                          \
+    {{1, 1, 1, 2, 1, 0}, {0, 0, 1}, 0, 0, 0, 1, NULL, 0, NULL, 0}
+
+/* Reads costs from JSON over what `costs` already holds; see docs/costs.md. */
+SL_API sl_status sl_costs_read_json(const char *text, size_t length,
+                                    sl_costs *costs);
+SL_API void sl_costs_clear(sl_costs *costs);
+
+typedef struct sl_simulation sl_simulation;
+
+/* Runs the schedule on paper; `costs` may be NULL for SL_COSTS_INIT. Where the
+ * schedule has no communication, messages are implied. SL_EUNSOUND when it
+ * cannot run to its end: the sentence says who waits for whom. */
+SL_API sl_status sl_simulate(const sl_schedule *schedule, const sl_costs *costs,
+                             sl_reading reading, sl_simulation **out);
+SL_API void sl_simulation_destroy(sl_simulation *simulation);
+
+SL_API double sl_simulation_makespan(const sl_simulation *simulation);
+
+/* 1 - busy / (ranks * makespan), 0 for an empty schedule. */
+SL_API double sl_simulation_bubble(const sl_simulation *simulation);
+
+typedef struct sl_rank_usage {
+    double busy;
+    double idle; /* makespan - busy */
+    int64_t peak_bytes;
+} sl_rank_usage;
+SL_API sl_rank_usage sl_simulation_rank(const sl_simulation *simulation,
+                                        int rank);
+
+/* When an action ran. For a send, until its message arrived; for a receive,
+ * from posting until arrival. */
+typedef struct sl_interval {
+    double start;
+    double end;
+} sl_interval;
+SL_API sl_interval sl_simulation_action(const sl_simulation *simulation,
+                                        int rank, size_t step);
+
+/* Activation bytes the rank holds while an action runs, and once it has. */
+typedef struct sl_held_bytes {
+    int64_t during;
+    int64_t after;
+} sl_held_bytes;
+SL_API sl_held_bytes sl_simulation_bytes(const sl_simulation *simulation,
+                                         int rank, size_t step);
+
+/* A longest chain of actions, each starting when the one before it let it,
+ * from time 0 to the makespan. */
+typedef struct sl_place {
+    int rank;
+    int step;
+} sl_place;
+SL_API const sl_place *
+sl_simulation_critical_path(const sl_simulation *simulation, size_t *count);
+
+/* {"makespan", "bubble", "ranks", "critical_path", ...}; with `actions`, also
+ * the start and end of each. `steps` is written unless it is 0. */
+SL_API sl_status sl_simulation_write_json(const sl_simulation *simulation,
+                                          const sl_schedule *schedule,
+                                          size_t steps, bool actions,
+                                          sl_write_fn write, void *context);
+
+/* Steps of a dry run in which every action takes one, as PyTorch counts them
+ * for a schedule with communication. */
+SL_API sl_status sl_dry_run(const sl_schedule *schedule, size_t *out_steps);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Statuses and the per-thread sentence that explains the latest failure. The
+ * function that first knows an error states it through sl_fail; callers only
+ * forward the status. */
+#include "sluice/base.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static _Thread_local char error_text[1024];
+
+const char *sl_status_text(sl_status status)
+{
+    switch (status) {
+#define SL_STATUS(name, value, text)                                           \
+    case SL_##name: return text;
+#include "sluice/status.def"
+#undef SL_STATUS
+    }
+    return "unknown status";
+}
+
+const char *sl_error_text(void)
+{
+    return error_text;
+}
+
+sl_status sl_fail(sl_status status, const char *format, ...)
+{
+    /* Formatted aside first: an argument may be the current text itself. */
+    char text[sizeof error_text];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    snprintf(error_text, sizeof error_text, "%s", text);
+    return status;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the verbs share. Verbs parse, the library acts. Each verb returns the
+ * exit status: 0 done, 1 the work failed or the check found faults, 2 the
+ * request or the input was wrong. */
+#ifndef SL_CLI_H
+#define SL_CLI_H
+
+#include "sluice/sluice.h"
+
+#include <argp.h>
+
+enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_WRONG = 2 };
+
+int verb_schedule(int argc, char **argv);
+int verb_lower(int argc, char **argv);
+int verb_check(int argc, char **argv);
+int verb_simulate(int argc, char **argv);
+
+/* Says `sluice VERB: sentence` on standard error; returns `status`. */
+int cli_say(const char *verb, int status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Says why a library call failed; returns the exit status that fits. */
+int cli_failed(const char *verb, sl_status status);
+
+/* Parses with argp; `--help` and `--version` leave from inside. Returns 0, or
+ * CLI_WRONG after saying what is wrong, with the nearest option there is. A
+ * parser that refuses a value says so with cli_refuse and returns EINVAL. */
+int cli_parse(const char *verb, const struct argp *argp, int argc, char **argv,
+              void *input);
+error_t cli_refuse(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+
+/* Options' values; they refuse what is not one. */
+error_t cli_parse_int(const char *option, const char *text, int *out);
+error_t cli_parse_number(const char *option, const char *text, double *out);
+error_t cli_parse_bytes(const char *option, const char *text, int64_t *out);
+error_t cli_parse_recv(const char *text, sl_recv *out);
+error_t cli_parse_reading(const char *text, sl_reading *out);
+
+/* Reads a whole file, `-` or NULL standard input. The caller frees. */
+int cli_read(const char *verb, const char *path, char **out_text,
+             size_t *out_length);
+
+/* Reads a schedule from CSV in a file or standard input. */
+int cli_read_schedule(const char *verb, const char *path, sl_schedule **out);
+
+/* Takes a FILE argument: the first is the input, a second is refused. */
+error_t cli_take_file(const char *argument, const char **file);
+
+/* Flushes standard output; a failure (a closed pipe, a full disk) is said. */
+int cli_flush(const char *verb, sl_status status);
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `sluice schedule`: generate a schedule by name and print it. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VERB "schedule"
+
+typedef enum form { ORDER, COMPUTE, COMMS, LOWERED, GRID, JSON, FORMS } form;
+
+static const char *const form_names[FORMS] = {"order",   "compute", "comms",
+                                              "lowered", "grid",    "json"};
+
+typedef struct request {
+    const char *name;
+    sl_sizes sizes;
+    form as;
+    sl_lower_options lower;
+    bool window_given;
+    bool recv_given;
+    bool list;
+    bool json;
+} request;
+
+enum { KEY_AS = 256, KEY_WINDOW, KEY_RECV, KEY_LIST, KEY_JSON };
+
+static const struct argp_option options[] = {
+    {"ranks", 'p', "P", 0, "Workers", 0},
+    {"stages-per-rank", 'v', "V", 0,
+     "Stages on each rank (1; 2 for zbv and dualpipev)", 0},
+    {"microbatches", 'm', "M", 0, "Microbatches in a step", 0},
+    {"as", KEY_AS, "FORM", 0,
+     "order: compute without idle cells (the default); compute: with "
+     "PyTorch's idle cells; comms: order + send-recv; lowered: order + unshard "
+     "+ reduce-grad + send-recv; grid: a table, time down and ranks across; "
+     "json",
+     0},
+    {"unshard-window", KEY_WINDOW, "N", 0,
+     "Stages fetched ahead of their compute in `lowered` (3)", 0},
+    {"recv", KEY_RECV, "asap|late", 0,
+     "Receives when their sender is scheduled, as PyTorch (asap), or just "
+     "before their user (late)",
+     0},
+    {"list", KEY_LIST, 0, 0, "List the schedules there are", 1},
+    {"json", KEY_JSON, 0, 0, "With --list: as JSON", 1},
+    {0},
+};
+
+static error_t parse_form(const char *text, form *out)
+{
+    for (int i = 0; i < FORMS; i++) {
+        if (strcmp(text, form_names[i]) == 0) {
+            *out = (form)i;
+            return 0;
+        }
+    }
+    return cli_refuse("--as takes order, compute, comms, lowered, grid or "
+                      "json, not '%.40s'",
+                      text);
+}
+
+static error_t parse_size(const char *option, const char *text, int *out)
+{
+    error_t error = cli_parse_int(option, text, out);
+    if (!error && *out < 1)
+        error = cli_refuse("%s must be at least 1, not %d", option, *out);
+    return error;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    request *asked = state->input;
+    switch (key) {
+    case 'p': return parse_size("--ranks", arg, &asked->sizes.ranks);
+    case 'v':
+        return parse_size("--stages-per-rank", arg,
+                          &asked->sizes.stages_per_rank);
+    case 'm':
+        return parse_size("--microbatches", arg, &asked->sizes.microbatches);
+    case KEY_AS: return parse_form(arg, &asked->as);
+    case KEY_WINDOW:
+        asked->window_given = true;
+        return parse_size("--unshard-window", arg,
+                          &asked->lower.unshard_window);
+    case KEY_RECV:
+        asked->recv_given = true;
+        return cli_parse_recv(arg, &asked->lower.recv);
+    case KEY_LIST: asked->list = true; return 0;
+    case KEY_JSON: asked->json = true; return 0;
+    case ARGP_KEY_ARG:
+        if (asked->name)
+            return cli_refuse("one NAME at a time: '%.40s' and '%.40s'",
+                              asked->name, arg);
+        asked->name = arg;
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    options, parse_option, "NAME -p P -m M\n--list",
+    "Generate the schedule NAME and print it as CSV, one line per rank.\v"
+    "NAME is PyTorch's (ScheduleZBVZeroBubble, ZBVZeroBubble) or a short one "
+    "(gpipe, 1f1b, bfs, interleaved, zb1p, zbv, dualpipev, forward), in any "
+    "case.\n\n"
+    "  sluice schedule 1f1b -p 4 -m 8 --as grid\n"
+    "  sluice schedule zbv -p 4 -m 8 | sluice lower | sluice check",
+    NULL, NULL, NULL};
+
+static int list_text(void)
+{
+    const sl_generator *generator;
+    printf("%-22s %-12s %s\n", "NAME", "SHORT", "WHAT IT IS");
+    for (size_t i = 0; (generator = sl_generator_at(i)); i++)
+        printf("%-22s %-12s %s\n", generator->name, generator->short_name,
+               generator->summary);
+    return cli_flush(VERB, SL_OK);
+}
+
+static int list_json(void)
+{
+    const sl_generator *generator;
+    printf("[");
+    for (size_t i = 0; (generator = sl_generator_at(i)); i++)
+        printf("%s\n  {\"name\": \"%s\", \"short_name\": \"%s\", "
+               "\"summary\": \"%s\", \"placement\": \"%s\", "
+               "\"default_stages_per_rank\": %d}",
+               i ? "," : "", generator->name, generator->short_name,
+               generator->summary,
+               generator->placement == SL_PLACEMENT_V ? "v" : "loop",
+               generator->default_stages_per_rank);
+    printf("\n]\n");
+    return cli_flush(VERB, SL_OK);
+}
+
+static int refuse_idle_options(const request *asked)
+{
+    if (asked->json)
+        return cli_say(VERB, CLI_WRONG, "--json goes with --list; for a "
+                                        "schedule as JSON use --as json");
+    if (asked->window_given && asked->as != LOWERED)
+        return cli_say(VERB, CLI_WRONG,
+                       "--unshard-window goes with --as lowered, not %s",
+                       form_names[asked->as]);
+    if (asked->recv_given && asked->as != LOWERED && asked->as != COMMS)
+        return cli_say(VERB, CLI_WRONG,
+                       "--recv goes with --as comms or lowered, not %s",
+                       form_names[asked->as]);
+    return 0;
+}
+
+/* Fills in the stages per rank and refuses what is missing. */
+static int complete_request(request *asked)
+{
+    const sl_generator *generator;
+    if (!asked->name)
+        return cli_say(VERB, CLI_WRONG,
+                       "which schedule? Give a NAME; `sluice schedule --list` "
+                       "shows them");
+    sl_status status = sl_generator_find(asked->name, &generator);
+    if (status)
+        return cli_failed(VERB, status);
+    if (!asked->sizes.ranks)
+        return cli_say(VERB, CLI_WRONG, "how many ranks? Give -p");
+    if (!asked->sizes.microbatches)
+        return cli_say(VERB, CLI_WRONG, "how many microbatches? Give -m");
+    if (!asked->sizes.stages_per_rank)
+        asked->sizes.stages_per_rank = generator->default_stages_per_rank;
+    return refuse_idle_options(asked);
+}
+
+static sl_status write_form(const request *asked, const sl_schedule *compute)
+{
+    static const char *const passes[FORMS] = {
+        [ORDER] = "", [COMMS] = "send-recv",
+        [LOWERED] = SL_LOWER_DEFAULT_PASSES};
+    sl_schedule *lowered;
+    switch (asked->as) {
+    case COMPUTE:
+        return sl_schedule_write_csv(compute, sl_write_stdio, stdout);
+    case GRID:
+        return sl_schedule_write_grid(compute, 0, SIZE_MAX, SIZE_MAX,
+                                      sl_write_stdio, stdout);
+    case JSON: return sl_schedule_write_json(compute, sl_write_stdio, stdout);
+    default: break;
+    }
+    sl_status status =
+        sl_lower(compute, passes[asked->as], &asked->lower, &lowered);
+    if (status)
+        return status;
+    status = sl_schedule_write_csv(lowered, sl_write_stdio, stdout);
+    sl_schedule_destroy(lowered);
+    return status;
+}
+
+int verb_schedule(int argc, char **argv)
+{
+    request asked = {.as = ORDER, .lower = SL_LOWER_OPTIONS_INIT};
+    int exit_status = cli_parse(VERB, &argp, argc, argv, &asked);
+    if (exit_status)
+        return exit_status;
+    if (asked.list)
+        return asked.json ? list_json() : list_text();
+    exit_status = complete_request(&asked);
+    if (exit_status)
+        return exit_status;
+
+    sl_schedule *compute;
+    sl_status status = sl_generate(asked.name, &asked.sizes, &compute);
+    if (status)
+        return cli_failed(VERB, status);
+    status = write_form(&asked, compute);
+    sl_schedule_destroy(compute);
+    return cli_flush(VERB, status);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the schedule layer's files share about actions. */
+#ifndef SL_SCHEDULE_ACTION_H
+#define SL_SCHEDULE_ACTION_H
+
+#include "sluice/schedule.h"
+
+/* As sl_action_parse, without stating an error: returns NULL when `out` was
+ * written, else what was expected, as in "a stage number". */
+const char *sl__action_read(const char *text, size_t length, sl_action *out);
+
+/* As sl_action_print, without the NUL. */
+size_t sl__action_format(const sl_action *action, char *text);
+
+/* Whether the kind yields the gradient of the stage's input. */
+static inline bool sl__is_backward(uint8_t kind)
+{
+    return kind == SL_BACKWARD || kind == SL_BACKWARD_INPUT;
+}
+
+static inline bool sl__is_send(uint8_t kind)
+{
+    return kind == SL_SEND_F || kind == SL_SEND_B;
+}
+
+static inline bool sl__is_communication(uint8_t kind)
+{
+    return kind >= SL_SEND_F && kind <= SL_RECV_B;
+}
+
+/* Whether the kind completes the gradients of the stage's weights. */
+static inline bool sl__ends_microbatch(uint8_t kind)
+{
+    return kind == SL_BACKWARD || kind == SL_BACKWARD_WEIGHT;
+}
+
+#endif

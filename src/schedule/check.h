@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the parts of the checker share. */
+#ifndef SL_SCHEDULE_CHECK_H
+#define SL_SCHEDULE_CHECK_H
+
+#include "schedule/deadlock.h"
+#include "schedule/events.h"
+#include "schedule/report.h"
+
+typedef struct sl__check {
+    sl__events events;
+    sl_report *report;
+} sl__check;
+
+/* Adds a finding at a node: "rank 1, step 4: 1F2 " and what is wrong. */
+void sl__check_add(sl__check *check, sl_finding_code code, uint32_t node,
+                   const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Checks sends and receives: in pairs, on the right ranks, in order. */
+void sl__check_messages(sl__check *check);
+
+#endif

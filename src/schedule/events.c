@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * See events.h. */
+#include "schedule/events.h"
+#include "schedule/action.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+static const sl_action_kind tabled[] = {
+    SL_FORWARD, SL_BACKWARD_INPUT, SL_BACKWARD_WEIGHT, SL_BACKWARD,
+    SL_SEND_F,  SL_RECV_F,         SL_SEND_B,          SL_RECV_B,
+};
+#define TABLED (sizeof tabled / sizeof *tabled)
+
+static sl_status number_nodes(sl__events *events)
+{
+    const sl_schedule *schedule = events->schedule;
+    if (events->extent.cells >= INT32_MAX)
+        return sl_fail(SL_EINVAL, "the schedule has too many cells: %zu",
+                       events->extent.cells);
+    events->nodes = (uint32_t)events->extent.cells;
+    sl_status status = sl__alloc((size_t)schedule->ranks + 1,
+                                 sizeof *events->first, &events->first);
+    if (!status)
+        status = sl__alloc(events->nodes, sizeof *events->rank_of,
+                           &events->rank_of);
+    if (status)
+        return status;
+    uint32_t node = 0;
+    for (int rank = 0; rank < schedule->ranks; rank++) {
+        events->first[rank] = node;
+        for (size_t i = schedule->rows[rank].length; i > 0; i--)
+            events->rank_of[node++] = (uint16_t)rank;
+    }
+    events->first[schedule->ranks] = node;
+    return SL_OK;
+}
+
+static sl_status cut_tables(sl__events *events)
+{
+    size_t size = (size_t)events->extent.stages *
+                  (size_t)events->extent.microbatches;
+    sl_status status =
+        sl__alloc(TABLED * size, sizeof *events->memory, &events->memory);
+    if (status)
+        return status;
+    memset(events->memory, 0xff, TABLED * size * sizeof *events->memory);
+    for (size_t i = 0; i < TABLED; i++)
+        events->table[tabled[i]] = events->memory + i * size;
+    return SL_OK;
+}
+
+static void fill_tables(sl__events *events)
+{
+    for (uint32_t node = 0; node < events->nodes; node++) {
+        sl_action parts[2];
+        int count = sl_action_parts(sl__action_at(events, node), parts);
+        for (int i = 0; i < count; i++) {
+            uint32_t *table = events->table[parts[i].kind];
+            if (!table)
+                continue;
+            size_t at = (size_t)parts[i].stage *
+                            (size_t)events->extent.microbatches +
+                        (size_t)parts[i].microbatch;
+            if (table[at] == SL__NOWHERE)
+                table[at] = node;
+        }
+    }
+}
+
+/* The home of each stage by majority vote (Boyer and Moore), which one stray
+ * action cannot swing: `votes` is by stage. */
+static void compute_homes(sl__events *events, uint32_t *votes)
+{
+    for (int stage = 0; stage < events->extent.stages; stage++)
+        events->home[stage] = -1;
+    for (uint32_t node = 0; node < events->nodes; node++) {
+        sl_action parts[2];
+        int rank = events->rank_of[node];
+        int count = sl_action_parts(sl__action_at(events, node), parts);
+        for (int i = 0; i < count; i++) {
+            int stage = parts[i].stage;
+            if (sl_action_kind_family(parts[i].kind) != SL_FAMILY_COMPUTE)
+                continue;
+            if (votes[stage] == 0)
+                events->home[stage] = rank;
+            votes[stage] += events->home[stage] == rank ? 1 : (uint32_t)-1;
+        }
+    }
+}
+
+static sl_status place_stages(sl__events *events)
+{
+    size_t stages = (size_t)events->extent.stages;
+    uint32_t *votes;
+    sl_status status =
+        sl__alloc(stages, sizeof *events->home, &events->home);
+    if (!status)
+        status = sl__alloc(stages, sizeof *votes, &votes);
+    if (status)
+        return status;
+    compute_homes(events, votes);
+    free(votes);
+    return SL_OK;
+}
+
+sl_status sl__events_open(const sl_schedule *schedule, sl__events *out)
+{
+    sl__events events = {.schedule = schedule,
+                         .extent = sl_schedule_extent(schedule)};
+    sl_status status = sl__extent_is_dense(&events.extent);
+    if (!status)
+        status = number_nodes(&events);
+    if (!status)
+        status = cut_tables(&events);
+    if (!status)
+        status = place_stages(&events);
+    if (status) {
+        sl__events_close(&events);
+        return status;
+    }
+    fill_tables(&events);
+    *out = events;
+    return SL_OK;
+}
+
+void sl__events_close(sl__events *events)
+{
+    free(events->first);
+    free(events->rank_of);
+    free(events->home);
+    free(events->memory);
+}
+
+uint32_t sl__event(const sl__events *events, sl_action_kind kind, int stage,
+                   int microbatch)
+{
+    if (stage < 0 || stage >= events->extent.stages)
+        return SL__NOWHERE;
+    return events->table[kind][(size_t)stage *
+                                   (size_t)events->extent.microbatches +
+                               (size_t)microbatch];
+}
+
+uint32_t sl__backward_event(const sl__events *events, int stage, int microbatch)
+{
+    uint32_t node = sl__event(events, SL_BACKWARD, stage, microbatch);
+    if (node != SL__NOWHERE)
+        return node;
+    return sl__event(events, SL_BACKWARD_INPUT, stage, microbatch);
+}
+
+/* What brings a neighbour's result over a boundary to `rank`: the neighbour
+ * itself where it is on the same rank or messages are implied, else the
+ * receive. */
+static sl__input arrival(const sl__events *events, int rank, int boundary,
+                         uint32_t producer, uint32_t receive)
+{
+    bool local =
+        producer != SL__NOWHERE && events->rank_of[producer] == rank;
+    if (local)
+        return (sl__input){producer, -1};
+    if (!events->extent.has_communication)
+        return (sl__input){producer, boundary};
+    return (sl__input){receive, -1};
+}
+
+static sl__input forward_input(const sl__events *events, int rank,
+                               const sl_action *part)
+{
+    int stage = part->stage, microbatch = part->microbatch;
+    return arrival(events, rank, stage - 1,
+                   sl__event(events, SL_FORWARD, stage - 1, microbatch),
+                   sl__event(events, SL_RECV_F, stage, microbatch));
+}
+
+static sl__input backward_input(const sl__events *events, int rank,
+                                const sl_action *part)
+{
+    int stage = part->stage, microbatch = part->microbatch;
+    return arrival(events, rank, stage,
+                   sl__backward_event(events, stage + 1, microbatch),
+                   sl__event(events, SL_RECV_B, stage, microbatch));
+}
+
+/* The I whose W this is; a W after a B is tolerated. */
+static uint32_t weight_input(const sl__events *events, const sl_action *part)
+{
+    uint32_t node = sl__event(events, SL_BACKWARD_INPUT, part->stage,
+                              part->microbatch);
+    if (node != SL__NOWHERE)
+        return node;
+    return sl__event(events, SL_BACKWARD, part->stage, part->microbatch);
+}
+
+static int part_inputs(const sl__events *events, int rank,
+                       const sl_action *part, sl__input *inputs)
+{
+    int stage = part->stage, microbatch = part->microbatch, count = 0;
+    switch (part->kind) {
+    case SL_FORWARD:
+        if (stage > 0)
+            inputs[count++] = forward_input(events, rank, part);
+        break;
+    case SL_BACKWARD:
+    case SL_BACKWARD_INPUT:
+        inputs[count++] = (sl__input){
+            sl__event(events, SL_FORWARD, stage, microbatch), -1};
+        if (stage + 1 < events->extent.stages)
+            inputs[count++] = backward_input(events, rank, part);
+        break;
+    case SL_BACKWARD_WEIGHT:
+        inputs[count++] = (sl__input){weight_input(events, part), -1};
+        break;
+    case SL_SEND_F:
+        inputs[count++] = (sl__input){
+            sl__event(events, SL_FORWARD, stage, microbatch), -1};
+        break;
+    case SL_SEND_B:
+        inputs[count++] =
+            (sl__input){sl__backward_event(events, stage, microbatch), -1};
+        break;
+    default: break;
+    }
+    return count;
+}
+
+int sl__inputs(const sl__events *events, uint32_t node,
+               sl__input inputs[SL__MAX_INPUTS])
+{
+    sl_action parts[2];
+    int count = sl_action_parts(sl__action_at(events, node), parts);
+    int found = 0;
+    for (int i = 0; i < count; i++)
+        found += part_inputs(events, events->rank_of[node], &parts[i],
+                             inputs + found);
+    return found;
+}
+
+int sl__peer_stage(const sl_action *action)
+{
+    bool up = action->kind == SL_SEND_F || action->kind == SL_RECV_B;
+    return up ? action->stage + 1 : action->stage - 1;
+}
+
+uint32_t sl__peer(const sl__events *events, uint32_t node)
+{
+    static const sl_action_kind other[SL_ACTION_KINDS] = {
+        [SL_SEND_F] = SL_RECV_F,
+        [SL_RECV_F] = SL_SEND_F,
+        [SL_SEND_B] = SL_RECV_B,
+        [SL_RECV_B] = SL_SEND_B,
+    };
+    const sl_action *action = sl__action_at(events, node);
+    /* A repeated send or receive has no peer: the first one has. */
+    if (sl__event(events, action->kind, action->stage, action->microbatch) !=
+        node)
+        return SL__NOWHERE;
+    return sl__event(events, other[action->kind], sl__peer_stage(action),
+                     action->microbatch);
+}

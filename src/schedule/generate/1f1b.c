@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * 1F1B: after a warm-up of one forward per hop to the last rank, one forward
+ * and one backward alternate, so a rank holds at most as many microbatches as
+ * it has ranks to its right, plus one. Fewer microbatches than ranks are
+ * served too: the warm-up is then all there is. */
+#include "schedule/generate/generate.h"
+
+static sl_status admit(const sl_sizes *sizes)
+{
+    return sl__admit_stages_per_rank("1F1B", sizes, 1,
+                                     "Interleaved1F1B takes more");
+}
+
+static sl_status generate(const sl_sizes *sizes, sl_schedule *out)
+{
+    for (int rank = 0; rank < sizes->ranks; rank++) {
+        int hops_to_last = sizes->ranks - 1 - rank;
+        int warmup = hops_to_last < sizes->microbatches ? hops_to_last
+                                                        : sizes->microbatches;
+        int backward = 0;
+        sl__emitter row = sl__emit_to(out, rank);
+        sl__emit_idle(&row, rank);
+        for (int mb = 0; mb < warmup; mb++)
+            sl__emit(&row, SL_FORWARD, rank, mb);
+        sl__emit_idle(&row, 2 * hops_to_last);
+        for (int mb = warmup; mb < sizes->microbatches; mb++) {
+            sl__emit(&row, SL_FORWARD, rank, mb);
+            sl__emit(&row, SL_BACKWARD, rank, backward++);
+        }
+        while (backward < sizes->microbatches) {
+            sl__emit_idle(&row, 1);
+            sl__emit(&row, SL_BACKWARD, rank, backward++);
+        }
+        if (row.status)
+            return row.status;
+    }
+    return SL_OK;
+}
+
+const sl_generator sl__1f1b = {
+    .name = "1F1B",
+    .short_name = "1f1b",
+    .summary = "one forward, one backward in steady state; 1 stage per rank",
+    .placement = SL_PLACEMENT_LOOP,
+    .default_stages_per_rank = 1,
+    .admit = admit,
+    .generate = generate,
+};

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the built-in generators share: the list of them, and an emitter that
+ * appends to one rank's row and remembers the first failure, so a generator
+ * reads as the schedule it makes. */
+#ifndef SL_SCHEDULE_GENERATE_H
+#define SL_SCHEDULE_GENERATE_H
+
+#include "schedule/schedule.h"
+
+extern const sl_generator sl__gpipe;
+extern const sl_generator sl__1f1b;
+extern const sl_generator sl__looped_bfs;
+extern const sl_generator sl__interleaved_1f1b;
+extern const sl_generator sl__interleaved_zero_bubble;
+extern const sl_generator sl__zbv_zero_bubble;
+extern const sl_generator sl__dualpipe_v;
+extern const sl_generator sl__forward_only;
+
+typedef struct sl__emitter {
+    sl__row *row;
+    sl_status status;
+} sl__emitter;
+
+static inline sl__emitter sl__emit_to(sl_schedule *schedule, int rank)
+{
+    return (sl__emitter){&schedule->rows[rank], SL_OK};
+}
+
+static inline void sl__emit_action(sl__emitter *to, sl_action action)
+{
+    if (!to->status)
+        to->status = sl__row_append(to->row, action);
+}
+
+static inline void sl__emit(sl__emitter *to, sl_action_kind kind, int stage,
+                            int microbatch)
+{
+    sl__emit_action(to, sl_action_make(kind, stage, microbatch));
+}
+
+/* Appends `count` idle cells; none when it is not positive. */
+static inline void sl__emit_idle(sl__emitter *to, int count)
+{
+    for (int i = 0; i < count; i++)
+        sl__emit_action(to, sl_action_make(SL_IDLE, 0, 0));
+}
+
+/* The most cells a generated schedule may have, idle ones included: 2 GiB. */
+#define SL__MAX_CELLS (INT64_C(1) << 27)
+
+/* Refuses sizes with other than `wanted` stages per rank. */
+sl_status sl__admit_stages_per_rank(const char *name, const sl_sizes *sizes,
+                                    int wanted, const char *hint);
+
+/* ---- interleaved.c: what the two interleaved schedules have in common -- */
+
+/* Refuses microbatches that do not fill whole rounds. */
+sl_status sl__admit_rounds(const char *name, const sl_sizes *sizes);
+
+/* Appends a rank's row. `hop` is how many more forwards a rank starts with
+ * than the next one; with `split`, backward is I, and W follows from the
+ * rank-th I on. */
+sl_status sl__generate_interleaved(const sl_sizes *sizes, int rank, int hop,
+                                   bool split, sl_schedule *out);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * GPipe: all forwards, then all backwards. */
+#include "schedule/generate/generate.h"
+
+static sl_status admit(const sl_sizes *sizes)
+{
+    return sl__admit_stages_per_rank("GPipe", sizes, 1,
+                                     "LoopedBFS takes more");
+}
+
+static sl_status generate(const sl_sizes *sizes, sl_schedule *out)
+{
+    for (int rank = 0; rank < sizes->ranks; rank++) {
+        int hops_to_last = sizes->ranks - 1 - rank;
+        sl__emitter row = sl__emit_to(out, rank);
+        sl__emit_idle(&row, rank);
+        for (int mb = 0; mb < sizes->microbatches; mb++)
+            sl__emit(&row, SL_FORWARD, rank, mb);
+        /* A hop costs an F on the way out and, B counted double, 2 back. */
+        sl__emit_idle(&row, 3 * hops_to_last);
+        for (int mb = 0; mb < sizes->microbatches; mb++)
+            sl__emit(&row, SL_BACKWARD, rank, mb);
+        if (row.status)
+            return row.status;
+    }
+    return SL_OK;
+}
+
+const sl_generator sl__gpipe = {
+    .name = "GPipe",
+    .short_name = "gpipe",
+    .summary = "all forwards, then all backwards; 1 stage per rank",
+    .placement = SL_PLACEMENT_LOOP,
+    .default_stages_per_rank = 1,
+    .admit = admit,
+    .generate = generate,
+};

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Interleaved 1F1B (arXiv 2104.04473), depth first over a rank's stages, with
+ * microbatches in rounds that need not be as large as the ranks. */
+#include "schedule/generate/generate.h"
+
+static sl_status admit(const sl_sizes *sizes)
+{
+    return sl__admit_rounds("Interleaved1F1B", sizes);
+}
+
+static sl_status generate(const sl_sizes *sizes, sl_schedule *out)
+{
+    sl_status status = SL_OK;
+    for (int rank = 0; rank < sizes->ranks && !status; rank++)
+        status = sl__generate_interleaved(sizes, rank, 2, false, out);
+    return status;
+}
+
+const sl_generator sl__interleaved_1f1b = {
+    .name = "Interleaved1F1B",
+    .short_name = "interleaved",
+    .summary = "1F1B, depth first over a rank's stages",
+    .placement = SL_PLACEMENT_LOOP,
+    .default_stages_per_rank = 1,
+    .admit = admit,
+    .generate = generate,
+};

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ZB-V (arXiv 2401.10241, section 6): two stages per rank placed as a V, so
+ * each rank has an early and a late stage and the last stage sits beside the
+ * first. Built for at least 2p - 1 microbatches; cells of microbatches beyond
+ * those asked for become idle. */
+#include "schedule/generate/generate.h"
+
+static int padded(const sl_sizes *sizes)
+{
+    int least = 2 * sizes->ranks - 1;
+    return sizes->microbatches > least ? sizes->microbatches : least;
+}
+
+static sl_status admit(const sl_sizes *sizes)
+{
+    sl_status status = sl__admit_stages_per_rank(
+        "ZBVZeroBubble", sizes, 2, "InterleavedZeroBubble takes any number");
+    if (status)
+        return status;
+    int64_t cells = (int64_t)sizes->ranks * padded(sizes) * 6;
+    if (cells > SL__MAX_CELLS)
+        return sl_fail(SL_EINVAL,
+                       "ZBVZeroBubble pads to 2 * ranks - 1 microbatches: on "
+                       "%d ranks that is %lld cells, at most %lld fit",
+                       sizes->ranks, (long long)cells,
+                       (long long)SL__MAX_CELLS);
+    return SL_OK;
+}
+
+/* One of a rank's two stages and how far each kind of work on it is. */
+typedef struct chunk {
+    int stage;
+    int forward;
+    int input;
+    int weight;
+} chunk;
+
+typedef struct builder {
+    sl__emitter row;
+    int microbatches;
+} builder;
+
+static void emit(builder *to, sl_action_kind kind, int stage, int microbatch)
+{
+    if (microbatch < to->microbatches)
+        sl__emit(&to->row, kind, stage, microbatch);
+    else
+        sl__emit_idle(&to->row, 1);
+}
+
+static void forward(builder *to, chunk *of)
+{
+    emit(to, SL_FORWARD, of->stage, of->forward++);
+}
+
+static void input(builder *to, chunk *of)
+{
+    emit(to, SL_BACKWARD_INPUT, of->stage, of->input++);
+}
+
+static void weight(builder *to, chunk *of)
+{
+    emit(to, SL_BACKWARD_WEIGHT, of->stage, of->weight++);
+}
+
+static void backward(builder *to, chunk *of)
+{
+    input(to, of);
+    weight(to, of);
+}
+
+static void warm_up(builder *to, int ranks, int rank, chunk *early, chunk *late)
+{
+    for (int i = 0; i < 2 * (ranks - rank) - 1; i++)
+        forward(to, early);
+    for (int i = 0; i < rank; i++) {
+        forward(to, late);
+        forward(to, early);
+    }
+    for (int i = 0; i < ranks - rank; i++) {
+        forward(to, late);
+        backward(to, late);
+    }
+}
+
+static void cool_down(builder *to, int ranks, int rank, chunk *early,
+                      chunk *late)
+{
+    for (int i = 0; i < rank; i++) {
+        input(to, early);
+        input(to, late);
+    }
+    for (int i = 0; i < ranks - rank; i++) {
+        input(to, early);
+        weight(to, early);
+    }
+    while (late->weight < late->input)
+        weight(to, late);
+    while (early->weight < early->input)
+        weight(to, early);
+}
+
+static sl_status generate_rank(const sl_sizes *sizes, int rank,
+                               sl_schedule *out)
+{
+    int ranks = sizes->ranks;
+    int total = padded(sizes);
+    builder to = {sl__emit_to(out, rank), sizes->microbatches};
+    chunk early = {.stage = rank};
+    chunk late = {.stage = 2 * ranks - 1 - rank};
+
+    sl__emit_idle(&to.row, rank);
+    warm_up(&to, ranks, rank, &early, &late);
+    while (late.forward < early.forward || early.forward < total) {
+        if (early.forward < total)
+            forward(&to, &early);
+        backward(&to, &early);
+        forward(&to, &late);
+        backward(&to, &late);
+    }
+    cool_down(&to, ranks, rank, &early, &late);
+    return to.row.status;
+}
+
+static sl_status generate(const sl_sizes *sizes, sl_schedule *out)
+{
+    sl_status status = SL_OK;
+    for (int rank = 0; rank < sizes->ranks && !status; rank++)
+        status = generate_rank(sizes, rank, out);
+    return status;
+}
+
+const sl_generator sl__zbv_zero_bubble = {
+    .name = "ZBVZeroBubble",
+    .short_name = "zbv",
+    .summary = "zero bubble on a V; 2 stages per rank, any microbatches",
+    .placement = SL_PLACEMENT_V,
+    .default_stages_per_rank = 2,
+    .admit = admit,
+    .generate = generate,
+};

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * reduce-grad: a stage's REDUCE_GRAD right after the last action that
+ * completes gradients of its weights, so the memory goes as soon as it can.
+ *
+ * Requires: no REDUCE_GRAD yet.  Ensures: no idle cell; one REDUCE_GRAD per
+ * rank and stage that has a B or W there.  Invalidates: step numbers. */
+#include "schedule/lower/lower.h"
+#include "schedule/action.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+/* Walks a row backwards: the first B or W of a stage met is its last. */
+static void mark_last(const sl__row *row, uint8_t *seen, uint8_t *last)
+{
+    for (size_t step = row->length; step-- > 0;) {
+        sl_action parts[2];
+        int count = sl_action_parts(&row->actions[step], parts);
+        for (int i = count; i-- > 0;) {
+            if (!sl__ends_microbatch(parts[i].kind) || seen[parts[i].stage])
+                continue;
+            seen[parts[i].stage] = 1;
+            last[step] |= (uint8_t)(1 << i);
+        }
+    }
+}
+
+static sl_status emit_row(const sl__row *from, const uint8_t *last, sl__row *to)
+{
+    sl_status status = sl__row_reserve(to, from->length);
+    for (size_t step = 0; !status && step < from->length; step++) {
+        sl_action parts[2];
+        int count = sl_action_parts(&from->actions[step], parts);
+        status = sl__row_append(to, from->actions[step]);
+        for (int i = 0; !status && i < count; i++) {
+            if (last[step] & (1 << i))
+                status = sl__row_append(
+                    to, sl_action_make(SL_REDUCE_GRAD, parts[i].stage, 0));
+        }
+    }
+    return status;
+}
+
+static sl_status reduce_row(const sl__row *from, sl__row *to, void *context)
+{
+    uint8_t *seen = context; /* by stage */
+    uint8_t *last;           /* by step, one bit per half */
+    sl_status status = sl__alloc(from->length, 1, &last);
+    if (status)
+        return status;
+    memset(seen, 0, SL_MAX_STAGES);
+    mark_last(from, seen, last);
+    status = emit_row(from, last, to);
+    free(last);
+    return status;
+}
+
+static bool is_reduce_grad(uint8_t kind)
+{
+    return kind == SL_REDUCE_GRAD;
+}
+
+sl_status sl_lower_reduce_grad(const sl_schedule *in, sl_schedule **out)
+{
+    uint8_t *seen;
+    sl_status status = sl__refuse_kinds(in, "reduce-grad", is_reduce_grad);
+    if (!status)
+        status = sl__alloc(SL_MAX_STAGES, 1, &seen);
+    if (status)
+        return status;
+    status = sl__lower_rows(in, reduce_row, seen, out);
+    free(seen);
+    return status;
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * send-recv: a SEND right after each compute whose result another rank needs,
+ * and the matching RECV there; nothing between stages on one rank.
+ *
+ * Requires: no SEND or RECV yet; an order that can run.  Ensures: no idle
+ * cell; one RECV per SEND. Invalidates: step numbers.
+ *
+ * Ranks are visited round after round in ascending order, and each visit
+ * schedules the rank's next action if its input has been scheduled. With
+ * recv=asap the RECV is appended to its rank in the same instant as the SEND to
+ * its own; all messages thus stand in one global order that every rank's row
+ * respects, which is why asap cannot deadlock under any reading of
+ * communication. With recv=late the RECV comes just before its user.
+ *
+ * A rank that cannot move is parked until what it waits for is scheduled, so
+ * the walk costs the length of the schedule, not rounds times ranks. */
+#include "schedule/lower/lower.h"
+#include "schedule/action.h"
+#include "base/memory.h"
+
+enum { FORWARD_DONE = 1, BACKWARD_DONE = 2 };
+
+typedef struct lowering {
+    const sl_schedule *in;
+    sl_schedule *out;
+    const sl_placement *placement;
+    sl_recv recv;
+    int stages;
+    size_t microbatches;
+    uint8_t *done;  /* by stage and microbatch: FORWARD_DONE, BACKWARD_DONE */
+    size_t *next;   /* by rank: its next action in `in` */
+    uint8_t *ready; /* by rank: whether it is in `visits` */
+    uint64_t *visits; /* heap of round * ranks + rank */
+    size_t visit_count;
+    uint64_t now; /* the visit being made */
+} lowering;
+
+/* ------------------------------------------------- the order of visits -- */
+
+static void visit_push(lowering *low, uint64_t visit)
+{
+    size_t at = low->visit_count++;
+    while (at > 0 && low->visits[(at - 1) / 2] > visit) {
+        low->visits[at] = low->visits[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    low->visits[at] = visit;
+    low->ready[visit % (uint64_t)low->in->ranks] = 1;
+}
+
+static uint64_t visit_pop(lowering *low)
+{
+    uint64_t first = low->visits[0];
+    uint64_t moved = low->visits[--low->visit_count];
+    size_t at = 0;
+    for (;;) {
+        size_t child = 2 * at + 1;
+        if (child >= low->visit_count)
+            break;
+        if (child + 1 < low->visit_count &&
+            low->visits[child + 1] < low->visits[child])
+            child++;
+        if (low->visits[child] >= moved)
+            break;
+        low->visits[at] = low->visits[child];
+        at = child;
+    }
+    low->visits[at] = moved;
+    low->ready[first % (uint64_t)low->in->ranks] = 0;
+    return first;
+}
+
+/* Has a parked rank visited again: in this round if its turn is still to
+ * come, else in the next. */
+static void wake(lowering *low, int rank)
+{
+    uint64_t ranks = (uint64_t)low->in->ranks;
+    if (low->ready[rank] ||
+        low->next[rank] == low->in->rows[rank].length)
+        return;
+    uint64_t visit = low->now / ranks * ranks + (uint64_t)rank;
+    visit_push(low, visit > low->now ? visit : visit + ranks);
+}
+
+/* -------------------------------------------------------- dependencies -- */
+
+/* The neighbour whose result `part` needs, or -1. */
+static int source_stage(const lowering *low, const sl_action *part)
+{
+    if (part->kind == SL_FORWARD)
+        return part->stage - 1;
+    if (sl__is_backward(part->kind) && part->stage + 1 < low->stages)
+        return part->stage + 1;
+    return -1;
+}
+
+/* The neighbour that needs the result of `part`, or -1. */
+static int target_stage(const lowering *low, const sl_action *part)
+{
+    if (part->kind == SL_FORWARD && part->stage + 1 < low->stages)
+        return part->stage + 1;
+    if (sl__is_backward(part->kind))
+        return part->stage - 1;
+    return -1;
+}
+
+static uint8_t done_bit(const sl_action *part)
+{
+    return part->kind == SL_FORWARD ? FORWARD_DONE : BACKWARD_DONE;
+}
+
+static uint8_t *done_entry(const lowering *low, int stage, int microbatch)
+{
+    return &low->done[(size_t)stage * low->microbatches + (size_t)microbatch];
+}
+
+static bool is_ready(const lowering *low, const sl_action *part)
+{
+    int source = source_stage(low, part);
+    return source < 0 ||
+           (*done_entry(low, source, part->microbatch) & done_bit(part));
+}
+
+static bool crosses_ranks(const lowering *low, int stage, int other)
+{
+    return sl_placement_rank_of(low->placement, stage) !=
+           sl_placement_rank_of(low->placement, other);
+}
+
+/* ------------------------------------------------------------ emission -- */
+
+static sl_status emit(lowering *low, int rank, sl_action action)
+{
+    return sl__row_append(&low->out->rows[rank], action);
+}
+
+static sl_action receive_of(const sl_action *part, int stage)
+{
+    return sl_action_make(part->kind == SL_FORWARD ? SL_RECV_F : SL_RECV_B,
+                          stage, part->microbatch);
+}
+
+/* With recv=late: the receive `part` needs, before it. */
+static sl_status emit_receive(lowering *low, int rank, const sl_action *part)
+{
+    int source = source_stage(low, part);
+    if (source < 0 || !crosses_ranks(low, part->stage, source))
+        return SL_OK;
+    return emit(low, rank, receive_of(part, part->stage));
+}
+
+static sl_status emit_send(lowering *low, int rank, const sl_action *part)
+{
+    int target = target_stage(low, part);
+    if (target < 0 || !crosses_ranks(low, part->stage, target))
+        return SL_OK;
+    sl_action_kind kind = part->kind == SL_FORWARD ? SL_SEND_F : SL_SEND_B;
+    sl_status status =
+        emit(low, rank, sl_action_make(kind, part->stage, part->microbatch));
+    if (!status && low->recv == SL_RECV_ASAP)
+        status = emit(low, sl_placement_rank_of(low->placement, target),
+                      receive_of(part, target));
+    return status;
+}
+
+static void mark_done(lowering *low, const sl_action *part)
+{
+    if (part->kind != SL_FORWARD && !sl__is_backward(part->kind))
+        return;
+    *done_entry(low, part->stage, part->microbatch) |= done_bit(part);
+    int target = target_stage(low, part);
+    if (target >= 0)
+        wake(low, sl_placement_rank_of(low->placement, target));
+}
+
+static sl_status schedule_action(lowering *low, int rank,
+                                 const sl_action *action,
+                                 const sl_action *parts, int count)
+{
+    sl_status status = SL_OK;
+    for (int i = 0; low->recv == SL_RECV_LATE && i < count && !status; i++)
+        status = emit_receive(low, rank, &parts[i]);
+    if (!status)
+        status = emit(low, rank, *action);
+    for (int i = 0; i < count && !status; i++)
+        status = emit_send(low, rank, &parts[i]);
+    for (int i = 0; i < count && !status; i++)
+        mark_done(low, &parts[i]);
+    return status;
+}
+
+/* Schedules the rank's next action, or parks the rank. */
+static sl_status visit(lowering *low, int rank)
+{
+    const sl__row *row = &low->in->rows[rank];
+    const sl_action *action = &row->actions[low->next[rank]];
+    sl_action parts[2];
+    int count = sl_action_parts(action, parts);
+    for (int i = 0; i < count; i++) {
+        if (!is_ready(low, &parts[i]))
+            return SL_OK;
+    }
+    low->next[rank]++;
+    sl_status status = schedule_action(low, rank, action, parts, count);
+    if (!status && low->next[rank] < row->length && !low->ready[rank])
+        visit_push(low, low->now + (uint64_t)low->in->ranks);
+    return status;
+}
+
+/* Names the first action that could not be scheduled. */
+static sl_status report_stuck(const lowering *low)
+{
+    for (int rank = 0; rank < low->in->ranks; rank++) {
+        const sl__row *row = &low->in->rows[rank];
+        if (low->next[rank] == row->length)
+            continue;
+        const sl_action *action = &row->actions[low->next[rank]];
+        sl_action parts[2];
+        int count = sl_action_parts(action, parts);
+        char text[SL_ACTION_TEXT_MAX];
+        sl_action_print(action, text);
+        for (int i = 0; i < count; i++) {
+            if (is_ready(low, &parts[i]))
+                continue;
+            return sl_fail(
+                SL_EUNSOUND,
+                "send-recv: rank %d stops before its action %zu, %s: %s of "
+                "stage %d, microbatch %d, can never come before it",
+                rank, low->next[rank], text,
+                parts[i].kind == SL_FORWARD ? "F" : "the backward",
+                source_stage(low, &parts[i]), parts[i].microbatch);
+        }
+    }
+    return SL_OK;
+}
+
+static sl_status walk(lowering *low)
+{
+    for (int rank = 0; rank < low->in->ranks; rank++) {
+        if (low->in->rows[rank].length)
+            visit_push(low, (uint64_t)rank);
+    }
+    while (low->visit_count) {
+        low->now = visit_pop(low);
+        sl_status status = visit(low, (int)(low->now % (uint64_t)low->in->ranks));
+        if (status)
+            return status;
+    }
+    return report_stuck(low);
+}
+
+static sl_status reserve_rows(lowering *low)
+{
+    sl_status status = SL_OK;
+    for (int rank = 0; rank < low->in->ranks && !status; rank++)
+        status = sl__row_reserve(&low->out->rows[rank],
+                                 low->in->rows[rank].length);
+    return status;
+}
+
+/* Lowers an order, which has no idle cells. */
+static sl_status lower_order(const sl_schedule *order,
+                             const sl_placement *placement, sl_recv recv,
+                             sl_schedule **out)
+{
+    sl_extent extent = sl_schedule_extent(order);
+    size_t ranks = (size_t)order->ranks;
+    lowering low = {.in = order,
+                    .placement = placement,
+                    .recv = recv,
+                    .stages = extent.stages,
+                    .microbatches = (size_t)extent.microbatches};
+    sl_status status = sl__extent_is_dense(&extent);
+    if (!status)
+        status = sl_schedule_create(order->ranks, &low.out);
+    if (!status)
+        status = sl__alloc((size_t)extent.stages * low.microbatches, 1,
+                           &low.done);
+    if (!status)
+        status = sl__alloc(ranks, sizeof *low.next, &low.next);
+    if (!status)
+        status = sl__alloc(ranks, 1, &low.ready);
+    if (!status)
+        status = sl__alloc(ranks, sizeof *low.visits, &low.visits);
+    if (!status)
+        status = reserve_rows(&low);
+    if (!status)
+        status = walk(&low);
+    free(low.done);
+    free(low.next);
+    free(low.ready);
+    free(low.visits);
+    if (status)
+        sl_schedule_destroy(low.out);
+    else
+        *out = low.out;
+    return status;
+}
+
+static bool is_communication(uint8_t kind)
+{
+    return sl__is_communication(kind);
+}
+
+sl_status sl_lower_send_recv(const sl_schedule *in, sl_recv recv,
+                             sl_schedule **out)
+{
+    sl_placement *placement;
+    sl_schedule *order;
+    sl_status status = sl__refuse_kinds(in, "send-recv", is_communication);
+    if (!status)
+        status = sl_placement_derive(in, &placement);
+    if (status)
+        return status;
+    status = sl_lower_drop_idle(in, &order);
+    if (!status) {
+        status = lower_order(order, placement, recv, out);
+        sl_schedule_destroy(order);
+    }
+    sl_placement_destroy(placement);
+    return status;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Placement: which rank a stage lives on, both ways. Made by rule (loop, v) or
+ * read off a schedule's compute actions. */
+#include "schedule/schedule.h"
+#include "base/memory.h"
+
+struct sl_placement {
+    int ranks;
+    int stages;
+    int *rank_of;   /* by stage */
+    int *first;     /* by rank, ranks + 1 of them: its part of `stages_of` */
+    int *stages_of; /* every stage, grouped by rank, ascending within it */
+};
+
+void sl_placement_destroy(sl_placement *placement)
+{
+    if (!placement)
+        return;
+    free(placement->rank_of);
+    free(placement->first);
+    free(placement->stages_of);
+    free(placement);
+}
+
+static sl_status create_blank(int ranks, int stages, sl_placement **out)
+{
+    sl_placement *placement;
+    sl_status status = sl__alloc(1, sizeof *placement, &placement);
+    if (status)
+        return status;
+    placement->ranks = ranks;
+    placement->stages = stages;
+    status = sl__alloc((size_t)stages, sizeof(int), &placement->rank_of);
+    if (!status)
+        status = sl__alloc((size_t)ranks + 1, sizeof(int), &placement->first);
+    if (!status)
+        status = sl__alloc((size_t)stages, sizeof(int), &placement->stages_of);
+    if (status) {
+        sl_placement_destroy(placement);
+        return status;
+    }
+    *out = placement;
+    return SL_OK;
+}
+
+/* Fills the rank -> stages side from rank_of, by counting. */
+static void invert(sl_placement *placement)
+{
+    int *first = placement->first;
+    for (int stage = 0; stage < placement->stages; stage++)
+        first[placement->rank_of[stage] + 1]++;
+    for (int rank = 0; rank < placement->ranks; rank++)
+        first[rank + 1] += first[rank];
+    /* Stages descend so that each rank's part, filled from its end, ascends;
+     * first[rank + 1] walks back to the rank's start, where it becomes the
+     * next entry to the left once shifted. */
+    for (int stage = placement->stages - 1; stage >= 0; stage--)
+        placement->stages_of[--first[placement->rank_of[stage] + 1]] = stage;
+    for (int rank = 0; rank < placement->ranks; rank++)
+        first[rank] = first[rank + 1];
+    first[placement->ranks] = placement->stages;
+}
+
+sl_status sl_placement_create(sl_placement_style style, int ranks, int stages,
+                              sl_placement **out)
+{
+    if (ranks < 1 || ranks > SL_MAX_RANKS || stages < 1 ||
+        stages > SL_MAX_STAGES)
+        return sl_fail(SL_EINVAL,
+                       "a placement has 1 to %d ranks and 1 to %d stages, not "
+                       "%d and %d",
+                       SL_MAX_RANKS, SL_MAX_STAGES, ranks, stages);
+    if (style == SL_PLACEMENT_V && stages % ranks != 0)
+        return sl_fail(SL_EINVAL,
+                       "a v placement needs stages to be a multiple of ranks: "
+                       "%d stages on %d ranks",
+                       stages, ranks);
+    sl_placement *placement;
+    sl_status status = create_blank(ranks, stages, &placement);
+    if (status)
+        return status;
+    for (int stage = 0; stage < stages; stage++) {
+        int lap = stage / ranks;
+        int rank = stage % ranks;
+        bool back = style == SL_PLACEMENT_V && lap % 2 == 1;
+        placement->rank_of[stage] = back ? ranks - 1 - rank : rank;
+    }
+    invert(placement);
+    *out = placement;
+    return SL_OK;
+}
+
+static sl_status derive_part(sl_placement *placement, const sl_action *part,
+                             int rank, size_t step)
+{
+    if (sl_action_kind_family(part->kind) != SL_FAMILY_COMPUTE)
+        return SL_OK;
+    int *home = &placement->rank_of[part->stage];
+    if (*home >= 0 && *home != rank)
+        return sl_fail(SL_EUNSOUND,
+                       "stage %d is on rank %d and, at step %zu, on rank %d",
+                       part->stage, *home, step, rank);
+    *home = rank;
+    return SL_OK;
+}
+
+static sl_status derive_all(const sl_schedule *schedule,
+                            sl_placement *placement)
+{
+    for (int stage = 0; stage < placement->stages; stage++)
+        placement->rank_of[stage] = -1;
+    for (int rank = 0; rank < schedule->ranks; rank++) {
+        const sl__row *row = &schedule->rows[rank];
+        for (size_t step = 0; step < row->length; step++) {
+            sl_action parts[2];
+            int count = sl_action_parts(&row->actions[step], parts);
+            for (int i = 0; i < count; i++) {
+                sl_status status =
+                    derive_part(placement, &parts[i], rank, step);
+                if (status)
+                    return status;
+            }
+        }
+    }
+    for (int stage = 0; stage < placement->stages; stage++) {
+        if (placement->rank_of[stage] < 0)
+            return sl_fail(SL_EUNSOUND, "no rank computes stage %d of %d",
+                           stage, placement->stages);
+    }
+    return SL_OK;
+}
+
+sl_status sl_placement_derive(const sl_schedule *schedule, sl_placement **out)
+{
+    sl_extent extent = sl_schedule_extent(schedule);
+    sl_placement *placement;
+    sl_status status = create_blank(extent.ranks, extent.stages, &placement);
+    if (status)
+        return status;
+    status = derive_all(schedule, placement);
+    if (status) {
+        sl_placement_destroy(placement);
+        return status;
+    }
+    invert(placement);
+    *out = placement;
+    return SL_OK;
+}
+
+int sl_placement_ranks(const sl_placement *placement)
+{
+    return placement->ranks;
+}
+
+int sl_placement_stages(const sl_placement *placement)
+{
+    return placement->stages;
+}
+
+int sl_placement_rank_of(const sl_placement *placement, int stage)
+{
+    if (stage < 0 || stage >= placement->stages)
+        return -1;
+    return placement->rank_of[stage];
+}
+
+const int *sl_placement_stages_of(const sl_placement *placement, int rank,
+                                  int *count)
+{
+    if (rank < 0 || rank >= placement->ranks) {
+        *count = 0;
+        return NULL;
+    }
+    *count = placement->first[rank + 1] - placement->first[rank];
+    return placement->stages_of + placement->first[rank];
+}

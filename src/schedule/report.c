@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The checker's report: findings as data, and its JSON. */
+#include "schedule/report.h"
+#include "schedule/schedule.h"
+#include "base/memory.h"
+#include "base/writer.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *code;
+    const char *meaning;
+} codes[SL_FINDING_CODES] = {
+#define SL_FINDING(name, code, meaning) {code, meaning},
+#include "sluice/findings.def"
+#undef SL_FINDING
+};
+
+static const char *const readings[SL_READINGS] = {
+    [SL_ASYNC] = "async", [SL_ORDERED] = "ordered", [SL_BLOCKING] = "blocking"};
+
+const char *sl_finding_code_text(sl_finding_code code)
+{
+    return (unsigned)code < SL_FINDING_CODES ? codes[code].code : "unknown";
+}
+
+const char *sl_finding_code_meaning(sl_finding_code code)
+{
+    return (unsigned)code < SL_FINDING_CODES ? codes[code].meaning : "";
+}
+
+const char *sl_reading_text(sl_reading reading)
+{
+    return (unsigned)reading < SL_READINGS ? readings[reading] : "unknown";
+}
+
+sl_status sl_reading_parse(const char *text, sl_reading *out)
+{
+    for (int i = 0; i < SL_READINGS; i++) {
+        if (strcmp(text, readings[i]) == 0) {
+            *out = (sl_reading)i;
+            return SL_OK;
+        }
+    }
+    return sl_fail(SL_EINVAL,
+                   "'%.40s' is not a reading of communication: expected async, "
+                   "ordered or blocking",
+                   text);
+}
+
+sl_status sl__report_create(size_t max, sl_report **out)
+{
+    sl_status status = sl__alloc(1, sizeof **out, out);
+    if (!status)
+        (*out)->max = max;
+    return status;
+}
+
+static void finding_clear(sl_finding *finding)
+{
+    free((char *)finding->text);
+    free((sl_wait *)finding->waits);
+}
+
+void sl_report_destroy(sl_report *report)
+{
+    if (!report)
+        return;
+    for (size_t i = 0; i < report->count; i++)
+        finding_clear(&report->findings[i]);
+    for (int i = 0; i < SL_READINGS; i++)
+        finding_clear(&report->deadlock[i]);
+    free(report->findings);
+    free(report);
+}
+
+static void add(sl_report *report, const sl_finding *finding, const char *text)
+{
+    report->total++;
+    if (report->status || report->count == report->max)
+        return;
+    report->status = sl__grow(&report->findings, &report->capacity,
+                              report->count + 1, sizeof *report->findings);
+    char *copy = report->status ? NULL : strdup(text);
+    if (!copy) {
+        if (!report->status)
+            report->status = sl_fail(SL_ENOMEM, "out of memory for a finding");
+        return;
+    }
+    sl_finding *kept = &report->findings[report->count++];
+    *kept = *finding;
+    kept->text = copy;
+}
+
+void sl__report_add(sl_report *report, sl_finding_code code, int rank, int step,
+                    const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    sl_finding finding = {.code = code, .rank = rank, .step = step};
+    add(report, &finding, text);
+}
+
+/* --------------------------------------------------------- deadlocks -- */
+
+static void describe_wait(const sl_schedule *schedule, const sl_wait *wait,
+                          char *out, size_t size)
+{
+    char waiter[SL_ACTION_TEXT_MAX], on[SL_ACTION_TEXT_MAX];
+    sl_action_print(&schedule->rows[wait->rank].actions[wait->step], waiter);
+    if (wait->on_rank < 0) {
+        snprintf(out, size,
+                 "rank %d at step %d (%s) waits for what no rank provides",
+                 wait->rank, wait->step, waiter);
+        return;
+    }
+    sl_action_print(&schedule->rows[wait->on_rank].actions[wait->on_step], on);
+    snprintf(out, size, "rank %d at step %d (%s) waits for rank %d's step %d "
+                        "(%s)",
+             wait->rank, wait->step, waiter, wait->on_rank, wait->on_step, on);
+}
+
+static char *describe(const sl_schedule *schedule, sl_reading reading,
+                      const sl_wait *waits, size_t count)
+{
+    enum { SHOWN = 8, LINE = 240 };
+    size_t shown = count < SHOWN ? count : SHOWN;
+    size_t size = 160 + shown * LINE;
+    char *text = malloc(size);
+    if (!text)
+        return NULL;
+    size_t used = (size_t)snprintf(text, size, "deadlock under %s: ",
+                                   sl_reading_text(reading));
+    for (size_t i = 0; i < shown; i++) {
+        char line[LINE];
+        describe_wait(schedule, &waits[i], line, sizeof line);
+        used += (size_t)snprintf(text + used, size - used, "%s%s",
+                                 i ? "; " : "", line);
+    }
+    if (count > shown)
+        snprintf(text + used, size - used, "; and %zu more waits in the cycle",
+                 count - shown);
+    return text;
+}
+
+void sl__report_deadlock(sl_report *report, const sl_schedule *schedule,
+                         sl_reading reading, sl_wait *waits, size_t count)
+{
+    sl_finding *finding = &report->deadlock[reading];
+    *finding = (sl_finding){.code = SL_FINDING_DEADLOCK,
+                            .rank = waits[0].rank,
+                            .step = waits[0].step,
+                            .text = describe(schedule, reading, waits, count),
+                            .waits = waits,
+                            .wait_count = count};
+    if (!finding->text && !report->status)
+        report->status = sl_fail(SL_ENOMEM, "out of memory for a finding");
+}
+
+void sl__report_add_deadlock(sl_report *report, sl_reading reading)
+{
+    const sl_finding *deadlock = &report->deadlock[reading];
+    sl_finding finding = *deadlock;
+    size_t size = deadlock->wait_count * sizeof *deadlock->waits;
+    sl_wait *waits = malloc(size);
+    if (!waits) {
+        report->status = sl_fail(SL_ENOMEM, "out of memory for a finding");
+        return;
+    }
+    memcpy(waits, deadlock->waits, size);
+    finding.waits = waits;
+    size_t before = report->count;
+    add(report, &finding, deadlock->text);
+    if (report->count == before)
+        free(waits);
+}
+
+/* ---------------------------------------------------------- reading it -- */
+
+static int by_place(const void *left, const void *right)
+{
+    const sl_finding *a = left, *b = right;
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    if (a->step != b->step)
+        return a->step < b->step ? -1 : 1;
+    return (a->code > b->code) - (a->code < b->code);
+}
+
+void sl__report_sort(sl_report *report)
+{
+    if (report->count)
+        qsort(report->findings, report->count, sizeof *report->findings,
+              by_place);
+}
+
+bool sl_report_is_sound(const sl_report *report)
+{
+    return report->total == 0;
+}
+
+const sl_finding *sl_report_findings(const sl_report *report, size_t *count)
+{
+    *count = report->count;
+    return report->findings;
+}
+
+size_t sl_report_total(const sl_report *report)
+{
+    return report->total;
+}
+
+bool sl_report_deadlock_known(const sl_report *report)
+{
+    return report->deadlock_known;
+}
+
+const sl_finding *sl_report_deadlock(const sl_report *report,
+                                     sl_reading reading)
+{
+    if ((unsigned)reading >= SL_READINGS || !report->deadlock[reading].text)
+        return NULL;
+    return &report->deadlock[reading];
+}
+
+/* Where a finding has no place, null. */
+static void put_place(sl__writer *writer, const char *key, int number)
+{
+    sl__printf(writer, ", \"%s\": ", key);
+    if (number < 0)
+        sl__puts(writer, "null");
+    else
+        sl__put_integer(writer, number);
+}
+
+static void put_action(sl__writer *writer, const sl_schedule *schedule,
+                       int rank, int step)
+{
+    if (rank < 0 || step < 0) {
+        sl__puts(writer, "null");
+        return;
+    }
+    char text[SL_ACTION_TEXT_MAX];
+    sl_action_print(&schedule->rows[rank].actions[step], text);
+    sl__put_json_string(writer, text);
+}
+
+static void put_waits(sl__writer *writer, const sl_finding *finding)
+{
+    sl__puts(writer, ", \"waits\": [");
+    for (size_t i = 0; i < finding->wait_count; i++) {
+        const sl_wait *wait = &finding->waits[i];
+        sl__printf(writer, "%s{\"rank\": %d, \"step\": %d", i ? ", " : "",
+                   wait->rank, wait->step);
+        put_place(writer, "on_rank", wait->on_rank);
+        put_place(writer, "on_step", wait->on_step);
+        sl__putc(writer, '}');
+    }
+    sl__putc(writer, ']');
+}
+
+static void put_finding(sl__writer *writer, const sl_schedule *schedule,
+                        const sl_finding *finding)
+{
+    sl__printf(writer, "{\"code\": \"%s\"",
+               sl_finding_code_text(finding->code));
+    put_place(writer, "rank", finding->rank);
+    put_place(writer, "step", finding->step);
+    sl__puts(writer, ", \"action\": ");
+    put_action(writer, schedule, finding->rank, finding->step);
+    sl__puts(writer, ", \"text\": ");
+    sl__put_json_string(writer, finding->text);
+    if (finding->wait_count)
+        put_waits(writer, finding);
+    sl__putc(writer, '}');
+}
+
+static void put_deadlocks(sl__writer *writer, const sl_report *report,
+                          const sl_schedule *schedule)
+{
+    if (!report->deadlock_known) {
+        sl__puts(writer, "null");
+        return;
+    }
+    sl__puts(writer, "{");
+    for (int i = 0; i < SL_READINGS; i++) {
+        const sl_finding *deadlock = sl_report_deadlock(report, (sl_reading)i);
+        sl__printf(writer, "%s\n    \"%s\": ", i ? "," : "", readings[i]);
+        if (deadlock)
+            put_finding(writer, schedule, deadlock);
+        else
+            sl__puts(writer, "null");
+    }
+    sl__puts(writer, "\n  }");
+}
+
+sl_status sl_report_write_json(const sl_report *report,
+                               const sl_schedule *schedule, sl_write_fn write,
+                               void *context)
+{
+    sl_extent extent = sl_schedule_extent(schedule);
+    sl__writer writer;
+    sl__writer_start(&writer, write, context);
+    sl__printf(&writer,
+               "{\n  \"sound\": %s,\n  \"ranks\": %d,\n  \"stages\": %d,\n"
+               "  \"microbatches\": %d,\n  \"actions\": %zu,\n"
+               "  \"finding_count\": %zu,\n  \"findings\": [",
+               sl_report_is_sound(report) ? "true" : "false", extent.ranks,
+               extent.stages, extent.microbatches, extent.actions,
+               report->total);
+    for (size_t i = 0; i < report->count; i++) {
+        sl__puts(&writer, i ? ",\n    " : "\n    ");
+        put_finding(&writer, schedule, &report->findings[i]);
+    }
+    sl__puts(&writer, report->count ? "\n  ],\n" : "],\n");
+    sl__puts(&writer, "  \"deadlock\": ");
+    put_deadlocks(&writer, report, schedule);
+    sl__puts(&writer, "\n}\n");
+    return sl__writer_finish(&writer);
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Schedules in memory: one contiguous array of fixed-size actions per rank.
+ * Text forms live beside this file (csv.c, grid.c, json.c). */
+#include "schedule/schedule.h"
+#include "schedule/action.h"
+#include "base/memory.h"
+
+sl_status sl_schedule_create(int ranks, sl_schedule **out)
+{
+    if (ranks < 1 || ranks > SL_MAX_RANKS)
+        return sl_fail(SL_EINVAL, "a schedule has 1 to %d ranks, not %d",
+                       SL_MAX_RANKS, ranks);
+    sl_schedule *schedule;
+    sl_status status = sl__alloc(1, sizeof *schedule, &schedule);
+    if (status)
+        return status;
+    status = sl__alloc((size_t)ranks, sizeof *schedule->rows, &schedule->rows);
+    if (status) {
+        free(schedule);
+        return status;
+    }
+    schedule->ranks = ranks;
+    *out = schedule;
+    return SL_OK;
+}
+
+void sl_schedule_destroy(sl_schedule *schedule)
+{
+    if (!schedule)
+        return;
+    for (int rank = 0; rank < schedule->ranks; rank++)
+        free(schedule->rows[rank].actions);
+    free(schedule->rows);
+    free(schedule);
+}
+
+sl_status sl__row_reserve(sl__row *row, size_t more)
+{
+    return sl__grow(&row->actions, &row->capacity, row->length + more,
+                    sizeof *row->actions);
+}
+
+sl_status sl__row_append(sl__row *row, sl_action action)
+{
+    if (row->length == row->capacity) {
+        sl_status status = sl__row_reserve(row, 1);
+        if (status)
+            return status;
+    }
+    row->actions[row->length++] = action;
+    return SL_OK;
+}
+
+static bool is_valid(const sl_action *action)
+{
+    if (action->kind >= SL_ACTION_KINDS || action->microbatch < 0 ||
+        action->microbatch >= SL_MAX_MICROBATCHES)
+        return false;
+    if (action->kind != SL_OVERLAP_F_B)
+        return true;
+    return sl__is_backward(action->b_kind) && action->b_microbatch >= 0 &&
+           action->b_microbatch < SL_MAX_MICROBATCHES;
+}
+
+sl_status sl_schedule_append(sl_schedule *schedule, int rank, sl_action action)
+{
+    if (rank < 0 || rank >= schedule->ranks)
+        return sl_fail(SL_EINVAL, "no rank %d in a schedule of %d ranks", rank,
+                       schedule->ranks);
+    if (!is_valid(&action))
+        return sl_fail(SL_EINVAL, "rank %d: not a valid action (kind %d)", rank,
+                       action.kind);
+    return sl__row_append(&schedule->rows[rank], action);
+}
+
+int sl_schedule_ranks(const sl_schedule *schedule)
+{
+    return schedule->ranks;
+}
+
+size_t sl_schedule_length(const sl_schedule *schedule, int rank)
+{
+    return schedule->rows[rank].length;
+}
+
+const sl_action *sl_schedule_row(const sl_schedule *schedule, int rank)
+{
+    return schedule->rows[rank].actions;
+}
+
+static void extend(sl_extent *extent, const sl_action *part)
+{
+    if (part->stage >= extent->stages)
+        extent->stages = part->stage + 1;
+    if (part->microbatch >= extent->microbatches)
+        extent->microbatches = part->microbatch + 1;
+    switch (part->kind) {
+    case SL_BACKWARD_INPUT:
+    case SL_BACKWARD_WEIGHT:
+    case SL_BACKWARD: extent->has_backward = true; break;
+    case SL_UNSHARD:
+    case SL_RESHARD: extent->has_sharding = true; break;
+    case SL_REDUCE_GRAD: extent->has_reduce_grad = true; break;
+    default:
+        if (sl_action_kind_family(part->kind) == SL_FAMILY_COMM)
+            extent->has_communication = true;
+    }
+}
+
+sl_extent sl_schedule_extent(const sl_schedule *schedule)
+{
+    sl_extent extent = {.ranks = schedule->ranks};
+    for (int rank = 0; rank < schedule->ranks; rank++) {
+        const sl__row *row = &schedule->rows[rank];
+        extent.cells += row->length;
+        if (row->length > extent.longest)
+            extent.longest = row->length;
+        for (size_t step = 0; step < row->length; step++) {
+            sl_action parts[2];
+            int count = sl_action_parts(&row->actions[step], parts);
+            extent.actions += count > 0;
+            for (int i = 0; i < count; i++)
+                extend(&extent, &parts[i]);
+        }
+    }
+    return extent;
+}
+
+sl_status sl__extent_is_dense(const sl_extent *extent)
+{
+    /* A whole schedule has at least one action per stage and microbatch. A
+     * fourfold margin and a floor leave room for damaged ones worth a full
+     * analysis. */
+    size_t implied = (size_t)extent->stages * (size_t)extent->microbatches;
+    if (implied <= extent->actions * 4 + 65536)
+        return SL_OK;
+    return sl_fail(SL_EUNSOUND,
+                   "%d stages and %d microbatches are named, which takes at "
+                   "least %zu actions, but there are %zu",
+                   extent->stages, extent->microbatches, implied,
+                   extent->actions);
+}
+
+sl_status sl__refuse_kinds(const sl_schedule *in, const char *pass,
+                           bool (*refused)(uint8_t kind))
+{
+    for (int rank = 0; rank < in->ranks; rank++) {
+        const sl__row *row = &in->rows[rank];
+        for (size_t step = 0; step < row->length; step++) {
+            if (!refused(row->actions[step].kind))
+                continue;
+            char text[SL_ACTION_TEXT_MAX];
+            sl_action_print(&row->actions[step], text);
+            return sl_fail(SL_EINVAL,
+                           "%s: rank %d, step %zu has %s already; give it a "
+                           "schedule without",
+                           pass, rank, step, text);
+        }
+    }
+    return SL_OK;
+}

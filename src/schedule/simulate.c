@@ -1,0 +1,547 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The simulator: a machine in which every rank runs its row in order. An
+ * action starts when its rank is free and its inputs are there; a rank that
+ * cannot go on is looked at again when something it may wait for happens.
+ * Costs do not change what can happen, only when: so each rank is run as far
+ * as it goes, and times are the maxima over what an action waited for.
+ *
+ * Communication, by reading:
+ *   async     a send is on its way at once; a compute waits for the receive it
+ *             uses; neither occupies the rank
+ *   ordered   a rank's sends and receives form a lane; a message starts when
+ *             both its ends are posted and at the front of their lanes
+ *   blocking  a message starts when both ranks have come to it, and holds both
+ *             until its end
+ *
+ * Written apart from deadlock.c on purpose: the two must agree, and tests hold
+ * them to it. */
+#include "schedule/simulation.h"
+#include "schedule/events.h"
+#include "schedule/action.h"
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { AHEAD, POSTED, COMPLETE };
+
+/* A moment, and the node that made it so. */
+typedef struct moment {
+    double time;
+    uint32_t cause;
+} moment;
+
+typedef struct machine {
+    const sl__events *events;
+    const sl_costs *costs;
+    sl_simulation *result;
+    uint8_t *state;   /* by node */
+    uint32_t *cause;  /* by node: what it waited for last, or SL__NOWHERE */
+    uint32_t *at;     /* by rank: the node it has come to */
+    moment *free_at;  /* by rank */
+    uint32_t *lane;   /* by rank: its first message not complete (ordered) */
+    moment *lane_at;  /* by rank: when its lane is free (ordered) */
+    int64_t *held;    /* by rank: activation bytes */
+    uint16_t *queue;  /* ranks to look at: a ring of as many as ranks */
+    uint8_t *queued;  /* by rank */
+    size_t queue_head;
+    size_t queue_count;
+} machine;
+
+static void later(moment *of, double time, uint32_t cause)
+{
+    if (time > of->time)
+        *of = (moment){time, cause};
+}
+
+static void look_at(machine *m, int rank)
+{
+    if (m->queued[rank])
+        return;
+    size_t ranks = (size_t)m->events->extent.ranks;
+    m->queued[rank] = 1;
+    m->queue[(m->queue_head + m->queue_count++) % ranks] = (uint16_t)rank;
+}
+
+static void look_at_node(machine *m, uint32_t node)
+{
+    if (node != SL__NOWHERE)
+        look_at(m, m->events->rank_of[node]);
+}
+
+/* Looks again at whatever may wait for this part of an action. */
+static void look_at_users(machine *m, const sl_action *part)
+{
+    const sl__events *events = m->events;
+    int stage = part->stage, mb = part->microbatch;
+    switch (part->kind) {
+    case SL_FORWARD:
+        look_at_node(m, sl__event(events, SL_FORWARD, stage + 1, mb));
+        look_at_node(m, sl__event(events, SL_BACKWARD, stage, mb));
+        look_at_node(m, sl__event(events, SL_BACKWARD_INPUT, stage, mb));
+        look_at_node(m, sl__event(events, SL_SEND_F, stage, mb));
+        break;
+    case SL_BACKWARD:
+    case SL_BACKWARD_INPUT:
+        look_at_node(m, sl__event(events, SL_BACKWARD, stage - 1, mb));
+        look_at_node(m, sl__event(events, SL_BACKWARD_INPUT, stage - 1, mb));
+        look_at_node(m, sl__event(events, SL_BACKWARD_WEIGHT, stage, mb));
+        look_at_node(m, sl__event(events, SL_SEND_B, stage, mb));
+        break;
+    case SL_RECV_F:
+        look_at_node(m, sl__event(events, SL_FORWARD, stage, mb));
+        break;
+    case SL_RECV_B:
+        look_at_node(m, sl__event(events, SL_BACKWARD, stage, mb));
+        look_at_node(m, sl__event(events, SL_BACKWARD_INPUT, stage, mb));
+        break;
+    default: break;
+    }
+}
+
+/* -------------------------------------------------------------- inputs -- */
+
+/* When an input is there, and what it was that brought it. */
+static moment input_at(const machine *m, const sl__input *input)
+{
+    const sl_simulation *result = m->result;
+    moment at = {result->end[input->node], input->node};
+    /* Of a message, blame the sender, unless the receive came even later. */
+    if (sl__is_communication(sl__action_at(m->events, input->node)->kind) &&
+        at.time > result->start[input->node])
+        at.cause = sl__peer(m->events, input->node);
+    if (input->boundary >= 0)
+        at.time += sl__message_cost(m->costs, input->boundary);
+    return at;
+}
+
+/* Whether all inputs of a node are there; if so, `ready` is put off until the
+ * last of them is. */
+static bool inputs_ready(const machine *m, uint32_t node, moment *ready)
+{
+    sl__input inputs[SL__MAX_INPUTS];
+    int count = sl__inputs(m->events, node, inputs);
+    for (int i = 0; i < count; i++) {
+        if (inputs[i].node == SL__NOWHERE ||
+            m->state[inputs[i].node] != COMPLETE)
+            return false;
+        moment at = input_at(m, &inputs[i]);
+        later(ready, at.time, at.cause);
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------- compute -- */
+
+static void hold_bytes(machine *m, int rank, uint32_t node)
+{
+    sl_action parts[2];
+    int count = sl_action_parts(sl__action_at(m->events, node), parts);
+    for (int i = 0; i < count; i++) {
+        if (parts[i].kind == SL_FORWARD)
+            m->held[rank] +=
+                sl__stage_cost(m->costs, parts[i].stage)->activation_bytes;
+    }
+    m->result->bytes[node].during = m->held[rank];
+    if (m->held[rank] > m->result->peak[rank])
+        m->result->peak[rank] = m->held[rank];
+}
+
+static void give_back_bytes(machine *m, int rank, uint32_t node)
+{
+    sl_action parts[2];
+    int count = sl_action_parts(sl__action_at(m->events, node), parts);
+    for (int i = 0; i < count; i++) {
+        const sl_stage_cost *cost = sl__stage_cost(m->costs, parts[i].stage);
+        int64_t all = cost->activation_bytes, early = cost->input_freed_bytes;
+        switch (parts[i].kind) {
+        case SL_FORWARD:
+            if (!m->events->extent.has_backward)
+                m->held[rank] -= all;
+            break;
+        case SL_BACKWARD_INPUT: m->held[rank] -= early; break;
+        case SL_BACKWARD_WEIGHT: m->held[rank] -= all - early; break;
+        case SL_BACKWARD: m->held[rank] -= all; break;
+        default: break;
+        }
+    }
+    /* Work done twice would give back twice. */
+    if (m->held[rank] < 0)
+        m->held[rank] = 0;
+    m->result->bytes[node].after = m->held[rank];
+}
+
+static void finish_node(machine *m, uint32_t node, moment start, double end)
+{
+    sl_action parts[2];
+    m->result->start[node] = start.time;
+    m->result->end[node] = end;
+    m->cause[node] = start.cause;
+    m->state[node] = COMPLETE;
+    if (end > m->result->makespan)
+        m->result->makespan = end;
+    int count = sl_action_parts(sl__action_at(m->events, node), parts);
+    for (int i = 0; i < count; i++)
+        look_at_users(m, &parts[i]);
+}
+
+static bool run_compute(machine *m, int rank, uint32_t node)
+{
+    moment start = m->free_at[rank];
+    if (!inputs_ready(m, node, &start))
+        return false;
+    double cost = sl__action_cost(m->costs, sl__action_at(m->events, node));
+    hold_bytes(m, rank, node);
+    finish_node(m, node, start, start.time + cost);
+    give_back_bytes(m, rank, node);
+    m->result->busy[rank] += cost;
+    /* What takes no time is not what its successors waited for. */
+    later(&m->free_at[rank], start.time + cost, node);
+    return true;
+}
+
+/* ------------------------------------------------------- communication -- */
+
+static double comm_cost(const machine *m, uint32_t node)
+{
+    const sl_action *action = sl__action_at(m->events, node);
+    int other = sl__peer_stage(action);
+    int boundary = other < action->stage ? other : action->stage;
+    if (boundary < 0 || boundary + 1 >= m->events->extent.stages)
+        return 0;
+    return sl__message_cost(m->costs, boundary);
+}
+
+/* A receive is complete when it is posted and its message is there. */
+static void settle_receive(machine *m, uint32_t receive, uint32_t send)
+{
+    moment posted = {m->result->start[receive], m->cause[receive]};
+    double end = m->result->end[send];
+    finish_node(m, receive, posted, end > posted.time ? end : posted.time);
+}
+
+static bool run_async(machine *m, int rank, uint32_t node)
+{
+    moment now = m->free_at[rank];
+    uint32_t peer = sl__peer(m->events, node);
+    if (sl__is_send(sl__action_at(m->events, node)->kind)) {
+        if (!inputs_ready(m, node, &now))
+            return false;
+        finish_node(m, node, now, now.time + comm_cost(m, node));
+        if (peer != SL__NOWHERE && m->state[peer] == POSTED)
+            settle_receive(m, peer, node);
+        return true;
+    }
+    m->result->start[node] = now.time;
+    m->cause[node] = now.cause;
+    m->state[node] = POSTED;
+    if (peer != SL__NOWHERE && m->state[peer] == COMPLETE)
+        settle_receive(m, node, peer);
+    return true;
+}
+
+/* The next message on a rank after `node`. */
+static uint32_t next_message(const machine *m, int rank, uint32_t node)
+{
+    while (node < m->events->first[rank + 1] &&
+           !sl__is_communication(sl__action_at(m->events, node)->kind))
+        node++;
+    return node;
+}
+
+/* Completes the message at the front of a rank's lane if both its ends are
+ * posted and in front; tells whether it did, and the other rank. */
+static bool move_lane(machine *m, int rank, int *out_other)
+{
+    uint32_t node = m->lane[rank];
+    if (node == m->events->first[rank + 1] || m->state[node] != POSTED)
+        return false;
+    uint32_t peer = sl__peer(m->events, node);
+    if (peer == SL__NOWHERE || m->state[peer] != POSTED)
+        return false;
+    int other = m->events->rank_of[peer];
+    if (m->lane[other] != peer || other == rank)
+        return false;
+    uint32_t ends[2] = {node, peer};
+    int ranks[2] = {rank, other};
+    moment start = {0, SL__NOWHERE};
+    for (int i = 0; i < 2; i++) {
+        later(&start, m->result->start[ends[i]], m->cause[ends[i]]);
+        later(&start, m->lane_at[ranks[i]].time, m->lane_at[ranks[i]].cause);
+    }
+    double end = start.time + comm_cost(m, node);
+    for (int i = 0; i < 2; i++) {
+        moment posted = {m->result->start[ends[i]], start.cause};
+        finish_node(m, ends[i], posted, end);
+        m->lane_at[ranks[i]] = (moment){end, ends[i]};
+        m->lane[ranks[i]] = next_message(m, ranks[i], ends[i] + 1);
+    }
+    *out_other = other;
+    return true;
+}
+
+/* Moves lanes for as long as one completion lets another follow. Each of the
+ * two ranks of a message may have a next one ready, so both are tried; the
+ * second rank waits on the queue of ranks to look at. */
+static void move_lanes(machine *m, int rank)
+{
+    int other;
+    while (move_lane(m, rank, &other))
+        look_at(m, other);
+}
+
+static bool run_ordered(machine *m, int rank, uint32_t node)
+{
+    moment now = m->free_at[rank];
+    if (!inputs_ready(m, node, &now))
+        return false;
+    m->result->start[node] = now.time;
+    m->cause[node] = now.cause;
+    m->state[node] = POSTED;
+    return true;
+}
+
+static bool run_blocking(machine *m, int rank, uint32_t node)
+{
+    uint32_t peer = sl__peer(m->events, node);
+    if (peer == SL__NOWHERE)
+        return false;
+    int other = m->events->rank_of[peer];
+    if (other == rank || m->at[other] != peer)
+        return false;
+    moment start = {0, SL__NOWHERE};
+    later(&start, m->free_at[rank].time, m->free_at[rank].cause);
+    later(&start, m->free_at[other].time, m->free_at[other].cause);
+    if (!inputs_ready(m, node, &start) || !inputs_ready(m, peer, &start))
+        return false;
+    double end = start.time + comm_cost(m, node);
+    finish_node(m, node, start, end);
+    finish_node(m, peer, start, end);
+    m->free_at[rank] = (moment){end, node};
+    m->free_at[other] = (moment){end, peer};
+    m->at[other]++;
+    look_at(m, other);
+    return true;
+}
+
+/* ----------------------------------------------------------- the machine -- */
+
+static void keep_bytes(machine *m, int rank, uint32_t node)
+{
+    m->result->bytes[node] = (sl_held_bytes){m->held[rank], m->held[rank]};
+}
+
+static bool run_node(machine *m, int rank, uint32_t node)
+{
+    const sl_action *action = sl__action_at(m->events, node);
+    if (action->kind == SL_IDLE) {
+        double now = m->free_at[rank].time;
+        m->result->start[node] = m->result->end[node] = now;
+        keep_bytes(m, rank, node);
+        return true;
+    }
+    if (!sl__is_communication(action->kind))
+        return run_compute(m, rank, node);
+    keep_bytes(m, rank, node);
+    switch (m->result->reading) {
+    case SL_ASYNC: return run_async(m, rank, node);
+    case SL_ORDERED: return run_ordered(m, rank, node);
+    default: return run_blocking(m, rank, node);
+    }
+}
+
+static void run_rank(machine *m, int rank)
+{
+    uint32_t end = m->events->first[rank + 1];
+    for (;;) {
+        if (m->result->reading == SL_ORDERED)
+            move_lanes(m, rank);
+        if (m->at[rank] == end || !run_node(m, rank, m->at[rank]))
+            break;
+        m->at[rank]++;
+    }
+}
+
+static void run(machine *m)
+{
+    size_t ranks = (size_t)m->events->extent.ranks;
+    for (int rank = 0; rank < m->events->extent.ranks; rank++) {
+        m->at[rank] = m->events->first[rank];
+        m->lane[rank] = next_message(m, rank, m->at[rank]);
+        m->free_at[rank] = m->lane_at[rank] = (moment){0, SL__NOWHERE};
+        look_at(m, rank);
+    }
+    while (m->queue_count) {
+        int rank = m->queue[m->queue_head];
+        m->queue_head = (m->queue_head + 1) % ranks;
+        m->queue_count--;
+        m->queued[rank] = 0;
+        run_rank(m, rank);
+    }
+}
+
+/* Names the ranks that stopped and where, a few of them. */
+static sl_status report_stuck(const machine *m)
+{
+    char text[700];
+    size_t used = 0;
+    int stuck = 0;
+    for (int rank = 0; rank < m->events->extent.ranks; rank++) {
+        uint32_t end = m->events->first[rank + 1];
+        uint32_t node = m->at[rank];
+        if (node == end && m->result->reading == SL_ORDERED)
+            node = m->lane[rank];
+        if (node == end)
+            continue;
+        if (++stuck > 6)
+            continue;
+        char action[SL_ACTION_TEXT_MAX];
+        sl_action_print(sl__action_at(m->events, node), action);
+        used += (size_t)snprintf(text + used, sizeof text - used,
+                                 "%srank %d at step %u (%s)",
+                                 stuck > 1 ? ", " : "", rank,
+                                 sl__step_of(m->events, node), action);
+    }
+    if (stuck == 0)
+        return SL_OK;
+    if (stuck > 6)
+        snprintf(text + used, sizeof text - used, " and %d more ranks",
+                 stuck - 6);
+    return sl_fail(SL_EUNSOUND,
+                   "the schedule deadlocks under %s communication: stuck are "
+                   "%s; `sluice check` shows who waits for whom",
+                   sl_reading_text(m->result->reading), text);
+}
+
+/* Follows causes back from what ended last. */
+static sl_status trace_path(machine *m)
+{
+    sl_simulation *result = m->result;
+    uint32_t last = SL__NOWHERE;
+    for (uint32_t node = 0; node < m->events->nodes; node++) {
+        if (m->state[node] == COMPLETE && result->end[node] > 0 &&
+            (last == SL__NOWHERE || result->end[node] > result->end[last]))
+            last = node;
+    }
+    size_t count = 0;
+    for (uint32_t node = last; node != SL__NOWHERE; node = m->cause[node])
+        count++;
+    sl_status status = sl__alloc(count, sizeof *result->path, &result->path);
+    if (status)
+        return status;
+    result->path_count = count;
+    for (uint32_t node = last; node != SL__NOWHERE; node = m->cause[node])
+        result->path[--count] =
+            (sl_place){m->events->rank_of[node],
+                       (int)sl__step_of(m->events, node)};
+    return SL_OK;
+}
+
+static sl_status result_create(const sl__events *events, sl_reading reading,
+                               sl_simulation **out)
+{
+    size_t ranks = (size_t)events->extent.ranks, nodes = events->nodes;
+    sl_simulation *result;
+    sl_status status = sl__alloc(1, sizeof *result, &result);
+    if (status)
+        return status;
+    result->ranks = events->extent.ranks;
+    result->reading = reading;
+    status = sl__alloc(ranks + 1, sizeof *result->first, &result->first);
+    if (!status)
+        status = sl__alloc(nodes, sizeof *result->start, &result->start);
+    if (!status)
+        status = sl__alloc(nodes, sizeof *result->end, &result->end);
+    if (!status)
+        status = sl__alloc(nodes, sizeof *result->bytes, &result->bytes);
+    if (!status)
+        status = sl__alloc(ranks, sizeof *result->busy, &result->busy);
+    if (!status)
+        status = sl__alloc(ranks, sizeof *result->peak, &result->peak);
+    if (status) {
+        sl_simulation_destroy(result);
+        return status;
+    }
+    memcpy(result->first, events->first, (ranks + 1) * sizeof *result->first);
+    *out = result;
+    return SL_OK;
+}
+
+static sl_status machine_open(machine *m)
+{
+    size_t ranks = (size_t)m->events->extent.ranks, nodes = m->events->nodes;
+    sl_status status = sl__alloc(nodes, 1, &m->state);
+    if (!status)
+        status = sl__alloc(nodes, sizeof *m->cause, &m->cause);
+    if (!status)
+        status = sl__alloc(ranks, sizeof *m->at, &m->at);
+    if (!status)
+        status = sl__alloc(ranks, sizeof *m->free_at, &m->free_at);
+    if (!status)
+        status = sl__alloc(ranks, sizeof *m->lane, &m->lane);
+    if (!status)
+        status = sl__alloc(ranks, sizeof *m->lane_at, &m->lane_at);
+    if (!status)
+        status = sl__alloc(ranks, sizeof *m->held, &m->held);
+    if (!status)
+        status = sl__alloc(ranks, sizeof *m->queue, &m->queue);
+    if (!status)
+        status = sl__alloc(ranks, 1, &m->queued);
+    return status;
+}
+
+static void machine_close(machine *m)
+{
+    free(m->state);
+    free(m->cause);
+    free(m->at);
+    free(m->free_at);
+    free(m->lane);
+    free(m->lane_at);
+    free(m->held);
+    free(m->queue);
+    free(m->queued);
+}
+
+static sl_status simulate(const sl__events *events, const sl_costs *costs,
+                          sl_reading reading, sl_simulation **out)
+{
+    machine m = {.events = events, .costs = costs};
+    sl_status status = result_create(events, reading, &m.result);
+    if (status)
+        return status;
+    status = machine_open(&m);
+    if (!status) {
+        run(&m);
+        status = report_stuck(&m);
+    }
+    if (!status)
+        status = trace_path(&m);
+    machine_close(&m);
+    if (status)
+        sl_simulation_destroy(m.result);
+    else
+        *out = m.result;
+    return status;
+}
+
+sl_status sl_simulate(const sl_schedule *schedule, const sl_costs *costs,
+                      sl_reading reading, sl_simulation **out)
+{
+    static const sl_costs defaults = SL_COSTS_INIT;
+    sl__events events;
+    if (!costs)
+        costs = &defaults;
+    if ((unsigned)reading >= SL_READINGS)
+        return sl_fail(SL_EINVAL, "unknown reading of communication: %d",
+                       (int)reading);
+    sl_status status = sl__events_open(schedule, &events);
+    if (status)
+        return status;
+    status = sl__costs_check(costs, events.extent.stages);
+    if (!status)
+        status = simulate(&events, costs, reading, out);
+    sl__events_close(&events);
+    return status;
+}

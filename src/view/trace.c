@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A simulation as a Chrome/Perfetto trace: a process per rank, in it a track
+ * of compute, as many tracks of communication as messages overlap, a counter
+ * of activation bytes, and an arrow per message. Where messages are implied,
+ * arrows join the computes. */
+#include "sluice/view.h"
+#include "base/memory.h"
+#include "base/writer.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* One unit of simulated time in the trace's microseconds. */
+#define UNIT 1000.0
+/* Messages that cost nothing are drawn this long, so that they can be seen and
+ * arrows can hold on to them. */
+#define SHORTEST 1.0
+
+#define MAX_LANES 64
+
+typedef struct tracer {
+    sl__writer writer;
+    const sl_schedule *schedule;
+    const sl_simulation *simulation;
+    sl_extent extent;
+    double *sent_at; /* by message: when its send began */
+    bool some;       /* whether an event was written */
+} tracer;
+
+static const char *category(uint8_t kind)
+{
+    switch (kind) {
+    case SL_FORWARD: return "forward";
+    case SL_BACKWARD_INPUT: return "backward input";
+    case SL_BACKWARD_WEIGHT: return "backward weight";
+    case SL_BACKWARD: return "backward";
+    case SL_OVERLAP_F_B: return "overlap";
+    case SL_SEND_F:
+    case SL_SEND_B: return "send";
+    case SL_RECV_F:
+    case SL_RECV_B: return "receive";
+    default: return "state";
+    }
+}
+
+/* Every message has a number, the same at both its ends: by direction, sending
+ * stage and microbatch. */
+static size_t message_number(const tracer *trace, bool forward, int sender,
+                             int microbatch)
+{
+    size_t at = (size_t)sender * (size_t)trace->extent.microbatches +
+                (size_t)microbatch;
+    return 2 * at + (forward ? 0 : 1);
+}
+
+static bool is_send(uint8_t kind)
+{
+    return kind == SL_SEND_F || kind == SL_SEND_B;
+}
+
+static size_t comm_number(const tracer *trace, const sl_action *action)
+{
+    bool forward = action->kind == SL_SEND_F || action->kind == SL_RECV_F;
+    int sender = action->stage;
+    if (!is_send(action->kind))
+        sender += forward ? -1 : 1;
+    if (sender < 0)
+        sender = trace->extent.stages; /* Nobody sends this. */
+    return message_number(trace, forward, sender, action->microbatch);
+}
+
+/* ---------------------------------------------------------------- events -- */
+
+static void event_open(tracer *trace, const char *phase, int rank)
+{
+    sl__puts(&trace->writer, trace->some ? ",\n" : "\n");
+    trace->some = true;
+    sl__printf(&trace->writer, "{\"ph\": \"%s\", \"pid\": %d", phase, rank);
+}
+
+static void put_time(tracer *trace, const char *key, double time)
+{
+    sl__printf(&trace->writer, ", \"%s\": ", key);
+    sl__put_number(&trace->writer, time);
+}
+
+static void put_name(tracer *trace, const char *kind, int rank, int track,
+                     const char *name)
+{
+    event_open(trace, "M", rank);
+    sl__printf(&trace->writer,
+               ", \"tid\": %d, \"name\": \"%s\", \"args\": {\"name\": "
+               "\"%s\"}}",
+               track, kind, name);
+}
+
+static void put_slice(tracer *trace, const sl_action *action, int rank,
+                      size_t step, int track, double start, double length)
+{
+    char text[SL_ACTION_TEXT_MAX];
+    sl_action_print(action, text);
+    event_open(trace, "X", rank);
+    sl__printf(&trace->writer,
+               ", \"tid\": %d, \"name\": \"%s\", \"cat\": \"%s\"", track, text,
+               category(action->kind));
+    put_time(trace, "ts", start);
+    put_time(trace, "dur", length);
+    sl__printf(&trace->writer, ", \"args\": {\"step\": %zu}}", step);
+}
+
+/* One end of an arrow. */
+static void put_arrow(tracer *trace, bool start, size_t number, int rank,
+                      int track, double time)
+{
+    event_open(trace, start ? "s" : "f", rank);
+    sl__printf(&trace->writer,
+               ", \"tid\": %d, \"name\": \"message\", \"cat\": \"message\", "
+               "\"id\": %zu%s",
+               track, number, start ? "" : ", \"bp\": \"e\"");
+    put_time(trace, "ts", time);
+    sl__putc(&trace->writer, '}');
+}
+
+static void put_bytes(tracer *trace, int rank, double time, int64_t bytes)
+{
+    event_open(trace, "C", rank);
+    sl__puts(&trace->writer, ", \"name\": \"activation bytes\"");
+    put_time(trace, "ts", time);
+    sl__puts(&trace->writer, ", \"args\": {\"bytes\": ");
+    sl__put_integer(&trace->writer, bytes);
+    sl__puts(&trace->writer, "}}");
+}
+
+/* --------------------------------------------------------------- compute -- */
+
+/* Arrows of implied messages: from a compute to the neighbour stage's on
+ * another rank. */
+static void put_implied(tracer *trace, const sl_placement *placement,
+                        const sl_action *action, int rank, double start)
+{
+    sl_action parts[2];
+    int count = sl_action_parts(action, parts);
+    for (int i = 0; i < count; i++) {
+        bool forward = parts[i].kind == SL_FORWARD;
+        int stage = parts[i].stage, microbatch = parts[i].microbatch;
+        if (!forward && parts[i].kind != SL_BACKWARD &&
+            parts[i].kind != SL_BACKWARD_INPUT)
+            continue;
+        int target = sl_placement_rank_of(placement, stage + (forward ? 1 : -1));
+        int source = stage + (forward ? -1 : 1);
+        int source_rank = sl_placement_rank_of(placement, source);
+        if (target >= 0 && target != rank)
+            put_arrow(trace, true,
+                      message_number(trace, forward, stage, microbatch), rank,
+                      0, start);
+        if (source_rank >= 0 && source_rank != rank)
+            put_arrow(trace, false,
+                      message_number(trace, forward, source, microbatch), rank,
+                      0, start);
+    }
+}
+
+static void put_compute(tracer *trace, const sl_placement *placement, int rank,
+                        size_t step)
+{
+    const sl_action *action = &sl_schedule_row(trace->schedule, rank)[step];
+    sl_interval when = sl_simulation_action(trace->simulation, rank, step);
+    double start = when.start * UNIT;
+    double length = (when.end - when.start) * UNIT;
+    /* State changes that cost nothing would only hide under the compute. */
+    if (sl_action_kind_family(action->kind) == SL_FAMILY_STATE && length == 0)
+        return;
+    put_slice(trace, action, rank, step, 0, start, length);
+    if (!trace->extent.has_communication && placement)
+        put_implied(trace, placement, action, rank, start);
+    sl_held_bytes held = sl_simulation_bytes(trace->simulation, rank, step);
+    put_bytes(trace, rank, start, held.during);
+    if (held.after != held.during)
+        put_bytes(trace, rank, when.end * UNIT, held.after);
+}
+
+/* --------------------------------------------------------- communication -- */
+
+/* The track, from 1, on which a message fits after those before it. */
+static int pick_lane(double *free_at, int *lanes, double start, double end)
+{
+    int lane = 0;
+    while (lane < *lanes && free_at[lane] > start && lane + 1 < MAX_LANES)
+        lane++;
+    if (lane == *lanes)
+        *lanes += 1;
+    free_at[lane] = end;
+    return lane + 1;
+}
+
+static void put_comm(tracer *trace, double *free_at, int *lanes, int rank,
+                     size_t step)
+{
+    const sl_action *action = &sl_schedule_row(trace->schedule, rank)[step];
+    sl_interval when = sl_simulation_action(trace->simulation, rank, step);
+    size_t number = comm_number(trace, action);
+    bool send = is_send(action->kind);
+    /* A receive is drawn while its message is on the way, not while waiting. */
+    if (!send && trace->sent_at[number] > when.start)
+        when.start = trace->sent_at[number];
+    double start = when.start * UNIT;
+    double length = fmax((when.end - when.start) * UNIT, SHORTEST);
+    int track = pick_lane(free_at, lanes, start, start + length);
+    put_slice(trace, action, rank, step, track, start, length);
+    put_arrow(trace, send, number, rank, track, start);
+}
+
+/* ----------------------------------------------------------------- ranks -- */
+
+static void put_rank(tracer *trace, const sl_placement *placement, int rank)
+{
+    char name[32];
+    double free_at[MAX_LANES];
+    int lanes = 0;
+    snprintf(name, sizeof name, "rank %d", rank);
+    put_name(trace, "process_name", rank, 0, name);
+    put_name(trace, "thread_name", rank, 0, "compute");
+    event_open(trace, "M", rank);
+    sl__printf(&trace->writer,
+               ", \"tid\": 0, \"name\": \"process_sort_index\", \"args\": "
+               "{\"sort_index\": %d}}",
+               rank);
+    for (size_t step = 0; step < sl_schedule_length(trace->schedule, rank);
+         step++) {
+        uint8_t kind = sl_schedule_row(trace->schedule, rank)[step].kind;
+        sl_action_family family = sl_action_kind_family(kind);
+        if (family == SL_FAMILY_COMM)
+            put_comm(trace, free_at, &lanes, rank, step);
+        else if (family != SL_FAMILY_NOTHING)
+            put_compute(trace, placement, rank, step);
+    }
+    for (int lane = 1; lane <= lanes; lane++)
+        put_name(trace, "thread_name", rank, lane, "communication");
+}
+
+/* Notes when each send began. */
+static void note_sends(tracer *trace)
+{
+    for (int rank = 0; rank < trace->extent.ranks; rank++) {
+        const sl_action *row = sl_schedule_row(trace->schedule, rank);
+        for (size_t step = 0; step < sl_schedule_length(trace->schedule, rank);
+             step++) {
+            if (is_send(row[step].kind))
+                trace->sent_at[comm_number(trace, &row[step])] =
+                    sl_simulation_action(trace->simulation, rank, step).start;
+        }
+    }
+}
+
+sl_status sl_view_write_trace(const sl_schedule *schedule,
+                              const sl_simulation *simulation,
+                              sl_write_fn write, void *context)
+{
+    tracer trace = {.schedule = schedule,
+                    .simulation = simulation,
+                    .extent = sl_schedule_extent(schedule)};
+    /* Two directions; a stage more, for ends that point out of the pipeline. */
+    size_t messages = 2 * ((size_t)trace.extent.stages + 1) *
+                      (size_t)trace.extent.microbatches;
+    sl_status status =
+        sl__alloc(messages, sizeof *trace.sent_at, &trace.sent_at);
+    if (status)
+        return status;
+    sl_placement *placement = NULL;
+    if (sl_placement_derive(schedule, &placement))
+        placement = NULL; /* An odd schedule has no implied arrows. */
+    note_sends(&trace);
+    sl__writer_start(&trace.writer, write, context);
+    sl__puts(&trace.writer, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [");
+    for (int rank = 0; rank < trace.extent.ranks && !trace.writer.status;
+         rank++)
+        put_rank(&trace, placement, rank);
+    sl__puts(&trace.writer, "\n]}\n");
+    free(trace.sent_at);
+    sl_placement_destroy(placement);
+    return sl__writer_finish(&trace.writer);
+}
