@@ -83,53 +83,137 @@ static size_t edit_distance(const char *a, const char *b)
     return row[length_b];
 }
 
-static int say_unknown_option(const char *verb, const struct argp *argp,
-                              const char *option)
+static bool is_last(const struct argp_option *option)
 {
-    char word[64];
-    snprintf(word, sizeof word, "%s", option + strspn(option, "-"));
-    word[strcspn(word, "=")] = '\0';
+    return !option->name && !option->key && !option->doc;
+}
+
+/* Finds a long option by name or unambiguous beginning, as getopt does. */
+static const struct argp_option *find_long(const struct argp *argp,
+                                           const char *name, size_t length)
+{
+    static const struct argp_option given[] = {
+        {"help", '?', 0, 0, "", 0}, {"usage", 'u', 0, 0, "", 0}, {0}};
+    const struct argp_option *const tables[] = {argp->options, given};
+    const struct argp_option *begun = NULL;
+    for (int i = 0; i < 2; i++) {
+        for (const struct argp_option *o = tables[i]; !is_last(o); o++) {
+            if (!o->name || strncmp(o->name, name, length) != 0)
+                continue;
+            if (strlen(o->name) == length)
+                return o;
+            begun = begun ? given + 2 : o; /* the end marker: ambiguous */
+        }
+    }
+    return begun && !is_last(begun) ? begun : NULL;
+}
+
+static const struct argp_option *find_short(const struct argp *argp, char key)
+{
+    static const struct argp_option help = {"help", '?', 0, 0, "", 0};
+    for (const struct argp_option *o = argp->options; !is_last(o); o++) {
+        if (o->key == key)
+            return o;
+    }
+    return key == '?' ? &help : NULL;
+}
+
+static const char *nearest_option(const struct argp *argp, const char *name,
+                                  size_t length)
+{
+    char word[48];
     const char *nearest = "help";
+    snprintf(word, sizeof word, "%.*s", length > 40 ? 40 : (int)length, name);
     size_t least = edit_distance(word, nearest);
-    for (const struct argp_option *o = argp->options;
-         o && (o->name || o->key || o->doc); o++) {
+    for (const struct argp_option *o = argp->options; !is_last(o); o++) {
         size_t distance = o->name ? edit_distance(word, o->name) : SIZE_MAX;
-        if (o->name && strcmp(o->name, word) == 0 && o->arg &&
-            !strchr(option, '='))
-            return cli_say(verb, CLI_WRONG, "option '--%s' needs a value",
-                           word);
-        if (o->name && strcmp(o->name, word) == 0 && !o->arg)
-            return cli_say(verb, CLI_WRONG, "option '--%s' takes no value",
-                           word);
-        if (option[1] && option[1] != '-' && o->key == option[1] && o->arg)
-            return cli_say(verb, CLI_WRONG, "option '-%c' needs a value",
-                           option[1]);
         if (distance < least) {
             least = distance;
             nearest = o->name;
         }
     }
-    return cli_say(verb, CLI_WRONG,
-                   "unknown option '%.60s'; the nearest one is '--%s'", option,
-                   nearest);
+    return nearest;
+}
+
+/* Checks one `--option`; true in `*takes_next` when the next argument is its
+ * value. */
+static int check_long(const char *verb, const struct argp *argp,
+                      const char *argument, bool *takes_next)
+{
+    const char *name = argument + 2;
+    size_t length = strcspn(name, "=");
+    bool has_value = name[length] == '=';
+    const struct argp_option *option = find_long(argp, name, length);
+    if (!option)
+        return cli_say(verb, CLI_WRONG,
+                       "unknown option '--%.*s'; the nearest one is '--%s'",
+                       length > 60 ? 60 : (int)length, name,
+                       nearest_option(argp, name, length));
+    if (has_value && !option->arg)
+        return cli_say(verb, CLI_WRONG, "option '--%s' takes no value",
+                       option->name);
+    *takes_next = option->arg && !has_value;
+    return 0;
+}
+
+/* Checks `-x`, or several letters in one, likewise. */
+static int check_short(const char *verb, const struct argp *argp,
+                       const char *argument, bool *takes_next)
+{
+    for (const char *key = argument + 1; *key; key++) {
+        const struct argp_option *option = find_short(argp, *key);
+        if (!option)
+            return cli_say(verb, CLI_WRONG,
+                           "unknown option '-%c'; `sluice %s --help` shows "
+                           "them",
+                           *key, verb);
+        if (option->arg) {
+            *takes_next = key[1] == '\0';
+            return 0;
+        }
+    }
+    return 0;
+}
+
+/* Looks for options that argp would refuse with two lines of its own. */
+static int check_options(const char *verb, const struct argp *argp, int argc,
+                         char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *argument = argv[i];
+        bool takes_next = false;
+        int status = 0;
+        if (argument[0] != '-' || !argument[1])
+            continue;
+        if (strcmp(argument, "--") == 0)
+            break;
+        status = argument[1] == '-'
+                     ? check_long(verb, argp, argument, &takes_next)
+                     : check_short(verb, argp, argument, &takes_next);
+        if (status)
+            return status;
+        if (takes_next && ++i == argc)
+            return cli_say(verb, CLI_WRONG, "option '%.60s' needs a value",
+                           argument);
+    }
+    return 0;
 }
 
 int cli_parse(const char *verb, const struct argp *argp, int argc, char **argv,
               void *input)
 {
-    char name[64];
-    int index = 0;
+    static char name[64]; /* argp keeps it for the usage line */
     snprintf(name, sizeof name, "sluice %s", verb);
     argv[0] = name;
     refusal[0] = '\0';
-    error_t error = argp_parse(argp, argc, argv, ARGP_NO_ERRS, &index, input);
+    int status = check_options(verb, argp, argc, argv);
+    if (status)
+        return status;
+    error_t error = argp_parse(argp, argc, argv, 0, NULL, input);
     if (!error)
         return 0;
-    if (refusal[0])
-        return cli_say(verb, CLI_WRONG, "%s", refusal);
-    if (error != EINVAL || index < 1 || index > argc)
-        return cli_say(verb, CLI_WRONG, "%s", strerror(error));
-    return say_unknown_option(verb, argp, argv[index - 1]);
+    return cli_say(verb, CLI_WRONG, "%s",
+                   refusal[0] ? refusal : strerror(error));
 }
 
 error_t cli_parse_int(const char *option, const char *text, int *out)

@@ -117,16 +117,19 @@ sl_status sl_schedule_read_csv(const char *text, size_t length,
     if (ranks == 0)
         return sl_fail(SL_EPARSE, "the schedule is empty: expected one line of "
                                   "cells like 0F0,0B0 per rank");
-    if (ranks > SL_MAX_RANKS)
-        return sl_fail(SL_EPARSE,
-                       "the schedule has more than %d lines: expected one per "
-                       "rank",
-                       SL_MAX_RANKS);
+    /* A wrong cell says more about a file than its many lines do. */
+    bool too_many = ranks > SL_MAX_RANKS;
     sl_schedule *schedule;
-    sl_status status = sl_schedule_create(ranks, &schedule);
+    sl_status status =
+        sl_schedule_create(too_many ? SL_MAX_RANKS : ranks, &schedule);
     if (status)
         return status;
     status = read_lines(text, length, schedule);
+    if (!status && too_many)
+        status = sl_fail(SL_EPARSE,
+                         "the schedule has more than %d lines: expected one "
+                         "per rank",
+                         SL_MAX_RANKS);
     if (status) {
         sl_schedule_destroy(schedule);
         return status;

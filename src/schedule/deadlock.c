@@ -152,44 +152,64 @@ static void add_wait(const sl__events *events, uint32_t waiter, uint32_t on,
     waits[(*count)++] = (sl_wait){from.rank, from.step, to.rank, to.step};
 }
 
-/* Tells one followed edge as a wait between two actions; edges that only walk
- * back along a rank say nothing. */
-static void tell_edge(const search *find, uint32_t event, const edge *taken,
-                      sl_wait *waits, size_t *count)
+/* Tells an edge out of `passed`: nothing where it only walks back along its
+ * rank, or leads to a message, of which the next edge tells. */
+static void tell_passed(const sl__events *events, uint32_t node, uint32_t to,
+                        sl_wait *waits, size_t *count)
 {
-    const sl__events *events = find->events;
-    uint32_t node = event / 2;
-    if (event % 2 == 1) { /* The message's other end waits for this one. */
-        uint32_t peer = sl__peer(events, taken->end);
-        if (taken->to == SL__NOWHERE)
-            add_wait(events, node, SL__NOWHERE, waits, count);
-        else if (peer != SL__NOWHERE)
-            add_wait(events, peer, taken->end, waits, count);
-    } else if (taken->to == SL__NOWHERE) {
+    if (to == SL__NOWHERE)
         add_wait(events, node, SL__NOWHERE, waits, count);
-    } else if (taken->to % 2 == 0) {
-        uint32_t on = taken->to / 2;
-        if (events->rank_of[on] != events->rank_of[node] || on >= node)
-            add_wait(events, node, on, waits, count);
-    }
+    else if (to % 2 == 0 && (to / 2 >= node || events->rank_of[to / 2] !=
+                                                   events->rank_of[node]))
+        add_wait(events, node, to / 2, waits, count);
 }
 
-/* Tells the stack from `bottom` up as waits. */
+/* Tells an edge out of `complete`. The message was come to from `from`, whose
+ * rank has one of its ends; left through that same rank, it says nothing, else
+ * that end waits for the other. */
+static void tell_complete(const sl__events *events, uint32_t from,
+                          const edge *taken, sl_wait *waits, size_t *count)
+{
+    uint32_t end = taken->end;
+    if (events->rank_of[from] != events->rank_of[end]) {
+        uint32_t peer = sl__peer(events, end);
+        bool own = peer != SL__NOWHERE &&
+                   events->rank_of[peer] == events->rank_of[from];
+        add_wait(events, own ? peer : from, end, waits, count);
+    }
+    /* What the end itself waits for may be on yet another rank. */
+    tell_passed(events, end, taken->to, waits, count);
+}
+
+static edge taken_edge(const search *find, const frame *at)
+{
+    edge edges[MAX_EDGES];
+    edges_of(find, at->event, edges);
+    return edges[at->edge];
+}
+
+/* Tells the stack from `bottom` up, a cycle or one wait for nothing, as waits
+ * that each lead to the rank of the next. */
 static sl_status tell(const search *find, size_t bottom, sl_wait **out_waits,
                       size_t *out_count)
 {
     sl_wait *waits;
     size_t count = 0;
-    sl_status status = sl__alloc(find->depth - bottom, sizeof *waits, &waits);
+    sl_status status =
+        sl__alloc(2 * (find->depth - bottom), sizeof *waits, &waits);
     if (status)
         return status;
+    edge before = taken_edge(find, &find->stack[find->depth - 1]);
     for (size_t i = bottom; i < find->depth; i++) {
-        edge edges[MAX_EDGES];
-        edges_of(find, find->stack[i].event, edges);
-        tell_edge(find, find->stack[i].event, &edges[find->stack[i].edge],
-                  waits, &count);
+        const frame *at = &find->stack[i];
+        edge taken = taken_edge(find, at);
+        if (at->event % 2 == 0)
+            tell_passed(find->events, at->event / 2, taken.to, waits, &count);
+        else
+            tell_complete(find->events, before.end, &taken, waits, &count);
+        before = taken;
     }
-    if (count == 0) { /* A cycle on one rank through its own messages. */
+    if (count == 0) { /* A cycle on one rank, through its own messages. */
         uint32_t node = find->stack[bottom].event / 2;
         add_wait(find->events, node, node, waits, &count);
     }

@@ -1,0 +1,138 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Wrong requests and wrong input get one sentence and exit 2.
+. ./lib.sh
+
+# Names and sizes.
+refuses "unknown verb" "unknown verb 'shedule'; known ones: schedule" \
+    -- shedule
+refuses "unknown name" "unknown schedule 'zbw'; known ones: GPipe" \
+    -- schedule zbw -p 4 -m 8
+refuses "no name" "which schedule?" -- schedule -p 4 -m 8
+refuses "two names" "one NAME at a time" -- schedule zbv 1f1b -p 4 -m 8
+refuses "no ranks" "how many ranks?" -- schedule zbv -m 8
+refuses "no microbatches" "how many microbatches?" -- schedule zbv -p 4
+refuses "zero ranks" "--ranks must be at least 1, not 0" \
+    -- schedule 1f1b -p 0 -m 8
+refuses "negative microbatches" "--microbatches must be at least 1, not -4" \
+    -- schedule 1f1b -p 4 -m -4
+refuses "zero stages" "--stages-per-rank must be at least 1" \
+    -- schedule bfs -p 4 -v 0 -m 8
+refuses "a billion microbatches" "1000000000 microbatches are too many" \
+    -- schedule 1f1b -p 4 -m 1000000000
+refuses "more than an int" "--microbatches 99999999999 is far too large" \
+    -- schedule 1f1b -p 4 -m 99999999999
+refuses "a word for a number" "takes a whole number, not 'four'" \
+    -- schedule 1f1b -p four -m 8
+refuses "half a number" "takes a whole number, not '4x'" \
+    -- schedule 1f1b -p 4x -m 8
+refuses "sizes that do not fit" "the nearest counts that work are 8 and 10" \
+    -- schedule interleaved -p 4 -v 2 -m 9
+refuses "a form there is not" "--as takes order, compute" \
+    -- schedule 1f1b -p 4 -m 8 --as tree
+
+# Options.
+refuses "unknown option" "unknown option '--rnaks'; the nearest one is '--ranks'" \
+    -- schedule 1f1b --rnaks 4
+refuses "unknown letter" "unknown option '-z'" -- schedule 1f1b -z
+refuses "option without its value" "option '--microbatches' needs a value" \
+    -- schedule 1f1b -p 4 --microbatches
+refuses "letter without its value" "option '-m' needs a value" \
+    -- schedule 1f1b -p 4 -m
+refuses "flag with a value" "option '--json' takes no value" \
+    -- check --json=yes
+refuses "an option that would do nothing" "--recv goes with --as comms" \
+    -- schedule 1f1b -p 4 -m 8 --recv late
+refuses "another one" "--unshard-window goes with --as lowered" \
+    -- schedule 1f1b -p 4 -m 8 --as comms --unshard-window 2
+refuses "and in lower" "--recv goes with the pass send-recv" \
+    -- lower "$tmp/1f1b.csv" --passes unshard --recv late
+refuses "--json without --list" "--json goes with --list" \
+    -- schedule 1f1b -p 4 -m 8 --json
+refuses "a receive there is not" "--recv takes asap or late, not 'soon'" \
+    -- lower --recv soon
+refuses "a reading there is not" "--comm takes async, ordered or blocking" \
+    -- check --comm quick
+refuses "a pass there is not" "unknown pass 'unshrad'; known ones" \
+    -- lower "$tmp/1f1b.csv" --passes unshrad
+refuses "no window" "the unshard window must be at least 1, not 0" \
+    -- lower "$tmp/1f1b.csv" --unshard-window 0
+refuses "a cost of nothing" "--cost takes KIND=NUMBER pairs" \
+    -- simulate "$tmp/1f1b.csv" --cost F
+refuses "a cost of an unknown kind" "--cost: unknown kind 'G'" \
+    -- simulate "$tmp/1f1b.csv" --cost G=1
+refuses "a negative cost" "--cost: F must cost a number from 0 up" \
+    -- simulate "$tmp/1f1b.csv" --cost F=-1
+refuses "no bandwidth" "--bandwidth must be above 0" \
+    -- simulate "$tmp/1f1b.csv" --bandwidth 0
+refuses "costs twice" "--unit fixes what compute costs" \
+    -- simulate "$tmp/1f1b.csv" --unit --cost F=2
+refuses "both from stdin" "cannot both come from standard input" \
+    -- simulate --costs -
+
+# Input.
+refuses "no such file" "cannot read nowhere.csv: No such file" \
+    -- check nowhere.csv
+refuses "a directory" "Is a directory" -- check "$tmp"
+refuses "an empty file" "the schedule is empty" -- check /dev/null
+refuses "two files" "one FILE at a time" -- check a.csv b.csv
+head -c 4096 /dev/urandom >"$tmp/binary"
+for verb in lower check simulate; do
+    refuses "a binary file in $verb" "is not an action: expected" \
+        -- $verb "$sluice"
+    refuses "random bytes in $verb" "row 1, column 1" -- $verb "$tmp/binary"
+    refuses "an empty stdin in $verb" "standard input: the schedule is empty" \
+        -- $verb
+done
+printf '0F0,0B0\n1F0,x\n' >"$tmp/bad.csv"
+refuses "a wrong cell" \
+    "row 2, column 2 (rank 1, step 1): 'x' is not an action: expected a stage" \
+    -- check "$tmp/bad.csv"
+printf ',,,\n,\n' >"$tmp/idle.csv"
+refuses "only idle cells" "has no actions" -- check "$tmp/idle.csv"
+printf '{"F": }' >"$tmp/bad.json"
+refuses "broken costs" "bad.json: costs: line 1" \
+    -- simulate "$tmp/1f1b.csv" --costs "$tmp/bad.json"
+printf '{"f": 1}' >"$tmp/bad.json"
+refuses "misspelt costs" 'unknown key "f"' \
+    -- simulate "$tmp/1f1b.csv" --costs "$tmp/bad.json"
+printf '{"stages": [{}]}' >"$tmp/bad.json"
+refuses "costs of another model" "the costs are of 1 stages" \
+    -- simulate "$tmp/1f1b.csv" --costs "$tmp/bad.json"
+
+# Ragged rows are rows like any other: what matters is what they hold.
+printf '0F0,0F1,0B0,0B1\n1F0\n' >"$tmp/ragged.csv"
+run check "$tmp/ragged.csv"
+[ "$status" = 1 ] || bad "ragged rows: exit $status, not 1"
+printf '60000F16000000\n' >"$tmp/sparse.csv"
+run check "$tmp/sparse.csv"
+[ "$status" = 1 ] || bad "absurd numbers: exit $status, not 1"
+
+# Output that cannot be written.
+refuses "a trace into nowhere" "cannot write $tmp/no/trace.json" \
+    -- simulate "$tmp/1f1b.csv" --trace "$tmp/no/trace.json"
+full() {
+    "$sluice" "$@" >/dev/full 2>"$err"
+    status=$?
+    [ "$status" = 2 ] || bad "a full disk, $1: exit $status, not 2"
+    grep -q 'cannot write to standard output: No space left' "$err" ||
+        bad "a full disk, $1: $(cat "$err")"
+}
+full schedule 1f1b -p 4 -m 8
+full schedule --list
+full lower "$tmp/1f1b.csv"
+full check "$tmp/1f1b.csv"
+full simulate "$tmp/1f1b.csv" --json
+closed() {
+    # The reader leaves at once; more than a pipe holds is written.
+    { "$sluice" "$@" 2>"$err"; echo $? >"$tmp/status"; } | true
+    [ "$(cat "$tmp/status")" = 2 ] ||
+        bad "a closed pipe, $1: exit $(cat "$tmp/status"), not 2"
+    grep -q 'cannot write to standard output: Broken pipe' "$err" ||
+        bad "a closed pipe, $1: $(cat "$err")"
+}
+closed schedule bfs -p 32 -v 2 -m 512
+"$sluice" schedule bfs -p 32 -v 2 -m 512 >"$tmp/large.csv"
+closed lower "$tmp/large.csv"
+closed simulate "$tmp/large.csv" --json --actions
+finish

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Every schedule equals PyTorch's, in all its forms, for every row of the
+ * golden table (tests/goldens/schedules.tsv, or the folder that the
+ * environment variable SLUICE_GOLDENS names); what PyTorch refuses is refused
+ * here too or is sound. */
+#include "support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct golden {
+    char name[40];
+    int p, v, m;
+    char status[16];
+    char compute[20], order[20], lowered[20], comms[20], steps[20];
+} golden;
+
+static const char *folder(void)
+{
+    const char *set = getenv("SLUICE_GOLDENS");
+    return set ? set : "goldens";
+}
+
+static void expect_hash(const golden *row, const char *form,
+                        const sl_schedule *schedule, const char *expected)
+{
+    char found[17];
+    if (strcmp(expected, "-") == 0)
+        return;
+    test_hash(schedule, found);
+    if (strcmp(found, expected) != 0)
+        fail_msg("%s p=%d v=%d m=%d: %s differs from PyTorch's", row->name,
+                 row->p, row->v, row->m, form);
+}
+
+static void expect_steps(const golden *row, const sl_schedule *comms)
+{
+    size_t steps;
+    if (strcmp(row->steps, "-") == 0)
+        return;
+    assert_ok(sl_dry_run(comms, &steps));
+    if (steps != strtoul(row->steps, NULL, 10))
+        fail_msg("%s p=%d v=%d m=%d: %zu steps, PyTorch counts %s", row->name,
+                 row->p, row->v, row->m, steps, row->steps);
+}
+
+static void check_served(const golden *row, const sl_schedule *compute)
+{
+    sl_schedule *order = test_lower(compute, "");
+    sl_schedule *lowered = test_lower(compute, SL_LOWER_DEFAULT_PASSES);
+    sl_schedule *comms = test_lower(compute, "send-recv");
+    expect_hash(row, "compute", compute, row->compute);
+    expect_hash(row, "order", order, row->order);
+    expect_hash(row, "lowered", lowered, row->lowered);
+    expect_hash(row, "comms", comms, row->comms);
+    expect_steps(row, comms);
+    assert_true(test_is_sound(order));
+    assert_true(test_is_sound(lowered));
+    sl_schedule_destroy(order);
+    sl_schedule_destroy(lowered);
+    sl_schedule_destroy(comms);
+}
+
+static void check_row(const golden *row)
+{
+    sl_sizes sizes = {row->p, row->v, row->m};
+    sl_schedule *compute;
+    sl_status status = sl_generate(row->name, &sizes, &compute);
+    if (status) {
+        if (strcmp(row->status, "refused") != 0)
+            fail_msg("%s p=%d v=%d m=%d: refused: %s", row->name, row->p,
+                     row->v, row->m, sl_error_text());
+        return;
+    }
+    check_served(row, compute);
+    sl_schedule_destroy(compute);
+}
+
+/* Checks every row of a table; returns how many there were. */
+static int check_table(const char *path)
+{
+    int rows = 0;
+    char line[512];
+    FILE *file = fopen(path, "r");
+    if (!file)
+        fail_msg("cannot open %s", path);
+    while (fgets(line, sizeof line, file)) {
+        golden row;
+        if (strncmp(line, "schedule\t", 9) == 0)
+            continue;
+        int fields = sscanf(line, "%39s %d %d %d %15s %19s %19s %19s %19s %19s",
+                            row.name, &row.p, &row.v, &row.m, row.status,
+                            row.compute, row.order, row.lowered, row.comms,
+                            row.steps);
+        assert_int_equal(fields, 10);
+        check_row(&row);
+        rows++;
+    }
+    fclose(file);
+    return rows;
+}
+
+static void every_row_equals_pytorch(void **state)
+{
+    (void)state;
+    char path[512];
+    snprintf(path, sizeof path, "%s/schedules.tsv", folder());
+    assert_true(check_table(path) > 100);
+}
+
+/* Sizes outside the golden table, read off PyTorch the same way. */
+static void further_rows_equal_pytorch(void **state)
+{
+    (void)state;
+    assert_true(check_table("goldens/schedules_further.tsv") > 100);
+}
+
+static void full_texts_equal_pytorch(void **state)
+{
+    (void)state;
+    static const char *const cases[][4] = {
+        {"ZBVZeroBubble", "4", "2", "4"},   {"DualPipeV", "3", "2", "6"},
+        {"Interleaved1F1B", "4", "3", "12"}, {"LoopedBFS", "4", "2", "8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const *c = cases[i];
+        char path[512];
+        snprintf(path, sizeof path, "goldens/schedules/%s_pp%s_v%s_mb%s.lowered"
+                                    ".csv",
+                 c[0], c[1], c[2], c[3]);
+        char *expected = test_read_file(path, NULL);
+        sl_schedule *compute =
+            test_generate(c[0], atoi(c[1]), atoi(c[2]), atoi(c[3]));
+        sl_schedule *lowered = test_lower(compute, SL_LOWER_DEFAULT_PASSES);
+        test_assert_csv(lowered, expected);
+        sl_schedule_destroy(lowered);
+        sl_schedule_destroy(compute);
+        free(expected);
+    }
+}
+
+static void sha256_is_right(void **state)
+{
+    (void)state;
+    uint8_t digest[32];
+    test_sha256("abc", 3, digest);
+    static const uint8_t start[4] = {0xba, 0x78, 0x16, 0xbf};
+    assert_memory_equal(digest, start, sizeof start);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sha256_is_right),
+        cmocka_unit_test(every_row_equals_pytorch),
+        cmocka_unit_test(further_rows_equal_pytorch),
+        cmocka_unit_test(full_texts_equal_pytorch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

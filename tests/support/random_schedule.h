@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Random schedules that are valid by construction: actions are drawn in a
+ * random order that respects what they depend on, so a row is what one rank
+ * saw of a run that did happen. */
+#ifndef SL_TEST_RANDOM_SCHEDULE_H
+#define SL_TEST_RANDOM_SCHEDULE_H
+
+#include "sluice/schedule.h"
+
+/* A small generator of random numbers; seed it with anything but 0. */
+typedef struct test_random {
+    uint64_t state;
+} test_random;
+int test_below(test_random *random, int limit);
+
+typedef struct test_shape {
+    int ranks;
+    int stages;
+    int microbatches;
+    bool messages; /* with SENDs and RECVs, at random places that work */
+    bool overlaps; /* with OVERLAP_F_B */
+    bool idle;     /* with idle cells */
+} test_shape;
+
+/* Random sizes with at least 2 microbatches, and random features. */
+test_shape test_random_shape(test_random *random);
+
+sl_schedule *test_random_schedule(test_random *random, const test_shape *shape);
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * See support.h. */
+#include "support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void test_assert_ok(sl_status status, const char *call, const char *file,
+                    int line)
+{
+    if (status) {
+        print_error("%s: %s\n", call, sl_error_text());
+        _fail(file, line);
+    }
+}
+
+void test_assert_fails(sl_status found, sl_status status, const char *text,
+                       const char *file, int line)
+{
+    if (found != status || !strstr(sl_error_text(), text)) {
+        print_error("expected status %d and '%s', found %d and '%s'\n", status,
+                    text, found, sl_error_text());
+        _fail(file, line);
+    }
+}
+
+sl_schedule *test_parse(const char *csv)
+{
+    sl_schedule *schedule;
+    assert_ok(sl_schedule_read_csv(csv, strlen(csv), &schedule));
+    return schedule;
+}
+
+char *test_csv(const sl_schedule *schedule)
+{
+    sl_string text = SL_STRING_INIT;
+    assert_ok(sl_schedule_write_csv(schedule, sl_write_string, &text));
+    return text.data;
+}
+
+void test_assert_csv(const sl_schedule *schedule, const char *csv)
+{
+    char *text = test_csv(schedule);
+    assert_string_equal(text, csv);
+    free(text);
+}
+
+sl_schedule *test_generate(const char *name, int p, int v, int m)
+{
+    sl_schedule *schedule;
+    sl_sizes sizes = {p, v, m};
+    assert_ok(sl_generate(name, &sizes, &schedule));
+    return schedule;
+}
+
+sl_schedule *test_lower(const sl_schedule *in, const char *passes)
+{
+    sl_schedule *schedule;
+    assert_ok(sl_lower(in, passes, NULL, &schedule));
+    return schedule;
+}
+
+bool test_is_sound(const sl_schedule *schedule)
+{
+    sl_report *report;
+    assert_ok(sl_check(schedule, NULL, &report));
+    bool sound = sl_report_is_sound(report);
+    size_t count;
+    const sl_finding *findings = sl_report_findings(report, &count);
+    for (size_t i = 0; i < count && i < 5; i++)
+        print_error("%s: %s\n", sl_finding_code_text(findings[i].code),
+                    findings[i].text);
+    sl_report_destroy(report);
+    return sound;
+}
+
+bool test_has_finding(const sl_schedule *schedule, sl_finding_code code,
+                      int rank, int step)
+{
+    sl_report *report;
+    sl_check_options options = SL_CHECK_OPTIONS_INIT;
+    options.max_findings = 100000;
+    assert_ok(sl_check(schedule, &options, &report));
+    size_t count;
+    const sl_finding *findings = sl_report_findings(report, &count);
+    bool found = false;
+    for (size_t i = 0; i < count; i++)
+        found = found || (findings[i].code == code &&
+                          (rank == -2 || findings[i].rank == rank) &&
+                          (step == -2 || findings[i].step == step));
+    sl_report_destroy(report);
+    return found;
+}
+
+char *test_read_file(const char *path, size_t *length)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        fail_msg("cannot open %s", path);
+    sl_string text = SL_STRING_INIT;
+    char part[4096];
+    size_t got;
+    assert_ok(sl_write_string(&text, "", 0));
+    while ((got = fread(part, 1, sizeof part, file)) > 0)
+        assert_ok(sl_write_string(&text, part, got));
+    fclose(file);
+    if (length)
+        *length = text.length;
+    return text.data;
+}
+
+void test_hash(const sl_schedule *schedule, char out[17])
+{
+    uint8_t digest[32];
+    char *text = test_csv(schedule);
+    test_sha256(text, strlen(text), digest);
+    free(text);
+    for (int i = 0; i < 8; i++)
+        snprintf(out + 2 * i, 3, "%02x", digest[i]);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What tests share: cmocka in the right order, and schedules to and from text
+ * with failures that show the reason. */
+#ifndef SL_TEST_SUPPORT_H
+#define SL_TEST_SUPPORT_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "sluice/sluice.h"
+
+/* Asserts that a library call succeeded, showing its sentence if not. */
+#define assert_ok(call) test_assert_ok((call), #call, __FILE__, __LINE__)
+void test_assert_ok(sl_status status, const char *call, const char *file,
+                    int line);
+
+/* Asserts that a call fails with a status and a sentence that contains text. */
+#define assert_fails(call, status, text)                                       \
+    test_assert_fails((call), status, text, __FILE__, __LINE__)
+void test_assert_fails(sl_status found, sl_status status, const char *text,
+                       const char *file, int line);
+
+sl_schedule *test_parse(const char *csv);
+char *test_csv(const sl_schedule *schedule); /* freed by the caller */
+void test_assert_csv(const sl_schedule *schedule, const char *csv);
+
+sl_schedule *test_generate(const char *name, int p, int v, int m);
+sl_schedule *test_lower(const sl_schedule *in, const char *passes);
+
+/* Whether a schedule checks sound; prints its findings if not. */
+bool test_is_sound(const sl_schedule *schedule);
+
+/* Whether a check of the schedule has this finding at this place; -2 matches
+ * any rank or step. */
+bool test_has_finding(const sl_schedule *schedule, sl_finding_code code,
+                      int rank, int step);
+
+/* A whole file as a string; freed by the caller. */
+char *test_read_file(const char *path, size_t *length);
+
+/* The first 16 hex digits of the SHA-256 of a schedule's CSV. */
+void test_hash(const sl_schedule *schedule, char out[17]);
+void test_sha256(const void *data, size_t length, uint8_t digest[32]);
+
+#endif

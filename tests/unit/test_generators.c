@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Generators: found by name, refused sizes with reasons, sound for the rest.
+ * That they equal PyTorch's is test_golden_schedules.c's. */
+#include "support.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void names_are_found_in_any_case_and_form(void **state)
+{
+    (void)state;
+    static const char *const names[][2] = {
+        {"gpipe", "GPipe"},
+        {"GPIPE", "GPipe"},
+        {"ScheduleGPipe", "GPipe"},
+        {"1f1b", "1F1B"},
+        {"Schedule1F1B", "1F1B"},
+        {"bfs", "LoopedBFS"},
+        {"loopedbfs", "LoopedBFS"},
+        {"interleaved", "Interleaved1F1B"},
+        {"scheduleinterleaved1f1b", "Interleaved1F1B"},
+        {"zb1p", "InterleavedZeroBubble"},
+        {"zbv", "ZBVZeroBubble"},
+        {"ScheduleZBVZeroBubble", "ZBVZeroBubble"},
+        {"DualPipeV", "DualPipeV"},
+        {"dualpipev", "DualPipeV"},
+        {"ForwardOnly", "ForwardOnly"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const sl_generator *found;
+        assert_ok(sl_generator_find(names[i][0], &found));
+        assert_string_equal(found->name, names[i][1]);
+    }
+}
+
+static void an_unknown_name_lists_the_known_ones(void **state)
+{
+    (void)state;
+    const sl_generator *found;
+    assert_fails(sl_generator_find("zbw", &found), SL_ENOTFOUND,
+                 "unknown schedule 'zbw'; known ones: GPipe, 1F1B, LoopedBFS");
+    assert_fails(sl_generator_find("", &found), SL_ENOTFOUND, "unknown");
+    assert_fails(sl_generator_find("Schedule", &found), SL_ENOTFOUND,
+                 "unknown");
+}
+
+static void expect_refusal(const char *name, int p, int v, int m,
+                           const char *text)
+{
+    sl_sizes sizes = {p, v, m};
+    sl_schedule *schedule;
+    assert_fails(sl_generate(name, &sizes, &schedule), SL_EINVAL, text);
+}
+
+static void unservable_sizes_are_refused_with_the_nearest(void **state)
+{
+    (void)state;
+    expect_refusal("zbv", 4, 3, 8, "exactly 2 stages per rank, not 3");
+    expect_refusal("dualpipev", 4, 1, 8, "exactly 2 stages per rank, not 1");
+    expect_refusal("dualpipev", 4, 2, 7, "the nearest count that works is 8");
+    expect_refusal("gpipe", 4, 2, 8, "the nearest size that works is 1");
+    expect_refusal("1f1b", 4, 2, 8, "Interleaved1F1B takes more");
+    expect_refusal("interleaved", 4, 2, 9,
+                   "the nearest counts that work are 8 and 10");
+    expect_refusal("zb1p", 5, 4, 17, "the nearest counts that work are 15 and 18");
+    expect_refusal("gpipe", 0, 1, 8, "ranks must be at least 1, not 0");
+    expect_refusal("gpipe", 4, -1, 8, "stages per rank must be at least 1");
+    expect_refusal("gpipe", 4, 1, 0, "microbatches must be at least 1, not 0");
+    expect_refusal("gpipe", 4, 1, 1000000000, "microbatches are too many");
+    expect_refusal("gpipe", 1000000, 1, 4, "ranks are too many");
+    expect_refusal("bfs", 4096, 100, 4, "stages on 4096 ranks are too many");
+    expect_refusal("zbv", 4096, 2, 1, "pads to 2 * ranks - 1");
+    expect_refusal("gpipe", INT32_MAX, INT32_MAX, INT32_MAX, "too many");
+}
+
+static void nearest_counts_do_work(void **state)
+{
+    (void)state;
+    for (int p = 1; p <= 9; p++) {
+        for (int m = 1; m <= 60; m++) {
+            sl_sizes sizes = {p, 2, m};
+            sl_schedule *schedule;
+            if (!sl_generate("interleaved", &sizes, &schedule)) {
+                sl_schedule_destroy(schedule);
+                continue;
+            }
+            const char *at = strstr(sl_error_text(), "that work are ");
+            int below, above;
+            assert_non_null(at);
+            assert_int_equal(sscanf(at, "that work are %d and %d", &below,
+                                    &above),
+                             2);
+            assert_true(below < m && m < above);
+            sl_schedule_destroy(test_generate("interleaved", p, 2, below));
+            sl_schedule_destroy(test_generate("interleaved", p, 2, above));
+        }
+    }
+}
+
+/* Whatever is generated is sound, before and after lowering, and cannot
+ * deadlock however communication is read. */
+static void expect_sound(const sl_schedule *compute)
+{
+    sl_schedule *lowered = test_lower(compute, SL_LOWER_DEFAULT_PASSES);
+    sl_report *report;
+    assert_true(test_is_sound(compute));
+    assert_ok(sl_check(lowered, NULL, &report));
+    assert_true(sl_report_is_sound(report));
+    for (int i = 0; i < SL_READINGS; i++)
+        assert_null(sl_report_deadlock(report, (sl_reading)i));
+    sl_report_destroy(report);
+    sl_schedule_destroy(lowered);
+}
+
+static void all_served_sizes_are_sound(void **state)
+{
+    (void)state;
+    const sl_generator *generator;
+    int served = 0;
+    for (size_t i = 0; (generator = sl_generator_at(i)); i++) {
+        for (int p = 1; p <= 6; p++)
+            for (int v = 1; v <= 3; v++)
+                for (int m = 1; m <= 14; m++) {
+                    sl_sizes sizes = {p, v, m};
+                    sl_schedule *schedule;
+                    if (sl_generate(generator->name, &sizes, &schedule))
+                        continue;
+                    expect_sound(schedule);
+                    sl_extent extent = sl_schedule_extent(schedule);
+                    assert_int_equal(extent.stages, p * v);
+                    assert_int_equal(extent.microbatches, m);
+                    sl_schedule_destroy(schedule);
+                    served++;
+                }
+    }
+    assert_true(served > 800);
+}
+
+/* The sizes PyTorch's own tests go through. */
+static void sizes_users_rely_on_generate_and_simulate(void **state)
+{
+    (void)state;
+    static const int sizes[][3] = {
+        {2, 2, 2},  {2, 4, 4},  {2, 8, 2},    {2, 8, 4},   {2, 8, 8},
+        {4, 4, 4},  {4, 8, 4},  {4, 8, 8},    {4, 16, 4},  {4, 32, 4},
+        {4, 64, 4}, {4, 16, 16}, {4, 32, 32}, {4, 128, 64}, {3, 2, 2},
+        {3, 8, 2},  {3, 12, 4}, {4, 6, 3},    {4, 10, 5},  {2, 3, 4},
+        {2, 10, 4}, {2, 15, 4}};
+    static const char *const names[] = {"Interleaved1F1B",
+                                        "InterleavedZeroBubble", "LoopedBFS"};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        for (size_t n = 0; n < 3; n++) {
+            sl_simulation *result;
+            sl_schedule *compute = test_generate(names[n], sizes[i][2],
+                                                 sizes[i][0], sizes[i][1]);
+            sl_schedule *comms = test_lower(compute, "send-recv");
+            size_t steps;
+            assert_ok(sl_dry_run(comms, &steps));
+            assert_ok(sl_simulate(comms, NULL, SL_ASYNC, &result));
+            sl_simulation_destroy(result);
+            sl_schedule_destroy(comms);
+            sl_schedule_destroy(compute);
+        }
+    }
+}
+
+static void fewer_microbatches_than_ranks_are_served_by_1f1b(void **state)
+{
+    (void)state;
+    sl_schedule *compute = test_generate("1f1b", 4, 1, 2);
+    sl_schedule *order = test_lower(compute, "");
+    test_assert_csv(order, "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n"
+                           "2F0,2F1,2B0,2B1\n3F0,3B0,3F1,3B1\n");
+    sl_schedule_destroy(order);
+    sl_schedule_destroy(compute);
+}
+
+static sl_status generate_backwards(const sl_sizes *sizes, sl_schedule *out)
+{
+    for (int mb = sizes->microbatches - 1; mb >= 0; mb--) {
+        sl_status status =
+            sl_schedule_append(out, 0, sl_action_make(SL_FORWARD, 0, mb));
+        if (status)
+            return status;
+    }
+    return SL_OK;
+}
+
+static sl_status admit_one_rank(const sl_sizes *sizes)
+{
+    if (sizes->ranks == 1)
+        return SL_OK;
+    return sl_fail(SL_EINVAL, "only 1 rank, not %d", sizes->ranks);
+}
+
+static void a_program_registers_its_own(void **state)
+{
+    (void)state;
+    static const sl_generator mine = {.name = "CountDown",
+                                      .short_name = "cd",
+                                      .default_stages_per_rank = 1,
+                                      .admit = admit_one_rank,
+                                      .generate = generate_backwards};
+    assert_ok(sl_generator_register(&mine));
+    sl_schedule *schedule = test_generate("countdown", 1, 1, 3);
+    test_assert_csv(schedule, "0F2,0F1,0F0\n");
+    sl_schedule_destroy(schedule);
+    expect_refusal("CD", 2, 1, 3, "only 1 rank, not 2");
+    assert_fails(sl_generator_register(&mine), SL_EINVAL, "exists already");
+    sl_generator taken = mine;
+    taken.name = "Other";
+    taken.short_name = "ZBV";
+    assert_fails(sl_generator_register(&taken), SL_EINVAL, "exists already");
+    sl_generator empty = {.name = "Empty"};
+    assert_fails(sl_generator_register(&empty), SL_EINVAL, "needs a name");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_found_in_any_case_and_form),
+        cmocka_unit_test(an_unknown_name_lists_the_known_ones),
+        cmocka_unit_test(unservable_sizes_are_refused_with_the_nearest),
+        cmocka_unit_test(nearest_counts_do_work),
+        cmocka_unit_test(all_served_sizes_are_sound),
+        cmocka_unit_test(sizes_users_rely_on_generate_and_simulate),
+        cmocka_unit_test(fewer_microbatches_than_ranks_are_served_by_1f1b),
+        cmocka_unit_test(a_program_registers_its_own),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

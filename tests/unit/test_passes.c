@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The passes: what each adds and where, and that inputs stay untouched. */
+#include "support.h"
+#include "random_schedule.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void expect_lowered(const char *in, const char *passes, const char *out)
+{
+    sl_schedule *schedule = test_parse(in);
+    sl_schedule *lowered = test_lower(schedule, passes);
+    test_assert_csv(lowered, out);
+    test_assert_csv(schedule, in);
+    sl_schedule_destroy(lowered);
+    sl_schedule_destroy(schedule);
+}
+
+static void merge_bw_joins_only_neighbours_of_one_microbatch(void **state)
+{
+    (void)state;
+    expect_lowered("0F0,0I0,,0W0,0F1,0I1,0I2,0W1,0W2,1I0,0W0\n", "merge-bw",
+                   "0F0,0B0,0F1,0I1,0I2,0W1,0W2,1I0,0W0\n");
+}
+
+static void merge_bw_makes_113_steps_of_the_known_case(void **state)
+{
+    (void)state;
+    size_t steps;
+    sl_schedule *compute = test_generate("InterleavedZeroBubble", 2, 2, 8);
+    sl_schedule *merged = test_lower(compute, "merge-bw,send-recv");
+    assert_ok(sl_dry_run(merged, &steps));
+    assert_int_equal(steps, 113);
+    sl_schedule_destroy(merged);
+    sl_schedule_destroy(compute);
+}
+
+static void reduce_grad_follows_the_last_backward(void **state)
+{
+    (void)state;
+    expect_lowered("0F0,0F1,0B0,,0I1,1B0,0W1,1F9\n", "reduce-grad",
+                   "0F0,0F1,0B0,0I1,1B0,1REDUCE_GRAD,0W1,0REDUCE_GRAD,1F9\n");
+    expect_lowered("0F0,(1F0;0B0)OVERLAP_F_B,1B0\n", "reduce-grad",
+                   "0F0,(1F0;0B0)OVERLAP_F_B,0REDUCE_GRAD,1B0,1REDUCE_GRAD\n");
+}
+
+static void expect_unsharded(const char *in, int window, const char *out)
+{
+    sl_schedule *schedule = test_parse(in), *lowered;
+    assert_ok(sl_lower_unshard(schedule, window, &lowered));
+    test_assert_csv(lowered, out);
+    sl_schedule_destroy(lowered);
+    sl_schedule_destroy(schedule);
+}
+
+static void unshard_fetches_ahead_within_its_window(void **state)
+{
+    (void)state;
+    const char *in = "0F0,,2F0,4F0,6F0,6B0\n";
+    expect_unsharded(in, 1,
+                     "0UNSHARD,0F0,0RESHARD,2UNSHARD,2F0,2RESHARD,4UNSHARD,4F0,"
+                     "4RESHARD,6UNSHARD,6F0,6B0,6RESHARD\n");
+    expect_unsharded(in, 3,
+                     "0UNSHARD,2UNSHARD,4UNSHARD,0F0,0RESHARD,6UNSHARD,2F0,"
+                     "2RESHARD,4F0,4RESHARD,6F0,6B0,6RESHARD\n");
+    expect_unsharded(in, 9,
+                     "0UNSHARD,2UNSHARD,4UNSHARD,6UNSHARD,0F0,0RESHARD,2F0,"
+                     "2RESHARD,4F0,4RESHARD,6F0,6B0,6RESHARD\n");
+}
+
+static void unshard_takes_both_halves_of_an_overlap(void **state)
+{
+    (void)state;
+    expect_unsharded("(0F1;3B0)OVERLAP_F_B,0B1\n", 1,
+                     "0UNSHARD,3UNSHARD,(0F1;3B0)OVERLAP_F_B,3RESHARD,0B1,"
+                     "0RESHARD\n");
+}
+
+/* At most `window` stages are whole at once, one more where the window ends in
+ * an overlap. */
+static void unshard_never_exceeds_its_window(void **state)
+{
+    (void)state;
+    test_random random = {11};
+    for (int i = 0; i < 300; i++) {
+        test_shape shape = test_random_shape(&random);
+        shape.messages = false;
+        int window = 1 + test_below(&random, 4);
+        sl_schedule *drawn = test_random_schedule(&random, &shape), *lowered;
+        assert_ok(sl_lower_unshard(drawn, window, &lowered));
+        assert_true(test_is_sound(lowered));
+        for (int rank = 0; rank < shape.ranks; rank++) {
+            const sl_action *row = sl_schedule_row(lowered, rank);
+            int whole = 0;
+            for (size_t k = 0; k < sl_schedule_length(lowered, rank); k++) {
+                whole += row[k].kind == SL_UNSHARD;
+                whole -= row[k].kind == SL_RESHARD;
+                assert_true(whole <= window + (shape.overlaps ? 1 : 0));
+            }
+            assert_int_equal(whole, 0);
+        }
+        sl_schedule_destroy(lowered);
+        sl_schedule_destroy(drawn);
+    }
+}
+
+static void send_recv_keeps_colocated_stages_silent(void **state)
+{
+    (void)state;
+    expect_lowered("0F0,1F0,1B0,0B0\n", "send-recv", "0F0,1F0,1B0,0B0\n");
+    expect_lowered("0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n", "send-recv",
+                   "0F0,0SEND_F0,3RECV_F0,3F0,3B0,3SEND_B0,0RECV_B0,0B0\n"
+                   "1RECV_F0,1F0,2F0,2SEND_F0,2RECV_B0,2B0,1B0,1SEND_B0\n");
+}
+
+static void send_recv_tolerates_a_weight_after_a_whole_backward(void **state)
+{
+    (void)state;
+    expect_lowered("0F0,0B0,0W0\n1F0,1B0,1W0\n", "send-recv",
+                   "0F0,0SEND_F0,0RECV_B0,0B0,0W0\n"
+                   "1RECV_F0,1F0,1B0,1SEND_B0,1W0\n");
+}
+
+static bool brings(const sl_action *receive, const sl_action *user)
+{
+    sl_action parts[2];
+    int count = sl_action_parts(user, parts);
+    for (int i = 0; i < count; i++) {
+        bool same = parts[i].stage == receive->stage &&
+                    parts[i].microbatch == receive->microbatch;
+        bool forward = parts[i].kind == SL_FORWARD;
+        if (same && forward == (receive->kind == SL_RECV_F))
+            return true;
+    }
+    return false;
+}
+
+/* A receive stands right before its user, or before the other receive of an
+ * overlap that does. */
+static void late_receives_stand_before_their_users(void **state)
+{
+    (void)state;
+    test_random random = {13};
+    int receives = 0;
+    for (int i = 0; i < 300; i++) {
+        test_shape shape = test_random_shape(&random);
+        shape.messages = false;
+        sl_schedule *drawn = test_random_schedule(&random, &shape), *late;
+        assert_ok(sl_lower_send_recv(drawn, SL_RECV_LATE, &late));
+        assert_true(test_is_sound(late));
+        for (int rank = 0; rank < shape.ranks; rank++) {
+            const sl_action *row = sl_schedule_row(late, rank);
+            size_t length = sl_schedule_length(late, rank);
+            for (size_t k = 0; k < length; k++) {
+                if (row[k].kind != SL_RECV_F && row[k].kind != SL_RECV_B)
+                    continue;
+                size_t user = k + 1;
+                while (user < length && (row[user].kind == SL_RECV_F ||
+                                         row[user].kind == SL_RECV_B))
+                    user++;
+                assert_true(user < length && user <= k + 2);
+                assert_true(brings(&row[k], &row[user]));
+                receives++;
+            }
+        }
+        sl_schedule_destroy(late);
+        sl_schedule_destroy(drawn);
+    }
+    assert_true(receives > 1000);
+}
+
+/* Sends stand right after what makes them, whatever the receives do. */
+static void sends_stand_after_their_compute(void **state)
+{
+    (void)state;
+    sl_schedule *compute = test_generate("dualpipev", 3, 2, 8), *lowered;
+    for (int late = 0; late < 2; late++) {
+        assert_ok(sl_lower_send_recv(compute, late ? SL_RECV_LATE
+                                                   : SL_RECV_ASAP,
+                                     &lowered));
+        for (int rank = 0; rank < 3; rank++) {
+            const sl_action *row = sl_schedule_row(lowered, rank);
+            for (size_t k = 0; k < sl_schedule_length(lowered, rank); k++) {
+                if (row[k].kind != SL_SEND_F && row[k].kind != SL_SEND_B)
+                    continue;
+                assert_true(k > 0);
+                size_t by = k - 1;
+                if (row[by].kind == SL_SEND_F || row[by].kind == SL_SEND_B)
+                    by--;
+                assert_int_equal(sl_action_kind_family(row[by].kind),
+                                 SL_FAMILY_COMPUTE);
+            }
+        }
+        sl_schedule_destroy(lowered);
+    }
+    sl_schedule_destroy(compute);
+}
+
+/* Receives placed asap are safe however communication is read. */
+static void asap_never_deadlocks(void **state)
+{
+    (void)state;
+    test_random random = {17};
+    for (int i = 0; i < 300; i++) {
+        test_shape shape = test_random_shape(&random);
+        shape.messages = false;
+        sl_schedule *drawn = test_random_schedule(&random, &shape);
+        sl_schedule *lowered = test_lower(drawn, SL_LOWER_DEFAULT_PASSES);
+        sl_report *report;
+        assert_ok(sl_check(lowered, NULL, &report));
+        assert_true(sl_report_is_sound(report));
+        for (int r = 0; r < SL_READINGS; r++)
+            assert_null(sl_report_deadlock(report, (sl_reading)r));
+        sl_report_destroy(report);
+        sl_schedule_destroy(lowered);
+        sl_schedule_destroy(drawn);
+    }
+}
+
+static void expect_refused(const char *in, const char *passes,
+                           sl_status status, const char *text)
+{
+    sl_schedule *schedule = test_parse(in), *lowered;
+    assert_fails(sl_lower(schedule, passes, NULL, &lowered), status, text);
+    sl_schedule_destroy(schedule);
+}
+
+static void what_cannot_be_lowered_is_refused(void **state)
+{
+    (void)state;
+    expect_refused("0F0,0B0\n", "merge-bw,nope", SL_EINVAL,
+                   "unknown pass 'nope'; known ones: drop-idle, merge-bw");
+    expect_refused("0F0,0B0\n", ",", SL_EINVAL, "unknown pass ''");
+    expect_refused("0F0,0SEND_F0\n1RECV_F0,1F0\n", "send-recv", SL_EINVAL,
+                   "send-recv: rank 0, step 1 has 0SEND_F0 already");
+    expect_refused("0UNSHARD,0F0\n", "unshard", SL_EINVAL,
+                   "unshard: rank 0, step 0 has 0UNSHARD already");
+    expect_refused("0F0,0B0,0REDUCE_GRAD\n", "reduce-grad", SL_EINVAL,
+                   "rank 0, step 2 has 0REDUCE_GRAD already");
+    expect_refused("1F0,0F0\n", "send-recv", SL_EUNSOUND,
+                   "rank 0 stops before its action 0, 1F0");
+    expect_refused("0F0,0B0\n0F1\n", "send-recv", SL_EUNSOUND,
+                   "stage 0 is on rank 0 and");
+    expect_refused("60000F9999999\n", "send-recv", SL_EUNSOUND,
+                   "no rank computes stage 0");
+    sl_schedule *schedule = test_parse("0F0,0B0\n"), *lowered;
+    assert_fails(sl_lower_unshard(schedule, 0, &lowered), SL_EINVAL,
+                 "at least 1, not 0");
+    sl_schedule_destroy(schedule);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(merge_bw_joins_only_neighbours_of_one_microbatch),
+        cmocka_unit_test(merge_bw_makes_113_steps_of_the_known_case),
+        cmocka_unit_test(reduce_grad_follows_the_last_backward),
+        cmocka_unit_test(unshard_fetches_ahead_within_its_window),
+        cmocka_unit_test(unshard_takes_both_halves_of_an_overlap),
+        cmocka_unit_test(unshard_never_exceeds_its_window),
+        cmocka_unit_test(send_recv_keeps_colocated_stages_silent),
+        cmocka_unit_test(send_recv_tolerates_a_weight_after_a_whole_backward),
+        cmocka_unit_test(late_receives_stand_before_their_users),
+        cmocka_unit_test(sends_stand_after_their_compute),
+        cmocka_unit_test(asap_never_deadlocks),
+        cmocka_unit_test(what_cannot_be_lowered_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

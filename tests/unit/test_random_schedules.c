@@ -1,0 +1,623 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Properties over random schedules: valid ones are sound and run to their end;
+ * every kind of damage is found, with its code and place; checker, simulator
+ * and a brute-force run agree on what deadlocks. */
+#include "support.h"
+#include "random_schedule.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------ valid ones -- */
+
+static void valid_schedules_are_sound_and_run(void **state)
+{
+    (void)state;
+    test_random random = {101};
+    for (int i = 0; i < 600; i++) {
+        test_shape shape = test_random_shape(&random);
+        sl_schedule *drawn = test_random_schedule(&random, &shape);
+        sl_simulation *result;
+        assert_true(test_is_sound(drawn));
+        assert_ok(sl_simulate(drawn, NULL, SL_ASYNC, &result));
+        assert_true(sl_simulation_makespan(result) > 0);
+        assert_true(sl_simulation_bubble(result) >= -1e-9);
+        sl_simulation_destroy(result);
+        if (!shape.messages) {
+            size_t steps;
+            sl_schedule *lowered = test_lower(drawn, SL_LOWER_DEFAULT_PASSES);
+            assert_true(test_is_sound(lowered));
+            assert_ok(sl_dry_run(drawn, &steps));
+            assert_ok(sl_dry_run(lowered, &steps));
+            sl_schedule_destroy(lowered);
+        }
+        sl_schedule_destroy(drawn);
+    }
+}
+
+/* ---------------------------------------------------------------- damage -- */
+
+/* A copy of a schedule that can be edited: rows of actions. */
+typedef struct draft {
+    int ranks;
+    int lengths[8];
+    sl_action rows[8][600];
+} draft;
+
+static void draft_of(const sl_schedule *schedule, draft *out)
+{
+    out->ranks = sl_schedule_ranks(schedule);
+    for (int rank = 0; rank < out->ranks; rank++) {
+        out->lengths[rank] = (int)sl_schedule_length(schedule, rank);
+        assert_true(out->lengths[rank] < 590);
+        if (out->lengths[rank])
+            memcpy(out->rows[rank], sl_schedule_row(schedule, rank),
+                   (size_t)out->lengths[rank] * sizeof(sl_action));
+    }
+}
+
+static sl_schedule *draft_finish(const draft *from)
+{
+    sl_schedule *schedule;
+    assert_ok(sl_schedule_create(from->ranks, &schedule));
+    for (int rank = 0; rank < from->ranks; rank++)
+        for (int step = 0; step < from->lengths[rank]; step++)
+            assert_ok(
+                sl_schedule_append(schedule, rank, from->rows[rank][step]));
+    return schedule;
+}
+
+static void draft_remove(draft *d, int rank, int step)
+{
+    d->lengths[rank]--;
+    memmove(&d->rows[rank][step], &d->rows[rank][step + 1],
+            (size_t)(d->lengths[rank] - step) * sizeof(sl_action));
+}
+
+static void draft_insert(draft *d, int rank, int step, sl_action action)
+{
+    memmove(&d->rows[rank][step + 1], &d->rows[rank][step],
+            (size_t)(d->lengths[rank] - step) * sizeof(sl_action));
+    d->rows[rank][step] = action;
+    d->lengths[rank]++;
+}
+
+static bool draft_find(const draft *d, sl_action_kind kind, int stage, int mb,
+                       int *out_rank, int *out_step)
+{
+    for (int rank = 0; rank < d->ranks; rank++)
+        for (int step = 0; step < d->lengths[rank]; step++) {
+            sl_action parts[2];
+            int count = sl_action_parts(&d->rows[rank][step], parts);
+            for (int i = 0; i < count; i++)
+                if (parts[i].kind == kind && parts[i].stage == stage &&
+                    parts[i].microbatch == mb) {
+                    *out_rank = rank;
+                    *out_step = step;
+                    return true;
+                }
+        }
+    return false;
+}
+
+/* A whole lowered random schedule without overlaps, so that each cell is one
+ * action; random messages half the time, else the passes'. */
+static void draw_lowered(test_random *random, draft *out)
+{
+    test_shape shape = test_random_shape(random);
+    shape.overlaps = shape.idle = false;
+    if (shape.ranks == 1)
+        shape.ranks = 2;
+    if (shape.stages < shape.ranks)
+        shape.stages = shape.ranks;
+    bool own_messages = shape.messages;
+    sl_schedule *drawn = test_random_schedule(random, &shape);
+    sl_schedule *lowered =
+        test_lower(drawn, own_messages ? "unshard,reduce-grad"
+                                       : SL_LOWER_DEFAULT_PASSES);
+    draft_of(lowered, out);
+    sl_schedule_destroy(lowered);
+    sl_schedule_destroy(drawn);
+}
+
+/* Picks a random action of a kind; -1 as step when there is none. */
+static void pick(test_random *random, const draft *d, sl_action_kind kind,
+                 int *rank, int *step)
+{
+    int seen = 0;
+    *step = -1;
+    for (int r = 0; r < d->ranks; r++)
+        for (int s = 0; s < d->lengths[r]; s++)
+            if (d->rows[r][s].kind == kind && test_below(random, ++seen) == 0) {
+                *rank = r;
+                *step = s;
+            }
+}
+
+static void expect(const draft *damaged, sl_finding_code code, int rank,
+                   int step, const char *damage)
+{
+    sl_schedule *schedule = draft_finish(damaged);
+    if (!test_has_finding(schedule, code, rank, step)) {
+        char *csv = test_csv(schedule);
+        test_is_sound(schedule);
+        fail_msg("%s: no %s at rank %d, step %d in\n%s", damage,
+                 sl_finding_code_text(code), rank, step, csv);
+    }
+    sl_schedule_destroy(schedule);
+}
+
+static void expect_drop_found(draft *d, sl_action gone, int rank)
+{
+    int r, s;
+    switch (gone.kind) {
+    case SL_FORWARD:
+        expect(d, SL_FINDING_MISSING_FORWARD, rank, -2, "drop F");
+        break;
+    case SL_BACKWARD:
+    case SL_BACKWARD_INPUT:
+        expect(d, SL_FINDING_MISSING_BACKWARD, rank, -2, "drop a backward");
+        break;
+    case SL_BACKWARD_WEIGHT:
+        assert_true(draft_find(d, SL_BACKWARD_INPUT, gone.stage,
+                               gone.microbatch, &r, &s));
+        expect(d, SL_FINDING_MISSING_WEIGHT, r, s, "drop W");
+        break;
+    case SL_SEND_F:
+        assert_true(draft_find(d, SL_RECV_F, gone.stage + 1, gone.microbatch,
+                               &r, &s));
+        expect(d, SL_FINDING_MISSING_SEND, r, s, "drop SEND_F");
+        break;
+    case SL_SEND_B:
+        assert_true(draft_find(d, SL_RECV_B, gone.stage - 1, gone.microbatch,
+                               &r, &s));
+        expect(d, SL_FINDING_MISSING_SEND, r, s, "drop SEND_B");
+        break;
+    case SL_RECV_F:
+        assert_true(draft_find(d, SL_SEND_F, gone.stage - 1, gone.microbatch,
+                               &r, &s));
+        expect(d, SL_FINDING_MISSING_RECEIVE, r, s, "drop RECV_F");
+        break;
+    case SL_RECV_B:
+        assert_true(draft_find(d, SL_SEND_B, gone.stage + 1, gone.microbatch,
+                               &r, &s));
+        expect(d, SL_FINDING_MISSING_RECEIVE, r, s, "drop RECV_B");
+        break;
+    case SL_UNSHARD:
+        expect(d, SL_FINDING_NOT_UNSHARDED, rank, -2, "drop UNSHARD");
+        expect(d, SL_FINDING_UNPAIRED_SHARD, rank, -2, "drop UNSHARD");
+        break;
+    case SL_RESHARD:
+        expect(d, SL_FINDING_UNPAIRED_SHARD, rank, -2, "drop RESHARD");
+        break;
+    case SL_REDUCE_GRAD:
+        expect(d, SL_FINDING_MISSING_REDUCE_GRAD, rank, -2, "drop REDUCE_GRAD");
+        break;
+    default: break;
+    }
+}
+
+static void dropped_actions_are_found(void **state)
+{
+    (void)state;
+    static draft d;
+    test_random random = {211};
+    int dropped = 0;
+    for (int i = 0; i < 400; i++) {
+        int rank, step;
+        draw_lowered(&random, &d);
+        pick(&random, &d, (sl_action_kind)(1 + i % (SL_ACTION_KINDS - 2)),
+             &rank, &step);
+        if (step < 0)
+            continue;
+        sl_action gone = d.rows[rank][step];
+        draft_remove(&d, rank, step);
+        expect_drop_found(&d, gone, rank);
+        dropped++;
+    }
+    assert_true(dropped > 250);
+}
+
+static void repeated_actions_are_found(void **state)
+{
+    (void)state;
+    static draft d;
+    test_random random = {223};
+    for (int i = 0; i < 400; i++) {
+        int rank, step;
+        draw_lowered(&random, &d);
+        pick(&random, &d, (sl_action_kind)(1 + i % (SL_ACTION_KINDS - 2)),
+             &rank, &step);
+        if (step < 0)
+            continue;
+        sl_action twice = d.rows[rank][step];
+        int at = step + 1 + test_below(&random, d.lengths[rank] - step);
+        bool shard = twice.kind == SL_UNSHARD || twice.kind == SL_RESHARD;
+        draft_insert(&d, rank, at, twice);
+        if (shard)
+            expect(&d, SL_FINDING_UNPAIRED_SHARD, rank, -2, "repeat");
+        else
+            expect(&d, SL_FINDING_DUPLICATE, rank, at, "repeat");
+    }
+}
+
+/* Swaps an action with one it depends on, on the same rank. */
+static void swapped_actions_are_found(void **state)
+{
+    (void)state;
+    static draft d;
+    static const struct {
+        sl_action_kind later, earlier;
+        sl_finding_code code;
+        bool at_earlier_step; /* where the finding is */
+    } swaps[] = {
+        {SL_BACKWARD, SL_FORWARD, SL_FINDING_WRONG_ORDER, true},
+        {SL_BACKWARD_INPUT, SL_FORWARD, SL_FINDING_WRONG_ORDER, true},
+        {SL_BACKWARD_WEIGHT, SL_BACKWARD_INPUT, SL_FINDING_WRONG_ORDER, true},
+        {SL_SEND_F, SL_FORWARD, SL_FINDING_SEND_TOO_EARLY, true},
+        {SL_SEND_B, SL_BACKWARD, SL_FINDING_SEND_TOO_EARLY, true},
+        {SL_FORWARD, SL_RECV_F, SL_FINDING_RECEIVE_TOO_LATE, false},
+        {SL_BACKWARD, SL_RECV_B, SL_FINDING_RECEIVE_TOO_LATE, false},
+    };
+    test_random random = {227};
+    int swapped = 0;
+    for (int i = 0; i < 700; i++) {
+        int rank, step, rank2, step2;
+        size_t k = (size_t)i % (sizeof swaps / sizeof *swaps);
+        draw_lowered(&random, &d);
+        pick(&random, &d, swaps[k].later, &rank, &step);
+        if (step < 0)
+            continue;
+        sl_action later = d.rows[rank][step];
+        if (!draft_find(&d, swaps[k].earlier, later.stage, later.microbatch,
+                        &rank2, &step2))
+            continue;
+        assert_int_equal(rank, rank2);
+        assert_true(step2 < step);
+        d.rows[rank][step] = d.rows[rank][step2];
+        d.rows[rank][step2] = later;
+        expect(&d, swaps[k].code, rank,
+               swaps[k].at_earlier_step ? step2 : step, "swap");
+        swapped++;
+    }
+    assert_true(swapped > 300);
+}
+
+static void actions_on_another_rank_are_found(void **state)
+{
+    (void)state;
+    static draft d;
+    test_random random = {229};
+    for (int i = 0; i < 400; i++) {
+        int rank, step;
+        draw_lowered(&random, &d);
+        pick(&random, &d, (sl_action_kind)(1 + i % (SL_ACTION_KINDS - 2)),
+             &rank, &step);
+        if (step < 0)
+            continue;
+        sl_action moved = d.rows[rank][step];
+        int other = (rank + 1 + test_below(&random, d.ranks - 1)) % d.ranks;
+        int at = test_below(&random, d.lengths[other] + 1);
+        draft_remove(&d, rank, step);
+        draft_insert(&d, other, at, moved);
+        expect(&d, SL_FINDING_WRONG_RANK, other, at, "move");
+    }
+}
+
+/* ------------------------------------------------------- who deadlocks -- */
+
+/* Runs a schedule by brute force: anything that can happen does, until nothing
+ * can. Knows the three readings from their definition alone. */
+typedef struct brute {
+    const draft *d;
+    sl_reading reading;
+    int at[8];             /* by rank: actions passed */
+    bool complete[8][600]; /* messages done (ordered, blocking) */
+} brute;
+
+static bool passed(const brute *b, int rank, int step)
+{
+    return step < b->at[rank];
+}
+
+/* The other end of the message at (rank, step), if it has one. */
+static bool other_end(const brute *b, int rank, int step, int *r, int *s)
+{
+    sl_action a = b->d->rows[rank][step];
+    static const struct {
+        uint8_t kind, other;
+        int stage;
+    } ends[] = {{SL_SEND_F, SL_RECV_F, 1},
+                {SL_RECV_F, SL_SEND_F, -1},
+                {SL_SEND_B, SL_RECV_B, -1},
+                {SL_RECV_B, SL_SEND_B, 1}};
+    int first_rank, first_step;
+    draft_find(b->d, a.kind, a.stage, a.microbatch, &first_rank, &first_step);
+    if (first_rank != rank || first_step != step)
+        return false; /* a repetition */
+    for (int i = 0; i < 4; i++)
+        if (ends[i].kind == a.kind)
+            return draft_find(b->d, ends[i].other, a.stage + ends[i].stage,
+                              a.microbatch, r, s);
+    return false;
+}
+
+static bool is_message(sl_action a)
+{
+    return sl_action_kind_family(a.kind) == SL_FAMILY_COMM;
+}
+
+static bool has_messages(const draft *d)
+{
+    for (int r = 0; r < d->ranks; r++)
+        for (int s = 0; s < d->lengths[r]; s++)
+            if (is_message(d->rows[r][s]))
+                return true;
+    return false;
+}
+
+static int stage_count(const draft *d)
+{
+    int stages = 0;
+    for (int r = 0; r < d->ranks; r++)
+        for (int s = 0; s < d->lengths[r]; s++) {
+            sl_action parts[2];
+            int count = sl_action_parts(&d->rows[r][s], parts);
+            for (int i = 0; i < count; i++)
+                if (parts[i].stage >= stages)
+                    stages = parts[i].stage + 1;
+        }
+    return stages;
+}
+
+/* Whether the message received at (rank, step) is there. */
+static bool received(const brute *b, int rank, int step)
+{
+    int r, s;
+    if (b->reading != SL_ASYNC)
+        return b->complete[rank][step];
+    return passed(b, rank, step) && other_end(b, rank, step, &r, &s) &&
+           passed(b, r, s);
+}
+
+/* Whether a neighbour's result has come to `rank`. */
+static bool have(const brute *b, int rank, bool forward, int from, int to,
+                 int mb)
+{
+    int r, s;
+    bool exists =
+        forward ? draft_find(b->d, SL_FORWARD, from, mb, &r, &s)
+                : draft_find(b->d, SL_BACKWARD, from, mb, &r, &s) ||
+                      draft_find(b->d, SL_BACKWARD_INPUT, from, mb, &r, &s);
+    if (exists && r == rank)
+        return passed(b, r, s);
+    if (!has_messages(b->d))
+        return exists && passed(b, r, s);
+    return draft_find(b->d, forward ? SL_RECV_F : SL_RECV_B, to, mb, &r, &s) &&
+           received(b, r, s);
+}
+
+static bool did(const brute *b, sl_action_kind kind, int stage, int mb)
+{
+    int r, s;
+    return draft_find(b->d, kind, stage, mb, &r, &s) && passed(b, r, s);
+}
+
+static bool backward_did(const brute *b, int stage, int mb)
+{
+    int r, s;
+    if (draft_find(b->d, SL_BACKWARD, stage, mb, &r, &s))
+        return passed(b, r, s);
+    return did(b, SL_BACKWARD_INPUT, stage, mb);
+}
+
+static bool inputs_there(const brute *b, int rank, sl_action a, int stages)
+{
+    sl_action parts[2];
+    int count = sl_action_parts(&a, parts);
+    for (int i = 0; i < count; i++) {
+        int stage = parts[i].stage, mb = parts[i].microbatch;
+        bool there = true;
+        switch (parts[i].kind) {
+        case SL_FORWARD:
+            there = stage == 0 || have(b, rank, true, stage - 1, stage, mb);
+            break;
+        case SL_BACKWARD:
+        case SL_BACKWARD_INPUT:
+            there = did(b, SL_FORWARD, stage, mb) &&
+                    (stage == stages - 1 ||
+                     have(b, rank, false, stage + 1, stage, mb));
+            break;
+        case SL_BACKWARD_WEIGHT: {
+            int r, s;
+            there = draft_find(b->d, SL_BACKWARD_INPUT, stage, mb, &r, &s)
+                        ? passed(b, r, s)
+                        : did(b, SL_BACKWARD, stage, mb);
+            break;
+        }
+        case SL_SEND_F: there = did(b, SL_FORWARD, stage, mb); break;
+        case SL_SEND_B: there = backward_did(b, stage, mb); break;
+        default: break;
+        }
+        if (!there)
+            return false;
+    }
+    return true;
+}
+
+/* Whether every message before (rank, step) on its rank is complete. */
+static bool first_in_lane(const brute *b, int rank, int step)
+{
+    for (int s = 0; s < step; s++)
+        if (is_message(b->d->rows[rank][s]) && !b->complete[rank][s])
+            return false;
+    return true;
+}
+
+static bool complete_message(brute *b, int rank, int step, int stages)
+{
+    int r, s;
+    if (b->complete[rank][step] || !other_end(b, rank, step, &r, &s))
+        return false;
+    bool go;
+    if (b->reading == SL_ORDERED)
+        go = passed(b, rank, step) && passed(b, r, s) &&
+             first_in_lane(b, rank, step) && first_in_lane(b, r, s);
+    else
+        go = b->at[rank] == step && b->at[r] == s &&
+             inputs_there(b, rank, b->d->rows[rank][step], stages) &&
+             inputs_there(b, r, b->d->rows[r][s], stages);
+    if (!go)
+        return false;
+    b->complete[rank][step] = b->complete[r][s] = true;
+    if (b->reading == SL_BLOCKING) {
+        b->at[rank]++;
+        b->at[r]++;
+    }
+    return true;
+}
+
+static bool brute_deadlocks(const draft *d, sl_reading reading)
+{
+    static brute b;
+    memset(&b, 0, sizeof b);
+    b.d = d;
+    b.reading = reading;
+    int stages = stage_count(d);
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int rank = 0; rank < d->ranks; rank++) {
+            for (int s = 0; reading != SL_ASYNC && s < d->lengths[rank]; s++)
+                if (is_message(d->rows[rank][s]))
+                    moved = complete_message(&b, rank, s, stages) || moved;
+            int step = b.at[rank];
+            if (step == d->lengths[rank])
+                continue;
+            sl_action a = d->rows[rank][step];
+            if (is_message(a) && reading == SL_BLOCKING)
+                continue;
+            if (inputs_there(&b, rank, a, stages)) {
+                b.at[rank]++;
+                moved = true;
+            }
+        }
+    }
+    for (int rank = 0; rank < d->ranks; rank++)
+        if (b.at[rank] < d->lengths[rank] ||
+            (reading == SL_ORDERED && !first_in_lane(&b, rank,
+                                                     d->lengths[rank])))
+            return true;
+    return false;
+}
+
+/* Shuffles a few actions about: within a rank mostly, messages above all. */
+static void shake(test_random *random, draft *d)
+{
+    int shakes = 1 + test_below(random, 3);
+    for (int i = 0; i < shakes; i++) {
+        int rank = test_below(random, d->ranks);
+        if (d->lengths[rank] < 2)
+            continue;
+        int step = test_below(random, d->lengths[rank]);
+        sl_action action = d->rows[rank][step];
+        draft_remove(d, rank, step);
+        if (test_below(random, 8) == 0)
+            continue; /* lost */
+        if (test_below(random, 8) == 0)
+            rank = test_below(random, d->ranks);
+        draft_insert(d, rank, test_below(random, d->lengths[rank] + 1), action);
+    }
+}
+
+static void expect_agreement(const draft *d, int *deadlocks)
+{
+    sl_schedule *schedule = draft_finish(d);
+    sl_report *report;
+    assert_ok(sl_check(schedule, NULL, &report));
+    for (int i = 0; i < SL_READINGS; i++) {
+        sl_reading reading = (sl_reading)i;
+        sl_simulation *result;
+        sl_status status = sl_simulate(schedule, NULL, reading, &result);
+        bool checked = sl_report_deadlock(report, reading) != NULL;
+        bool simulated = status == SL_EUNSOUND;
+        bool forced = brute_deadlocks(d, reading);
+        if (!status)
+            sl_simulation_destroy(result);
+        if (checked != forced || simulated != forced) {
+            char *csv = test_csv(schedule);
+            fail_msg("%s: checker %d, simulator %d, brute force %d in\n%s",
+                     sl_reading_text(reading), checked, simulated, forced, csv);
+        }
+        deadlocks[i] += forced;
+    }
+    sl_report_destroy(report);
+    sl_schedule_destroy(schedule);
+}
+
+static void everyone_agrees_on_deadlock(void **state)
+{
+    (void)state;
+    static draft d;
+    test_random random = {307};
+    int deadlocks[SL_READINGS] = {0};
+    const int rounds = 500;
+    for (int i = 0; i < rounds; i++) {
+        test_shape shape = test_random_shape(&random);
+        sl_schedule *drawn = test_random_schedule(&random, &shape);
+        draft_of(drawn, &d);
+        sl_schedule_destroy(drawn);
+        if (i % 4)
+            shake(&random, &d);
+        expect_agreement(&d, deadlocks);
+    }
+    for (int i = 0; i < SL_READINGS; i++)
+        assert_in_range(deadlocks[i], rounds / 10, rounds - rounds / 10);
+}
+
+/* Each link of a reported cycle leads on to the next, back to the first. */
+static void reported_cycles_close(void **state)
+{
+    (void)state;
+    static draft d;
+    test_random random = {311};
+    int cycles = 0;
+    for (int i = 0; i < 300; i++) {
+        test_shape shape = test_random_shape(&random);
+        shape.messages = true;
+        sl_schedule *drawn = test_random_schedule(&random, &shape);
+        draft_of(drawn, &d);
+        sl_schedule_destroy(drawn);
+        sl_schedule *schedule = draft_finish(&d);
+        sl_report *report;
+        assert_ok(sl_check(schedule, NULL, &report));
+        for (int r = 0; r < SL_READINGS; r++) {
+            const sl_finding *found = sl_report_deadlock(report, (sl_reading)r);
+            for (size_t k = 0; found && k < found->wait_count; k++) {
+                const sl_wait *wait = &found->waits[k];
+                const sl_wait *next =
+                    &found->waits[(k + 1) % found->wait_count];
+                assert_int_equal(wait->on_rank, next->rank);
+                cycles++;
+            }
+        }
+        sl_report_destroy(report);
+        sl_schedule_destroy(schedule);
+    }
+    assert_true(cycles > 100);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(valid_schedules_are_sound_and_run),
+        cmocka_unit_test(dropped_actions_are_found),
+        cmocka_unit_test(repeated_actions_are_found),
+        cmocka_unit_test(swapped_actions_are_found),
+        cmocka_unit_test(actions_on_another_rank_are_found),
+        cmocka_unit_test(everyone_agrees_on_deadlock),
+        cmocka_unit_test(reported_cycles_close),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
