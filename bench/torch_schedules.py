@@ -61,15 +61,19 @@ def single_order(name, p, m):
     return order
 
 
+def construct(name, p, v, m):
+    """The schedule object; it generates and lowers as it is made."""
+    cls = getattr(ts, "Schedule" + name)
+    return cls([Stage(p, p * v, i * p) for i in range(v)], m)
+
+
 def make(name, p, v, m):
     """(compute or None, order, stage to rank); ValueError where refused."""
-    stages = p * v
     if name in ("GPipe", "1F1B"):
         if v != 1 or (name == "1F1B" and m < p):
             raise ValueError
         return None, single_order(name, p, m), {s: s for s in range(p)}
-    cls = getattr(ts, "Schedule" + name)
-    made = cls([Stage(p, stages, i * p) for i in range(v)], m)
+    made = construct(name, p, v, m)
     compute = {r: made.pipeline_order[r] for r in range(p)}
     order = {r: [a for a in compute[r] if a is not None] for r in compute}
     return compute, order, made.stage_index_to_group_rank
@@ -143,8 +147,7 @@ def print_rows(count, seed):
 
 def print_time(name, p, v, m):
     start = time.perf_counter()
-    compute, order, to_rank = make(name, p, v, m)
-    text = csv(lower(order, to_rank, p * v, m, True))
+    text = csv(construct(name, p, v, m).pipeline_order_with_comms)
     print(f"{time.perf_counter() - start:.3f} {len(text)}")
 
 

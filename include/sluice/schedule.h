@@ -370,7 +370,7 @@ typedef struct sl_costs {
 #define SL_COSTS_INIT                                                          \
     {{1, 1, 1, 2, 1, 0}, {0, 0, 1}, 0, 0, 0, 1, NULL, 0, NULL, 0}
 
-/* Reads costs from JSON over what `costs` already holds; see docs/costs.md. */
+/* Reads costs from JSON over what `costs` already holds; see docs/simulating.md. */
 SL_API sl_status sl_costs_read_json(const char *text, size_t length,
                                     sl_costs *costs);
 SL_API void sl_costs_clear(sl_costs *costs);

@@ -82,12 +82,11 @@ static void print_wait(const sl_schedule *schedule, const sl_wait *wait)
 }
 
 static void print_deadlock(const sl_schedule *schedule, const sl_report *report,
-                           sl_reading reading)
+                           sl_reading reading, const char *label)
 {
     enum { SHOWN = 12 };
     const sl_finding *found = sl_report_deadlock(report, reading);
-    printf("  %-9s %s\n", sl_reading_text(reading),
-           found ? "deadlocks:" : "runs to its end");
+    printf("  %-9s %s\n", label, found ? "deadlocks:" : "runs to its end");
     for (size_t i = 0; found && i < found->wait_count; i++) {
         if (i == SHOWN && found->wait_count > SHOWN + 1) {
             printf("    and %zu more waits in the cycle\n",
@@ -109,6 +108,20 @@ static void print_findings(const sl_report *report)
     }
     if (sl_report_total(report) > count)
         printf("  and %zu more findings\n", sl_report_total(report) - count);
+}
+
+static void print_deadlocks(const sl_schedule *schedule,
+                            const sl_report *report, const sl_extent *extent)
+{
+    if (!sl_report_deadlock_known(report))
+        return;
+    if (!extent->has_communication) { /* Nothing to read in several ways. */
+        print_deadlock(schedule, report, SL_ASYNC, "compute");
+        return;
+    }
+    for (int i = 0; i < SL_READINGS; i++)
+        print_deadlock(schedule, report, (sl_reading)i,
+                       sl_reading_text((sl_reading)i));
 }
 
 /* The steps around the first finding that has a place, in a grid. */
@@ -143,10 +156,7 @@ static sl_status print_report(const sl_schedule *schedule,
     printf("%d ranks, %d stages, %d microbatches, %zu actions\n", extent.ranks,
            extent.stages, extent.microbatches, extent.actions);
     print_findings(report);
-    if (sl_report_deadlock_known(report)) {
-        for (int i = 0; i < SL_READINGS; i++)
-            print_deadlock(schedule, report, (sl_reading)i);
-    }
+    print_deadlocks(schedule, report, &extent);
     return print_around(schedule, report);
 }
 

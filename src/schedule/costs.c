@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * What actions and messages cost: looking it up, checking it, and reading it
- * from JSON (docs/costs.md). Unknown keys are refused, so that a misspelt one
+ * from JSON (docs/simulating.md). Unknown keys are refused, so that a misspelt one
  * is not silently ignored. */
 #include "schedule/simulation.h"
 #include "base/memory.h"

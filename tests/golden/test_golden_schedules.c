@@ -79,7 +79,7 @@ static void check_row(const golden *row)
 }
 
 /* Checks every row of a table; returns how many there were. */
-static int check_table(const char *path)
+static int check_table(const char *path, void (*check)(const golden *row))
 {
     int rows = 0;
     char line[512];
@@ -95,7 +95,7 @@ static int check_table(const char *path)
                             row.compute, row.order, row.lowered, row.comms,
                             row.steps);
         assert_int_equal(fields, 10);
-        check_row(&row);
+        check(&row);
         rows++;
     }
     fclose(file);
@@ -107,14 +107,14 @@ static void every_row_equals_pytorch(void **state)
     (void)state;
     char path[512];
     snprintf(path, sizeof path, "%s/schedules.tsv", folder());
-    assert_true(check_table(path) > 100);
+    assert_true(check_table(path, check_row) > 100);
 }
 
 /* Sizes outside the golden table, read off PyTorch the same way. */
 static void further_rows_equal_pytorch(void **state)
 {
     (void)state;
-    assert_true(check_table("goldens/schedules_further.tsv") > 100);
+    assert_true(check_table("goldens/schedules_further.tsv", check_row) > 100);
 }
 
 static void full_texts_equal_pytorch(void **state)
@@ -141,6 +141,63 @@ static void full_texts_equal_pytorch(void **state)
     }
 }
 
+/* ---------------------------------------- which placement is safe when -- */
+
+/* docs/communication.md: late receives deadlock under ordered and blocking,
+ * unless all forwards of a rank come before all its backwards and no stage's
+ * results come back to it in between. */
+static bool documented_as_unsafe(const golden *row)
+{
+    if (row->p == 1 || row->m == 1 || strcmp(row->name, "GPipe") == 0)
+        return false;
+    if (strcmp(row->name, "LoopedBFS") == 0)
+        return row->v > 1 && row->m >= row->p;
+    return true;
+}
+
+static void expect_readings(const golden *row, const sl_schedule *compute,
+                            sl_recv recv)
+{
+    bool unsafe = recv == SL_RECV_LATE && documented_as_unsafe(row);
+    sl_schedule *lowered;
+    sl_report *report;
+    assert_ok(sl_lower_send_recv(compute, recv, &lowered));
+    assert_ok(sl_check(lowered, NULL, &report));
+    assert_null(sl_report_deadlock(report, SL_ASYNC));
+    for (int i = SL_ORDERED; i <= SL_BLOCKING; i++) {
+        bool found = sl_report_deadlock(report, (sl_reading)i) != NULL;
+        if (found != unsafe)
+            fail_msg("%s p=%d v=%d m=%d recv=%s under %s: %s, the docs say "
+                     "otherwise",
+                     row->name, row->p, row->v, row->m,
+                     recv == SL_RECV_LATE ? "late" : "asap",
+                     sl_reading_text((sl_reading)i),
+                     found ? "deadlocks" : "safe");
+    }
+    sl_report_destroy(report);
+    sl_schedule_destroy(lowered);
+}
+
+static void check_readings(const golden *row)
+{
+    sl_sizes sizes = {row->p, row->v, row->m};
+    sl_schedule *compute;
+    if (sl_generate(row->name, &sizes, &compute))
+        return;
+    expect_readings(row, compute, SL_RECV_ASAP);
+    expect_readings(row, compute, SL_RECV_LATE);
+    sl_schedule_destroy(compute);
+}
+
+static void safety_is_as_documented(void **state)
+{
+    (void)state;
+    char path[512];
+    snprintf(path, sizeof path, "%s/schedules.tsv", folder());
+    check_table(path, check_readings);
+    check_table("goldens/schedules_further.tsv", check_readings);
+}
+
 static void sha256_is_right(void **state)
 {
     (void)state;
@@ -157,6 +214,7 @@ int main(void)
         cmocka_unit_test(every_row_equals_pytorch),
         cmocka_unit_test(further_rows_equal_pytorch),
         cmocka_unit_test(full_texts_equal_pytorch),
+        cmocka_unit_test(safety_is_as_documented),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
