@@ -11,9 +11,8 @@ static sl_status generate(const sl_sizes *sizes, sl_schedule *out)
 {
     for (int rank = 0; rank < sizes->ranks; rank++) {
         for (int mb = 0; mb < sizes->microbatches; mb++) {
-            sl_status status =
-                sl_schedule_append(out, rank,
-                                   sl_action_make(SL_FORWARD, rank, mb));
+            sl_status status = sl_schedule_append(
+                out, rank, sl_action_make(SL_FORWARD, rank, mb));
             if (!status)
                 status = sl_schedule_append(
                     out, rank, sl_action_make(SL_BACKWARD, rank, mb));

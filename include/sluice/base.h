@@ -62,9 +62,11 @@ typedef struct sl_string {
     size_t length;
     size_t capacity;
 } sl_string;
-#define SL_STRING_INIT {NULL, 0, 0}
-SL_API sl_status sl_write_string(void *string, const char *data,
-                                 size_t length);
+#define SL_STRING_INIT                                                         \
+    {                                                                          \
+        NULL, 0, 0                                                             \
+    }
+SL_API sl_status sl_write_string(void *string, const char *data, size_t length);
 
 /* Frees what the string holds and makes it empty again. */
 SL_API void sl_string_clear(sl_string *string);

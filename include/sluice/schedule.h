@@ -248,7 +248,10 @@ typedef struct sl_lower_options {
     int unshard_window;
     sl_recv recv;
 } sl_lower_options;
-#define SL_LOWER_OPTIONS_INIT   {3, SL_RECV_ASAP}
+#define SL_LOWER_OPTIONS_INIT                                                  \
+    {                                                                          \
+        3, SL_RECV_ASAP                                                        \
+    }
 #define SL_LOWER_DEFAULT_PASSES "unshard,reduce-grad,send-recv"
 
 /* Runs the passes named in a comma-separated list, in that order; `options`
@@ -299,13 +302,16 @@ typedef struct sl_finding {
 } sl_finding;
 
 typedef struct sl_check_options {
-    int ranks;             /* expected; 0 takes the schedule's own */
-    int stages;            /* expected; 0 takes the schedule's own */
-    int microbatches;      /* expected; 0 takes the schedule's own */
-    sl_reading reading;    /* a deadlock under this one is a finding */
-    size_t max_findings;   /* kept as data; all are counted */
+    int ranks;           /* expected; 0 takes the schedule's own */
+    int stages;          /* expected; 0 takes the schedule's own */
+    int microbatches;    /* expected; 0 takes the schedule's own */
+    sl_reading reading;  /* a deadlock under this one is a finding */
+    size_t max_findings; /* kept as data; all are counted */
 } sl_check_options;
-#define SL_CHECK_OPTIONS_INIT {0, 0, 0, SL_ASYNC, 100}
+#define SL_CHECK_OPTIONS_INIT                                                  \
+    {                                                                          \
+        0, 0, 0, SL_ASYNC, 100                                                 \
+    }
 
 typedef struct sl_report sl_report;
 
@@ -368,9 +374,12 @@ typedef struct sl_costs {
     size_t edge_count;
 } sl_costs;
 #define SL_COSTS_INIT                                                          \
-    {{1, 1, 1, 2, 1, 0}, {0, 0, 1}, 0, 0, 0, 1, NULL, 0, NULL, 0}
+    {                                                                          \
+        {1, 1, 1, 2, 1, 0}, {0, 0, 1}, 0, 0, 0, 1, NULL, 0, NULL, 0            \
+    }
 
-/* Reads costs from JSON over what `costs` already holds; see docs/simulating.md. */
+/* Reads costs from JSON over what `costs` already holds, which a failure
+ * leaves alone; docs/simulating.md has the keys. */
 SL_API sl_status sl_costs_read_json(const char *text, size_t length,
                                     sl_costs *costs);
 SL_API void sl_costs_clear(sl_costs *costs);

@@ -14,7 +14,8 @@ const char *sl_status_text(sl_status status)
 {
     switch (status) {
 #define SL_STATUS(name, value, text)                                           \
-    case SL_##name: return text;
+    case SL_##name:                                                            \
+        return text;
 #include "sluice/status.def"
 #undef SL_STATUS
     }

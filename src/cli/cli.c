@@ -320,8 +320,9 @@ int cli_read(const char *verb, const char *path, char **out_text,
 {
     if (!path || strcmp(path, "-") == 0) {
         if (isatty(STDIN_FILENO))
-            fprintf(stderr, "sluice %s: reading standard input; Ctrl-D ends "
-                            "it\n",
+            fprintf(stderr,
+                    "sluice %s: reading standard input; Ctrl-D ends "
+                    "it\n",
                     verb);
         return read_all(verb, "standard input", stdin, out_text, out_length);
     }

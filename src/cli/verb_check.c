@@ -53,7 +53,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp argp = {
-    options, parse_option, "[FILE]",
+    options,
+    parse_option,
+    "[FILE]",
     "Check a compute-only or lowered schedule. FILE is CSV; `-` or nothing is "
     "standard input. Exit status: 0 sound, 1 with findings, 2 unreadable.\v"
     "A schedule is sound when all work is there once and in order, messages "
@@ -64,7 +66,9 @@ static const struct argp argp = {
     "rank).\n\n"
     "  sluice schedule zbv -p 4 -m 8 --as lowered | sluice check\n"
     "  sluice check mine.csv --comm ordered --json",
-    NULL, NULL, NULL};
+    NULL,
+    NULL,
+    NULL};
 
 static void print_wait(const sl_schedule *schedule, const sl_wait *wait)
 {
@@ -136,10 +140,9 @@ static sl_status print_around(const sl_schedule *schedule,
             continue;
         size_t step = (size_t)findings[i].step;
         printf("\nAround the first finding, on rank %d:\n", findings[i].rank);
-        return sl_schedule_write_grid(schedule,
-                                      step < AROUND ? 0 : step - AROUND,
-                                      step + AROUND, step, sl_write_stdio,
-                                      stdout);
+        return sl_schedule_write_grid(
+            schedule, step < AROUND ? 0 : step - AROUND, step + AROUND, step,
+            sl_write_stdio, stdout);
     }
     return SL_OK;
 }

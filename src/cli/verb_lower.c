@@ -50,12 +50,16 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp argp = {
-    options, parse_option, "[FILE]",
+    options,
+    parse_option,
+    "[FILE]",
     "Lower a compute-only schedule: add what running it takes. FILE is CSV; "
     "`-` or nothing is standard input.\v"
     "  sluice schedule zbv -p 4 -m 8 | sluice lower\n"
     "  sluice lower mine.csv --passes merge-bw,send-recv --recv late",
-    NULL, NULL, NULL};
+    NULL,
+    NULL,
+    NULL};
 
 static int refuse_idle_options(const request *asked)
 {

@@ -101,14 +101,18 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp argp = {
-    options, parse_option, "NAME -p P -m M\n--list",
+    options,
+    parse_option,
+    "NAME -p P -m M\n--list",
     "Generate the schedule NAME and print it as CSV, one line per rank.\v"
     "NAME is PyTorch's (ScheduleZBVZeroBubble, ZBVZeroBubble) or a short one "
     "(gpipe, 1f1b, bfs, interleaved, zb1p, zbv, dualpipev, forward), in any "
     "case.\n\n"
     "  sluice schedule 1f1b -p 4 -m 8 --as grid\n"
     "  sluice schedule zbv -p 4 -m 8 | sluice lower | sluice check",
-    NULL, NULL, NULL};
+    NULL,
+    NULL,
+    NULL};
 
 static int list_text(void)
 {
@@ -139,8 +143,9 @@ static int list_json(void)
 static int refuse_idle_options(const request *asked)
 {
     if (asked->json)
-        return cli_say(VERB, CLI_WRONG, "--json goes with --list; for a "
-                                        "schedule as JSON use --as json");
+        return cli_say(VERB, CLI_WRONG,
+                       "--json goes with --list; for a "
+                       "schedule as JSON use --as json");
     if (asked->window_given && asked->as != LOWERED)
         return cli_say(VERB, CLI_WRONG,
                        "--unshard-window goes with --as lowered, not %s",
@@ -174,13 +179,13 @@ static int complete_request(request *asked)
 
 static sl_status write_form(const request *asked, const sl_schedule *compute)
 {
-    static const char *const passes[FORMS] = {
-        [ORDER] = "", [COMMS] = "send-recv",
-        [LOWERED] = SL_LOWER_DEFAULT_PASSES};
+    static const char *const passes[FORMS] = {[ORDER] = "",
+                                              [COMMS] = "send-recv",
+                                              [LOWERED] =
+                                                  SL_LOWER_DEFAULT_PASSES};
     sl_schedule *lowered;
     switch (asked->as) {
-    case COMPUTE:
-        return sl_schedule_write_csv(compute, sl_write_stdio, stdout);
+    case COMPUTE: return sl_schedule_write_csv(compute, sl_write_stdio, stdout);
     case GRID:
         return sl_schedule_write_grid(compute, 0, SIZE_MAX, SIZE_MAX,
                                       sl_write_stdio, stdout);

@@ -119,7 +119,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp argp = {
-    options, parse_option, "[FILE]",
+    options,
+    parse_option,
+    "[FILE]",
     "Run a schedule on paper. FILE is CSV, compute-only or lowered; `-` or "
     "nothing is standard input.\v"
     "Makespan and idle time are in the unit of the costs; bubble is 1 - busy / "
@@ -127,7 +129,9 @@ static const struct argp argp = {
     "  sluice schedule 1f1b -p 4 -m 8 | sluice simulate\n"
     "  sluice schedule zbv -p 4 -m 8 --as lowered |\n"
     "      sluice simulate --latency 0.1 --comm ordered --trace zbv.json",
-    NULL, NULL, NULL};
+    NULL,
+    NULL,
+    NULL};
 
 /* -------------------------------------------------------------- costs -- */
 
@@ -279,8 +283,8 @@ static void print_path(const sl_schedule *schedule, const sl_simulation *result)
             break;
         }
         char text[SL_ACTION_TEXT_MAX];
-        sl_action_print(
-            &sl_schedule_row(schedule, path[i].rank)[path[i].step], text);
+        sl_action_print(&sl_schedule_row(schedule, path[i].rank)[path[i].step],
+                        text);
         printf(" %s", text);
     }
     printf("\n");
@@ -335,9 +339,8 @@ static int show(const request *asked, const sl_schedule *schedule,
             return exit_status;
     }
     if (asked->json)
-        status = sl_simulation_write_json(result, schedule, steps,
-                                          asked->actions, sl_write_stdio,
-                                          stdout);
+        status = sl_simulation_write_json(
+            result, schedule, steps, asked->actions, sl_write_stdio, stdout);
     else
         print_result(schedule, result, steps);
     return cli_flush(VERB, status);
@@ -375,8 +378,8 @@ int verb_simulate(int argc, char **argv)
         sl_status status = add_messages(&asked, &schedule);
         if (!status)
             status = sl_simulate(schedule, &costs, asked.reading, &result);
-        exit_status = status ? cli_failed(VERB, status)
-                             : show(&asked, schedule, result);
+        exit_status =
+            status ? cli_failed(VERB, status) : show(&asked, schedule, result);
     }
     sl_simulation_destroy(result);
     sl_schedule_destroy(schedule);

@@ -61,8 +61,8 @@ int sl_action_parts(const sl_action *action, sl_action parts[2])
         return 1;
     }
     parts[0] = sl_action_make(SL_FORWARD, action->stage, action->microbatch);
-    parts[1] = sl_action_make(action->b_kind, action->b_stage,
-                              action->b_microbatch);
+    parts[1] =
+        sl_action_make(action->b_kind, action->b_stage, action->b_microbatch);
     return 2;
 }
 
@@ -91,8 +91,8 @@ size_t sl__action_format(const sl_action *action, char *text)
     if (action->kind == SL_IDLE)
         return 0;
     if (action->kind != SL_OVERLAP_F_B) {
-        out = format_plain(action->stage, action->kind, action->microbatch,
-                           out);
+        out =
+            format_plain(action->stage, action->kind, action->microbatch, out);
         return (size_t)(out - text);
     }
     *out++ = '(';

@@ -36,8 +36,8 @@ static void check_duplicate(sl__check *check, uint32_t node,
     const uint32_t *table = check->events.table[part->kind];
     if (!table)
         return;
-    uint32_t first = sl__event(&check->events, part->kind, part->stage,
-                               part->microbatch);
+    uint32_t first =
+        sl__event(&check->events, part->kind, part->stage, part->microbatch);
     if (first == node)
         return;
     sl__check_add(check, SL_FINDING_DUPLICATE, node,
@@ -59,8 +59,7 @@ static void check_actions(sl__check *check)
 {
     for (uint32_t node = 0; node < check->events.nodes; node++) {
         sl_action parts[2];
-        int count =
-            sl_action_parts(sl__action_at(&check->events, node), parts);
+        int count = sl_action_parts(sl__action_at(&check->events, node), parts);
         for (int i = 0; i < count; i++) {
             check_duplicate(check, node, &parts[i]);
             check_rank(check, node, &parts[i]);
@@ -149,8 +148,7 @@ static void check_order(sl__check *check, const work *of)
     check_after(check, of->w, of->i);
     check_after(check, of->f,
                 sl__event(events, SL_FORWARD, of->stage - 1, of->microbatch));
-    uint32_t next =
-        sl__backward_event(events, of->stage + 1, of->microbatch);
+    uint32_t next = sl__backward_event(events, of->stage + 1, of->microbatch);
     check_after(check, of->b, next);
     check_after(check, of->i, next);
 }
@@ -254,8 +252,8 @@ static void check_states(sl__check *check, stage_state *states)
 {
     const sl__events *events = &check->events;
     for (int stage = 0; stage < events->extent.stages; stage++)
-        states[stage] = (stage_state){.last_backward = SL__NOWHERE,
-                                      .reduce = SL__NOWHERE};
+        states[stage] =
+            (stage_state){.last_backward = SL__NOWHERE, .reduce = SL__NOWHERE};
     for (uint32_t node = 0; node < events->nodes; node++) {
         sl_action parts[2];
         int count = sl_action_parts(sl__action_at(events, node), parts);
@@ -273,8 +271,8 @@ static void check_states(sl__check *check, stage_state *states)
 static sl_status check_state_actions(sl__check *check)
 {
     stage_state *states;
-    sl_status status = sl__alloc((size_t)check->events.extent.stages,
-                                 sizeof *states, &states);
+    sl_status status =
+        sl__alloc((size_t)check->events.extent.stages, sizeof *states, &states);
     if (status)
         return status;
     check_states(check, states);

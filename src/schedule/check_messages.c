@@ -73,8 +73,7 @@ static uint32_t compute_of(const sl__events *events, const sl_action *action)
 {
     bool forward = action->kind == SL_SEND_F || action->kind == SL_RECV_F;
     if (forward)
-        return sl__event(events, SL_FORWARD, action->stage,
-                         action->microbatch);
+        return sl__event(events, SL_FORWARD, action->stage, action->microbatch);
     return sl__backward_event(events, action->stage, action->microbatch);
 }
 
@@ -110,8 +109,7 @@ static void check_fed(sl__check *check, uint32_t node, const sl_action *part)
     int stage = part->stage, mb = part->microbatch;
     int source = forward ? stage - 1 : stage + 1;
     if (source < 0 || source >= events->extent.stages ||
-        events->home[source] < 0 ||
-        events->home[source] == events->home[stage])
+        events->home[source] < 0 || events->home[source] == events->home[stage])
         return;
     uint32_t receive =
         sl__event(events, forward ? SL_RECV_F : SL_RECV_B, stage, mb);

@@ -74,8 +74,9 @@ static sl_status check_stage(const sl_stage_cost *cost)
     if (status)
         return status;
     if (cost->activation_bytes < 0 || cost->activation_bytes > INT64_MAX >> 32)
-        return sl_fail(SL_EINVAL, "activation_bytes must be from 0 to 2^31 - 1 "
-                                  "gigabytes or so, not %lld",
+        return sl_fail(SL_EINVAL,
+                       "activation_bytes must be from 0 to 2^31 - 1 "
+                       "gigabytes or so, not %lld",
                        (long long)cost->activation_bytes);
     if (cost->input_freed_bytes < 0 ||
         cost->input_freed_bytes > cost->activation_bytes)

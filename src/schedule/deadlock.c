@@ -61,8 +61,8 @@ static bool is_comm(const sl__events *events, uint32_t node)
 static uint32_t complete(const sl__events *events, uint32_t comm)
 {
     uint32_t peer = sl__peer(events, comm);
-    bool names_it = sl__is_send(sl__action_at(events, comm)->kind) ||
-                    peer == SL__NOWHERE;
+    bool names_it =
+        sl__is_send(sl__action_at(events, comm)->kind) || peer == SL__NOWHERE;
     uint32_t name = names_it ? comm : peer;
     return 2 * name + 1;
 }
@@ -159,8 +159,8 @@ static void tell_passed(const sl__events *events, uint32_t node, uint32_t to,
 {
     if (to == SL__NOWHERE)
         add_wait(events, node, SL__NOWHERE, waits, count);
-    else if (to % 2 == 0 && (to / 2 >= node || events->rank_of[to / 2] !=
-                                                   events->rank_of[node]))
+    else if (to % 2 == 0 && (to / 2 >= node ||
+                             events->rank_of[to / 2] != events->rank_of[node]))
         add_wait(events, node, to / 2, waits, count);
 }
 
@@ -284,8 +284,8 @@ static sl_status explore_all(search *find, sl_wait **out_waits,
             status = explore(find, passed(node), out_waits, out_count);
             if (!status && !*out_count && find->reading == SL_ORDERED &&
                 is_comm(events, node))
-                status = explore(find, complete(events, node), out_waits,
-                                 out_count);
+                status =
+                    explore(find, complete(events, node), out_waits, out_count);
             if (status || *out_count)
                 return status;
         }
@@ -296,8 +296,8 @@ static sl_status explore_all(search *find, sl_wait **out_waits,
 static sl_status link_messages(search *find)
 {
     const sl__events *events = find->events;
-    sl_status status = sl__alloc(events->nodes, sizeof *find->before_comm,
-                                 &find->before_comm);
+    sl_status status =
+        sl__alloc(events->nodes, sizeof *find->before_comm, &find->before_comm);
     if (status)
         return status;
     for (int rank = 0; rank < events->extent.ranks; rank++) {
@@ -318,8 +318,7 @@ sl_status sl__find_deadlock(const sl__events *events, sl_reading reading,
     search find = {.events = events, .reading = reading};
     *out_waits = NULL;
     *out_count = 0;
-    sl_status status =
-        sl__alloc(2 * (size_t)events->nodes, 1, &find.color);
+    sl_status status = sl__alloc(2 * (size_t)events->nodes, 1, &find.color);
     if (!status && reading == SL_ORDERED)
         status = link_messages(&find);
     if (!status)

@@ -23,8 +23,8 @@ static sl_status number_nodes(sl__events *events)
     sl_status status = sl__alloc((size_t)schedule->ranks + 1,
                                  sizeof *events->first, &events->first);
     if (!status)
-        status = sl__alloc(events->nodes, sizeof *events->rank_of,
-                           &events->rank_of);
+        status =
+            sl__alloc(events->nodes, sizeof *events->rank_of, &events->rank_of);
     if (status)
         return status;
     uint32_t node = 0;
@@ -39,8 +39,8 @@ static sl_status number_nodes(sl__events *events)
 
 static sl_status cut_tables(sl__events *events)
 {
-    size_t size = (size_t)events->extent.stages *
-                  (size_t)events->extent.microbatches;
+    size_t size =
+        (size_t)events->extent.stages * (size_t)events->extent.microbatches;
     sl_status status =
         sl__alloc(TABLED * size, sizeof *events->memory, &events->memory);
     if (status)
@@ -60,9 +60,9 @@ static void fill_tables(sl__events *events)
             uint32_t *table = events->table[parts[i].kind];
             if (!table)
                 continue;
-            size_t at = (size_t)parts[i].stage *
-                            (size_t)events->extent.microbatches +
-                        (size_t)parts[i].microbatch;
+            size_t at =
+                (size_t)parts[i].stage * (size_t)events->extent.microbatches +
+                (size_t)parts[i].microbatch;
             if (table[at] == SL__NOWHERE)
                 table[at] = node;
         }
@@ -94,8 +94,7 @@ static sl_status place_stages(sl__events *events)
 {
     size_t stages = (size_t)events->extent.stages;
     uint32_t *votes;
-    sl_status status =
-        sl__alloc(stages, sizeof *events->home, &events->home);
+    sl_status status = sl__alloc(stages, sizeof *events->home, &events->home);
     if (!status)
         status = sl__alloc(stages, sizeof *votes, &votes);
     if (status)
@@ -138,9 +137,9 @@ uint32_t sl__event(const sl__events *events, sl_action_kind kind, int stage,
 {
     if (stage < 0 || stage >= events->extent.stages)
         return SL__NOWHERE;
-    return events->table[kind][(size_t)stage *
-                                   (size_t)events->extent.microbatches +
-                               (size_t)microbatch];
+    return events
+        ->table[kind][(size_t)stage * (size_t)events->extent.microbatches +
+                      (size_t)microbatch];
 }
 
 uint32_t sl__backward_event(const sl__events *events, int stage, int microbatch)
@@ -157,8 +156,7 @@ uint32_t sl__backward_event(const sl__events *events, int stage, int microbatch)
 static sl__input arrival(const sl__events *events, int rank, int boundary,
                          uint32_t producer, uint32_t receive)
 {
-    bool local =
-        producer != SL__NOWHERE && events->rank_of[producer] == rank;
+    bool local = producer != SL__NOWHERE && events->rank_of[producer] == rank;
     if (local)
         return (sl__input){producer, -1};
     if (!events->extent.has_communication)
@@ -187,8 +185,8 @@ static sl__input backward_input(const sl__events *events, int rank,
 /* The I whose W this is; a W after a B is tolerated. */
 static uint32_t weight_input(const sl__events *events, const sl_action *part)
 {
-    uint32_t node = sl__event(events, SL_BACKWARD_INPUT, part->stage,
-                              part->microbatch);
+    uint32_t node =
+        sl__event(events, SL_BACKWARD_INPUT, part->stage, part->microbatch);
     if (node != SL__NOWHERE)
         return node;
     return sl__event(events, SL_BACKWARD, part->stage, part->microbatch);
@@ -205,8 +203,8 @@ static int part_inputs(const sl__events *events, int rank,
         break;
     case SL_BACKWARD:
     case SL_BACKWARD_INPUT:
-        inputs[count++] = (sl__input){
-            sl__event(events, SL_FORWARD, stage, microbatch), -1};
+        inputs[count++] =
+            (sl__input){sl__event(events, SL_FORWARD, stage, microbatch), -1};
         if (stage + 1 < events->extent.stages)
             inputs[count++] = backward_input(events, rank, part);
         break;
@@ -214,8 +212,8 @@ static int part_inputs(const sl__events *events, int rank,
         inputs[count++] = (sl__input){weight_input(events, part), -1};
         break;
     case SL_SEND_F:
-        inputs[count++] = (sl__input){
-            sl__event(events, SL_FORWARD, stage, microbatch), -1};
+        inputs[count++] =
+            (sl__input){sl__event(events, SL_FORWARD, stage, microbatch), -1};
         break;
     case SL_SEND_B:
         inputs[count++] =

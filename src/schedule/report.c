@@ -121,8 +121,9 @@ static void describe_wait(const sl_schedule *schedule, const sl_wait *wait,
         return;
     }
     sl_action_print(&schedule->rows[wait->on_rank].actions[wait->on_step], on);
-    snprintf(out, size, "rank %d at step %d (%s) waits for rank %d's step %d "
-                        "(%s)",
+    snprintf(out, size,
+             "rank %d at step %d (%s) waits for rank %d's step %d "
+             "(%s)",
              wait->rank, wait->step, waiter, wait->on_rank, wait->on_step, on);
 }
 
@@ -135,8 +136,8 @@ static char *describe(const sl_schedule *schedule, sl_reading reading,
     char *text = malloc(size);
     if (!text)
         return NULL;
-    size_t used = (size_t)snprintf(text, size, "deadlock under %s: ",
-                                   sl_reading_text(reading));
+    size_t used = (size_t)snprintf(
+        text, size, "deadlock under %s: ", sl_reading_text(reading));
     for (size_t i = 0; i < shown; i++) {
         char line[LINE];
         describe_wait(schedule, &waits[i], line, sizeof line);

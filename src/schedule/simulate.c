@@ -36,17 +36,18 @@ typedef struct machine {
     const sl__events *events;
     const sl_costs *costs;
     sl_simulation *result;
-    uint8_t *state;   /* by node */
-    uint32_t *cause;  /* by node: what it waited for last, or SL__NOWHERE */
-    uint32_t *at;     /* by rank: the node it has come to */
-    moment *free_at;  /* by rank */
-    uint32_t *lane;   /* by rank: its first message not complete (ordered) */
-    moment *lane_at;  /* by rank: when its lane is free (ordered) */
-    int64_t *held;    /* by rank: activation bytes */
-    uint16_t *queue;  /* ranks to look at: a ring of as many as ranks */
-    uint8_t *queued;  /* by rank */
+    uint8_t *state;  /* by node */
+    uint32_t *cause; /* by node: what it waited for last, or SL__NOWHERE */
+    uint32_t *at;    /* by rank: the node it has come to */
+    moment *free_at; /* by rank */
+    uint32_t *lane;  /* by rank: its first message not complete (ordered) */
+    moment *lane_at; /* by rank: when its lane is free (ordered) */
+    int64_t *held;   /* by rank: activation bytes */
+    uint16_t *queue; /* ranks to look at: a ring of as many as ranks */
+    uint8_t *queued; /* by rank */
     size_t queue_head;
     size_t queue_count;
+    bool moved; /* whether anything happened since it was last cleared */
 } machine;
 
 static void later(moment *of, double time, uint32_t cause)
@@ -179,6 +180,7 @@ static void finish_node(machine *m, uint32_t node, moment start, double end)
     m->result->end[node] = end;
     m->cause[node] = start.cause;
     m->state[node] = COMPLETE;
+    m->moved = true;
     if (end > m->result->makespan)
         m->result->makespan = end;
     int count = sl_action_parts(sl__action_at(m->events, node), parts);
@@ -360,18 +362,13 @@ static void run_rank(machine *m, int rank)
         if (m->at[rank] == end || !run_node(m, rank, m->at[rank]))
             break;
         m->at[rank]++;
+        m->moved = true;
     }
 }
 
-static void run(machine *m)
+static void run_queue(machine *m)
 {
     size_t ranks = (size_t)m->events->extent.ranks;
-    for (int rank = 0; rank < m->events->extent.ranks; rank++) {
-        m->at[rank] = m->events->first[rank];
-        m->lane[rank] = next_message(m, rank, m->at[rank]);
-        m->free_at[rank] = m->lane_at[rank] = (moment){0, SL__NOWHERE};
-        look_at(m, rank);
-    }
     while (m->queue_count) {
         int rank = m->queue[m->queue_head];
         m->queue_head = (m->queue_head + 1) % ranks;
@@ -379,6 +376,24 @@ static void run(machine *m)
         m->queued[rank] = 0;
         run_rank(m, rank);
     }
+}
+
+static void run(machine *m)
+{
+    int ranks = m->events->extent.ranks;
+    for (int rank = 0; rank < ranks; rank++) {
+        m->at[rank] = m->events->first[rank];
+        m->lane[rank] = next_message(m, rank, m->at[rank]);
+        m->free_at[rank] = m->lane_at[rank] = (moment){0, SL__NOWHERE};
+    }
+    /* One round does it, and a second sees that nothing is left, except where
+     * work appears twice: nobody knows that the second one waits. */
+    do {
+        m->moved = false;
+        for (int rank = 0; rank < ranks; rank++)
+            look_at(m, rank);
+        run_queue(m);
+    } while (m->moved);
 }
 
 /* Names the ranks that stopped and where, a few of them. */
@@ -398,10 +413,9 @@ static sl_status report_stuck(const machine *m)
             continue;
         char action[SL_ACTION_TEXT_MAX];
         sl_action_print(sl__action_at(m->events, node), action);
-        used += (size_t)snprintf(text + used, sizeof text - used,
-                                 "%srank %d at step %u (%s)",
-                                 stuck > 1 ? ", " : "", rank,
-                                 sl__step_of(m->events, node), action);
+        used += (size_t)snprintf(
+            text + used, sizeof text - used, "%srank %d at step %u (%s)",
+            stuck > 1 ? ", " : "", rank, sl__step_of(m->events, node), action);
     }
     if (stuck == 0)
         return SL_OK;
@@ -432,9 +446,8 @@ static sl_status trace_path(machine *m)
         return status;
     result->path_count = count;
     for (uint32_t node = last; node != SL__NOWHERE; node = m->cause[node])
-        result->path[--count] =
-            (sl_place){m->events->rank_of[node],
-                       (int)sl__step_of(m->events, node)};
+        result->path[--count] = (sl_place){m->events->rank_of[node],
+                                           (int)sl__step_of(m->events, node)};
     return SL_OK;
 }
 

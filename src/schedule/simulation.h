@@ -10,13 +10,13 @@ struct sl_simulation {
     int ranks;
     sl_reading reading;
     double makespan;
-    uint32_t *first;   /* by rank, and one more: its first node */
-    double *start;     /* by node */
-    double *end;       /* by node */
+    uint32_t *first;      /* by rank, and one more: its first node */
+    double *start;        /* by node */
+    double *end;          /* by node */
     sl_held_bytes *bytes; /* by node */
-    double *busy;      /* by rank */
-    int64_t *peak;     /* by rank */
-    sl_place *path;    /* the critical path, in order of time */
+    double *busy;         /* by rank */
+    int64_t *peak;        /* by rank */
+    sl_place *path;       /* the critical path, in order of time */
     size_t path_count;
 };
 

@@ -147,7 +147,8 @@ static void put_implied(tracer *trace, const sl_placement *placement,
         if (!forward && parts[i].kind != SL_BACKWARD &&
             parts[i].kind != SL_BACKWARD_INPUT)
             continue;
-        int target = sl_placement_rank_of(placement, stage + (forward ? 1 : -1));
+        int target =
+            sl_placement_rank_of(placement, stage + (forward ? 1 : -1));
         int source = stage + (forward ? -1 : 1);
         int source_rank = sl_placement_rank_of(placement, source);
         if (target >= 0 && target != rank)

@@ -27,12 +27,11 @@ static void lower(const sl_schedule *schedule, bool sound, const char *passes,
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const passes[] = {
-        "drop-idle",   "merge-bw",  "unshard",
-        "reduce-grad", "send-recv", SL_LOWER_DEFAULT_PASSES,
+        "drop-idle",         "merge-bw",  "unshard",
+        "reduce-grad",       "send-recv", SL_LOWER_DEFAULT_PASSES,
         "merge-bw,send-recv"};
     sl_schedule *schedule;
-    if (size < 1 ||
-        sl_schedule_read_csv((const char *)data, size, &schedule))
+    if (size < 1 || sl_schedule_read_csv((const char *)data, size, &schedule))
         return 0;
     bool sound = is_sound(schedule);
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {

@@ -90,10 +90,10 @@ static int check_table(const char *path, void (*check)(const golden *row))
         golden row;
         if (strncmp(line, "schedule\t", 9) == 0)
             continue;
-        int fields = sscanf(line, "%39s %d %d %d %15s %19s %19s %19s %19s %19s",
-                            row.name, &row.p, &row.v, &row.m, row.status,
-                            row.compute, row.order, row.lowered, row.comms,
-                            row.steps);
+        int fields =
+            sscanf(line, "%39s %d %d %d %15s %19s %19s %19s %19s %19s",
+                   row.name, &row.p, &row.v, &row.m, row.status, row.compute,
+                   row.order, row.lowered, row.comms, row.steps);
         assert_int_equal(fields, 10);
         check(&row);
         rows++;
@@ -121,14 +121,17 @@ static void full_texts_equal_pytorch(void **state)
 {
     (void)state;
     static const char *const cases[][4] = {
-        {"ZBVZeroBubble", "4", "2", "4"},   {"DualPipeV", "3", "2", "6"},
-        {"Interleaved1F1B", "4", "3", "12"}, {"LoopedBFS", "4", "2", "8"},
+        {"ZBVZeroBubble", "4", "2", "4"},
+        {"DualPipeV", "3", "2", "6"},
+        {"Interleaved1F1B", "4", "3", "12"},
+        {"LoopedBFS", "4", "2", "8"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *const *c = cases[i];
         char path[512];
-        snprintf(path, sizeof path, "goldens/schedules/%s_pp%s_v%s_mb%s.lowered"
-                                    ".csv",
+        snprintf(path, sizeof path,
+                 "goldens/schedules/%s_pp%s_v%s_mb%s.lowered"
+                 ".csv",
                  c[0], c[1], c[2], c[3]);
         char *expected = test_read_file(path, NULL);
         sl_schedule *compute =

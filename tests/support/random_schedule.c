@@ -198,7 +198,8 @@ static void place_stages(drawing *d, test_random *random)
 {
     /* Every rank gets a stage; the rest fall anywhere. */
     for (int s = 0; s < d->shape.stages; s++)
-        d->home[s] = s < d->shape.ranks ? s : test_below(random, d->shape.ranks);
+        d->home[s] =
+            s < d->shape.ranks ? s : test_below(random, d->shape.ranks);
     for (int s = d->shape.stages - 1; s > 0; s--) {
         int other = test_below(random, s + 1), kept = d->home[s];
         d->home[s] = d->home[other];

@@ -39,10 +39,19 @@ static void text_round_trips(void **state)
 static void known_texts_are_read(void **state)
 {
     (void)state;
-    static const char *const texts[] = {
-        "2F0",       "0I3",          "1W12",     "7B1",      "0UNSHARD",
-        "3RESHARD",  "1SEND_F0",     "1RECV_F2", "1SEND_B3", "0RECV_B4",
-        "2REDUCE_GRAD", "(0F3;3B1)OVERLAP_F_B", "(1F1;2I0)OVERLAP_F_B"};
+    static const char *const texts[] = {"2F0",
+                                        "0I3",
+                                        "1W12",
+                                        "7B1",
+                                        "0UNSHARD",
+                                        "3RESHARD",
+                                        "1SEND_F0",
+                                        "1RECV_F2",
+                                        "1SEND_B3",
+                                        "0RECV_B4",
+                                        "2REDUCE_GRAD",
+                                        "(0F3;3B1)OVERLAP_F_B",
+                                        "(1F1;2I0)OVERLAP_F_B"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         sl_action action;
         char text[SL_ACTION_TEXT_MAX];
@@ -104,9 +113,8 @@ static void other_texts_are_refused(void **state)
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         sl_action action = sl_action_make(SL_RESHARD, 9, 0), before = action;
-        assert_fails(
-            sl_action_parse(texts[i][0], strlen(texts[i][0]), &action),
-            SL_EPARSE, texts[i][1]);
+        assert_fails(sl_action_parse(texts[i][0], strlen(texts[i][0]), &action),
+                     SL_EPARSE, texts[i][1]);
         assert_true(sl_action_equal(&action, &before));
     }
 }

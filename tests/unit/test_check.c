@@ -15,8 +15,8 @@ static void expect_finding(const char *csv, sl_finding_code code, int rank,
     sl_schedule *schedule = test_parse(csv);
     if (!test_has_finding(schedule, code, rank, step)) {
         test_is_sound(schedule); /* prints what was found */
-        fail_msg("no %s at rank %d, step %d in\n%s",
-                 sl_finding_code_text(code), rank, step, csv);
+        fail_msg("no %s at rank %d, step %d in\n%s", sl_finding_code_text(code),
+                 rank, step, csv);
     }
     sl_schedule_destroy(schedule);
 }
@@ -101,8 +101,8 @@ static void work_before_what_it_needs_is_found(void **state)
 static void a_stage_on_two_ranks_is_found(void **state)
 {
     (void)state;
-    expect_finding("0F0,0F1,0B0\n1F0,1B0,1F1,1B1,0B1\n",
-                   SL_FINDING_WRONG_RANK, 1, 4);
+    expect_finding("0F0,0F1,0B0\n1F0,1B0,1F1,1B1,0B1\n", SL_FINDING_WRONG_RANK,
+                   1, 4);
 }
 
 static void messages_without_their_other_end_are_found(void **state)
@@ -112,8 +112,7 @@ static void messages_without_their_other_end_are_found(void **state)
     expect_finding("0F0,0SEND_F0\n1F0\n", SL_FINDING_MISSING_RECEIVE, 0, 1);
     expect_finding("0F0,0F1,0SEND_F1\n1F0,1RECV_F1,1F1\n",
                    SL_FINDING_MISSING_RECEIVE, 1, 0);
-    expect_finding("0F0,0SEND_F0,1RECV_F0\n1F0\n", SL_FINDING_WRONG_RANK, 0,
-                   2);
+    expect_finding("0F0,0SEND_F0,1RECV_F0\n1F0\n", SL_FINDING_WRONG_RANK, 0, 2);
 }
 
 static void messages_that_lead_nowhere_are_found(void **state)

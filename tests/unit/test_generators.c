@@ -63,7 +63,8 @@ static void unservable_sizes_are_refused_with_the_nearest(void **state)
     expect_refusal("1f1b", 4, 2, 8, "Interleaved1F1B takes more");
     expect_refusal("interleaved", 4, 2, 9,
                    "the nearest counts that work are 8 and 10");
-    expect_refusal("zb1p", 5, 4, 17, "the nearest counts that work are 15 and 18");
+    expect_refusal("zb1p", 5, 4, 17,
+                   "the nearest counts that work are 15 and 18");
     expect_refusal("gpipe", 0, 1, 8, "ranks must be at least 1, not 0");
     expect_refusal("gpipe", 4, -1, 8, "stages per rank must be at least 1");
     expect_refusal("gpipe", 4, 1, 0, "microbatches must be at least 1, not 0");
@@ -88,9 +89,8 @@ static void nearest_counts_do_work(void **state)
             const char *at = strstr(sl_error_text(), "that work are ");
             int below, above;
             assert_non_null(at);
-            assert_int_equal(sscanf(at, "that work are %d and %d", &below,
-                                    &above),
-                             2);
+            assert_int_equal(
+                sscanf(at, "that work are %d and %d", &below, &above), 2);
             assert_true(below < m && m < above);
             sl_schedule_destroy(test_generate("interleaved", p, 2, below));
             sl_schedule_destroy(test_generate("interleaved", p, 2, above));
@@ -142,18 +142,18 @@ static void sizes_users_rely_on_generate_and_simulate(void **state)
 {
     (void)state;
     static const int sizes[][3] = {
-        {2, 2, 2},  {2, 4, 4},  {2, 8, 2},    {2, 8, 4},   {2, 8, 8},
-        {4, 4, 4},  {4, 8, 4},  {4, 8, 8},    {4, 16, 4},  {4, 32, 4},
+        {2, 2, 2},  {2, 4, 4},   {2, 8, 2},   {2, 8, 4},    {2, 8, 8},
+        {4, 4, 4},  {4, 8, 4},   {4, 8, 8},   {4, 16, 4},   {4, 32, 4},
         {4, 64, 4}, {4, 16, 16}, {4, 32, 32}, {4, 128, 64}, {3, 2, 2},
-        {3, 8, 2},  {3, 12, 4}, {4, 6, 3},    {4, 10, 5},  {2, 3, 4},
+        {3, 8, 2},  {3, 12, 4},  {4, 6, 3},   {4, 10, 5},   {2, 3, 4},
         {2, 10, 4}, {2, 15, 4}};
     static const char *const names[] = {"Interleaved1F1B",
                                         "InterleavedZeroBubble", "LoopedBFS"};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         for (size_t n = 0; n < 3; n++) {
             sl_simulation *result;
-            sl_schedule *compute = test_generate(names[n], sizes[i][2],
-                                                 sizes[i][0], sizes[i][1]);
+            sl_schedule *compute =
+                test_generate(names[n], sizes[i][2], sizes[i][0], sizes[i][1]);
             sl_schedule *comms = test_lower(compute, "send-recv");
             size_t steps;
             assert_ok(sl_dry_run(comms, &steps));

@@ -176,9 +176,8 @@ static void sends_stand_after_their_compute(void **state)
     (void)state;
     sl_schedule *compute = test_generate("dualpipev", 3, 2, 8), *lowered;
     for (int late = 0; late < 2; late++) {
-        assert_ok(sl_lower_send_recv(compute, late ? SL_RECV_LATE
-                                                   : SL_RECV_ASAP,
-                                     &lowered));
+        assert_ok(sl_lower_send_recv(
+            compute, late ? SL_RECV_LATE : SL_RECV_ASAP, &lowered));
         for (int rank = 0; rank < 3; rank++) {
             const sl_action *row = sl_schedule_row(lowered, rank);
             for (size_t k = 0; k < sl_schedule_length(lowered, rank); k++) {
@@ -218,8 +217,8 @@ static void asap_never_deadlocks(void **state)
     }
 }
 
-static void expect_refused(const char *in, const char *passes,
-                           sl_status status, const char *text)
+static void expect_refused(const char *in, const char *passes, sl_status status,
+                           const char *text)
 {
     sl_schedule *schedule = test_parse(in), *lowered;
     assert_fails(sl_lower(schedule, passes, NULL, &lowered), status, text);

@@ -114,9 +114,8 @@ static void draw_lowered(test_random *random, draft *out)
         shape.stages = shape.ranks;
     bool own_messages = shape.messages;
     sl_schedule *drawn = test_random_schedule(random, &shape);
-    sl_schedule *lowered =
-        test_lower(drawn, own_messages ? "unshard,reduce-grad"
-                                       : SL_LOWER_DEFAULT_PASSES);
+    sl_schedule *lowered = test_lower(
+        drawn, own_messages ? "unshard,reduce-grad" : SL_LOWER_DEFAULT_PASSES);
     draft_of(lowered, out);
     sl_schedule_destroy(lowered);
     sl_schedule_destroy(drawn);
@@ -166,23 +165,23 @@ static void expect_drop_found(draft *d, sl_action gone, int rank)
         expect(d, SL_FINDING_MISSING_WEIGHT, r, s, "drop W");
         break;
     case SL_SEND_F:
-        assert_true(draft_find(d, SL_RECV_F, gone.stage + 1, gone.microbatch,
-                               &r, &s));
+        assert_true(
+            draft_find(d, SL_RECV_F, gone.stage + 1, gone.microbatch, &r, &s));
         expect(d, SL_FINDING_MISSING_SEND, r, s, "drop SEND_F");
         break;
     case SL_SEND_B:
-        assert_true(draft_find(d, SL_RECV_B, gone.stage - 1, gone.microbatch,
-                               &r, &s));
+        assert_true(
+            draft_find(d, SL_RECV_B, gone.stage - 1, gone.microbatch, &r, &s));
         expect(d, SL_FINDING_MISSING_SEND, r, s, "drop SEND_B");
         break;
     case SL_RECV_F:
-        assert_true(draft_find(d, SL_SEND_F, gone.stage - 1, gone.microbatch,
-                               &r, &s));
+        assert_true(
+            draft_find(d, SL_SEND_F, gone.stage - 1, gone.microbatch, &r, &s));
         expect(d, SL_FINDING_MISSING_RECEIVE, r, s, "drop RECV_F");
         break;
     case SL_RECV_B:
-        assert_true(draft_find(d, SL_SEND_B, gone.stage + 1, gone.microbatch,
-                               &r, &s));
+        assert_true(
+            draft_find(d, SL_SEND_B, gone.stage + 1, gone.microbatch, &r, &s));
         expect(d, SL_FINDING_MISSING_RECEIVE, r, s, "drop RECV_B");
         break;
     case SL_UNSHARD:
@@ -278,8 +277,8 @@ static void swapped_actions_are_found(void **state)
         assert_true(step2 < step);
         d.rows[rank][step] = d.rows[rank][step2];
         d.rows[rank][step2] = later;
-        expect(&d, swaps[k].code, rank,
-               swaps[k].at_earlier_step ? step2 : step, "swap");
+        expect(&d, swaps[k].code, rank, swaps[k].at_earlier_step ? step2 : step,
+               "swap");
         swapped++;
     }
     assert_true(swapped > 300);
@@ -506,8 +505,8 @@ static bool brute_deadlocks(const draft *d, sl_reading reading)
     }
     for (int rank = 0; rank < d->ranks; rank++)
         if (b.at[rank] < d->lengths[rank] ||
-            (reading == SL_ORDERED && !first_in_lane(&b, rank,
-                                                     d->lengths[rank])))
+            (reading == SL_ORDERED &&
+             !first_in_lane(&b, rank, d->lengths[rank])))
             return true;
     return false;
 }

@@ -101,10 +101,10 @@ static void random_costs(test_random *random, int stages, sl_costs *out)
         stage_costs[s] = (sl_stage_cost){
             1 + test_below(random, 50) / 7.0, 1 + test_below(random, 50) / 7.0,
             1 + test_below(random, 50) / 7.0, 1 + test_below(random, 50) / 7.0,
-            1 + test_below(random, 9), test_below(random, 2)};
-        edge_costs[s] = (sl_edge_cost){test_below(random, 20) / 3.0,
-                                       1 + test_below(random, 5),
-                                       test_below(random, 9)};
+            1 + test_below(random, 9),        test_below(random, 2)};
+        edge_costs[s] =
+            (sl_edge_cost){test_below(random, 20) / 3.0,
+                           1 + test_below(random, 5), test_below(random, 9)};
     }
     out->overlap = 0.5 + test_below(random, 6) / 10.0;
     out->stages = stage_costs;
@@ -238,11 +238,11 @@ static void written_messages_equal_implied_ones(void **state)
                     *late;
         assert_ok(sl_lower_send_recv(drawn, SL_RECV_ASAP, &asap));
         assert_ok(sl_lower_send_recv(drawn, SL_RECV_LATE, &late));
-        sl_simulation *results[] = {
-            simulate(drawn, &costs, SL_ASYNC), simulate(asap, &costs, SL_ASYNC),
-            simulate(late, &costs, SL_ASYNC),
-            simulate(asap, &costs, SL_ORDERED),
-            simulate(asap, &costs, SL_BLOCKING)};
+        sl_simulation *results[] = {simulate(drawn, &costs, SL_ASYNC),
+                                    simulate(asap, &costs, SL_ASYNC),
+                                    simulate(late, &costs, SL_ASYNC),
+                                    simulate(asap, &costs, SL_ORDERED),
+                                    simulate(asap, &costs, SL_BLOCKING)};
         double spans[5];
         for (int k = 0; k < 5; k++) {
             spans[k] = sl_simulation_makespan(results[k]);
@@ -459,8 +459,8 @@ static void json_holds_what_was_found(void **state)
     assert_string_equal(json_string_value(json_array_get(action, 0)), "1B0");
     assert_near(json_number_value(json_array_get(action, 1)), 2);
     assert_near(json_number_value(json_array_get(action, 2)), 4);
-    assert_int_equal(
-        json_array_size(json_object_get(root, "critical_path")), 4);
+    assert_int_equal(json_array_size(json_object_get(root, "critical_path")),
+                     4);
     json_decref(root);
     sl_string_clear(&text);
     sl_simulation_destroy(result);

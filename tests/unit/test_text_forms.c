@@ -135,8 +135,8 @@ static void json_holds_every_cell(void **state)
     static const int ranks[] = {0, 1, 1, 0};
     assert_int_equal(json_array_size(placement), 4);
     for (size_t i = 0; i < 4; i++)
-        assert_int_equal(
-            json_integer_value(json_array_get(placement, i)), ranks[i]);
+        assert_int_equal(json_integer_value(json_array_get(placement, i)),
+                         ranks[i]);
     json_decref(root);
     sl_string_clear(&text);
     sl_schedule_destroy(schedule);

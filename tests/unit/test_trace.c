@@ -70,10 +70,11 @@ static void expect_arrows(const json_t *events, size_t expected)
         }
         json_array_foreach((json_t *)events, j, slice)
         {
-            held = held || (strcmp(phase_of(slice), "X") == 0 &&
-                            number_of(slice, "pid") == number_of(start, "pid") &&
-                            number_of(slice, "tid") == number_of(start, "tid") &&
-                            number_of(slice, "ts") == number_of(start, "ts"));
+            held =
+                held || (strcmp(phase_of(slice), "X") == 0 &&
+                         number_of(slice, "pid") == number_of(start, "pid") &&
+                         number_of(slice, "tid") == number_of(start, "tid") &&
+                         number_of(slice, "ts") == number_of(start, "ts"));
         }
         assert_int_equal(ends, 1);
         assert_true(held);

@@ -133,8 +133,8 @@ static sl_status generate_rank(const sl_sizes *sizes, int rank,
     int hops_to_last = sizes->ranks - 1 - rank;
     builder to = {.row = sl__emit_to(out, rank)};
     /* Each backward of either stage may owe one W. */
-    sl_status status = sl__alloc(2 * (size_t)sizes->microbatches,
-                                 sizeof *to.owed, &to.owed);
+    sl_status status =
+        sl__alloc(2 * (size_t)sizes->microbatches, sizeof *to.owed, &to.owed);
     if (status)
         return status;
     chunk early = {.stage = rank};

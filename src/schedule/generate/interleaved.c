@@ -42,9 +42,9 @@ sl_status sl__admit_rounds(const char *name, const sl_sizes *sizes)
 /* One of the three streams of work on a rank: forwards, backwards, weights. */
 typedef struct stream {
     sl_action_kind kind;
-    bool from_last;        /* stages walked from the rank's last one down */
-    int position;          /* how many were emitted */
-    int *next_microbatch;  /* by local stage */
+    bool from_last;       /* stages walked from the rank's last one down */
+    int position;         /* how many were emitted */
+    int *next_microbatch; /* by local stage */
 } stream;
 
 typedef struct walker {
@@ -96,8 +96,8 @@ sl_status sl__generate_interleaved(const sl_sizes *sizes, int rank, int hop,
         .row = sl__emit_to(out, rank),
         .sizes = sizes,
         .rank = rank,
-        .per_round = sizes->microbatches /
-                     rounds_of(sizes->ranks, sizes->microbatches),
+        .per_round =
+            sizes->microbatches / rounds_of(sizes->ranks, sizes->microbatches),
     };
     stream forward = {SL_FORWARD, false, 0, counters};
     stream backward = {split ? SL_BACKWARD_INPUT : SL_BACKWARD, true, 0,

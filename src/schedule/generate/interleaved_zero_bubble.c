@@ -69,8 +69,7 @@ static sl_status delay(const sl_sizes *sizes, const sl_schedule *in,
                        sl_schedule *out)
 {
     size_t stages = (size_t)sizes->ranks * (size_t)sizes->stages_per_rank;
-    delayer walk = {
-        .in = in, .out = out, .microbatches = sizes->microbatches};
+    delayer walk = {.in = in, .out = out, .microbatches = sizes->microbatches};
     sl_status status =
         sl__alloc((size_t)sizes->ranks, sizeof *walk.next, &walk.next);
     if (!status)

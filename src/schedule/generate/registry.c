@@ -126,8 +126,8 @@ static sl_status admit_limits(const sl_sizes *sizes)
         return sl_fail(SL_EINVAL,
                        "%d microbatches are too many for %lld stages on %lld "
                        "ranks; at most %lld",
-                       sizes->microbatches, (long long)stages,
-                       (long long)ranks, (long long)most);
+                       sizes->microbatches, (long long)stages, (long long)ranks,
+                       (long long)most);
     return SL_OK;
 }
 
@@ -174,6 +174,6 @@ sl_status sl__admit_stages_per_rank(const char *name, const sl_sizes *sizes,
     return sl_fail(SL_EINVAL,
                    "%s runs exactly %d stage%s per rank, not %d; the nearest "
                    "size that works is %d (%s)",
-                   name, wanted, wanted == 1 ? "" : "s",
-                   sizes->stages_per_rank, wanted, hint);
+                   name, wanted, wanted == 1 ? "" : "s", sizes->stages_per_rank,
+                   wanted, hint);
 }

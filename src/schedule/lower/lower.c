@@ -69,8 +69,8 @@ static const struct {
     const char *name;
     pass_fn run;
 } passes[] = {
-    {"drop-idle", run_drop_idle},     {"merge-bw", run_merge_bw},
-    {"unshard", run_unshard},         {"reduce-grad", run_reduce_grad},
+    {"drop-idle", run_drop_idle}, {"merge-bw", run_merge_bw},
+    {"unshard", run_unshard},     {"reduce-grad", run_reduce_grad},
     {"send-recv", run_send_recv},
 };
 

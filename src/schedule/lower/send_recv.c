@@ -28,9 +28,9 @@ typedef struct lowering {
     sl_recv recv;
     int stages;
     size_t microbatches;
-    uint8_t *done;  /* by stage and microbatch: FORWARD_DONE, BACKWARD_DONE */
-    size_t *next;   /* by rank: its next action in `in` */
-    uint8_t *ready; /* by rank: whether it is in `visits` */
+    uint8_t *done;    /* by stage and microbatch: FORWARD_DONE, BACKWARD_DONE */
+    size_t *next;     /* by rank: its next action in `in` */
+    uint8_t *ready;   /* by rank: whether it is in `visits` */
     uint64_t *visits; /* heap of round * ranks + rank */
     size_t visit_count;
     uint64_t now; /* the visit being made */
@@ -76,8 +76,7 @@ static uint64_t visit_pop(lowering *low)
 static void wake(lowering *low, int rank)
 {
     uint64_t ranks = (uint64_t)low->in->ranks;
-    if (low->ready[rank] ||
-        low->next[rank] == low->in->rows[rank].length)
+    if (low->ready[rank] || low->next[rank] == low->in->rows[rank].length)
         return;
     uint64_t visit = low->now / ranks * ranks + (uint64_t)rank;
     visit_push(low, visit > low->now ? visit : visit + ranks);
@@ -243,7 +242,8 @@ static sl_status walk(lowering *low)
     }
     while (low->visit_count) {
         low->now = visit_pop(low);
-        sl_status status = visit(low, (int)(low->now % (uint64_t)low->in->ranks));
+        sl_status status =
+            visit(low, (int)(low->now % (uint64_t)low->in->ranks));
         if (status)
             return status;
     }
@@ -254,8 +254,8 @@ static sl_status reserve_rows(lowering *low)
 {
     sl_status status = SL_OK;
     for (int rank = 0; rank < low->in->ranks && !status; rank++)
-        status = sl__row_reserve(&low->out->rows[rank],
-                                 low->in->rows[rank].length);
+        status =
+            sl__row_reserve(&low->out->rows[rank], low->in->rows[rank].length);
     return status;
 }
 
@@ -275,8 +275,8 @@ static sl_status lower_order(const sl_schedule *order,
     if (!status)
         status = sl_schedule_create(order->ranks, &low.out);
     if (!status)
-        status = sl__alloc((size_t)extent.stages * low.microbatches, 1,
-                           &low.done);
+        status =
+            sl__alloc((size_t)extent.stages * low.microbatches, 1, &low.done);
     if (!status)
         status = sl__alloc(ranks, sizeof *low.next, &low.next);
     if (!status)

@@ -244,8 +244,9 @@ sl_status sl_lower_unshard(const sl_schedule *in, int window_size,
                            sl_schedule **out)
 {
     if (window_size < 1)
-        return sl_fail(SL_EINVAL, "the unshard window must be at least 1, not "
-                                  "%d",
+        return sl_fail(SL_EINVAL,
+                       "the unshard window must be at least 1, not "
+                       "%d",
                        window_size);
     sl_status status = sl__refuse_kinds(in, "unshard", is_sharding);
     if (status)
