@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * What actions and messages cost: looking it up, checking it, and reading it
- * from JSON (docs/simulating.md). Unknown keys are refused, so that a misspelt one
- * is not silently ignored. */
+ * from JSON (docs/simulating.md). Unknown keys are refused, so that a misspelt
+ * one is not silently ignored. */
 #include "schedule/simulation.h"
 #include "base/memory.h"
 
@@ -52,7 +52,7 @@ double sl__action_cost(const sl_costs *costs, const sl_action *action)
             plain_cost(costs, action->b_kind, action->b_stage));
 }
 
-/* ------------------------------------------------------------ checking it -- */
+/* ----------------------------------------------------------- checking it -- */
 
 static sl_status check_time(const char *what, double value)
 {
@@ -143,7 +143,7 @@ void sl_costs_clear(sl_costs *costs)
     *costs = (sl_costs)SL_COSTS_INIT;
 }
 
-/* ------------------------------------------------------------- reading it -- */
+/* ------------------------------------------------------------ reading it -- */
 
 /* Where a key's number goes. */
 typedef struct field {

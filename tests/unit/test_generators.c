@@ -176,6 +176,22 @@ static void fewer_microbatches_than_ranks_are_served_by_1f1b(void **state)
     sl_schedule_destroy(compute);
 }
 
+/* The idle cells of the two schedules that the goldens have only as orders. */
+static void gpipe_and_1f1b_idle_as_pytorch_draws_them(void **state)
+{
+    (void)state;
+    sl_schedule *gpipe = test_generate("gpipe", 3, 1, 2);
+    test_assert_csv(gpipe, "0F0,0F1,,,,,,,0B0,0B1\n"
+                           ",1F0,1F1,,,,1B0,1B1\n"
+                           ",,2F0,2F1,2B0,2B1\n");
+    sl_schedule_destroy(gpipe);
+    sl_schedule *one = test_generate("1f1b", 3, 1, 4);
+    test_assert_csv(one, "0F0,0F1,,,,,0F2,0B0,0F3,0B1,,0B2,,0B3\n"
+                         ",1F0,,,1F1,1B0,1F2,1B1,1F3,1B2,,1B3\n"
+                         ",,2F0,2B0,2F1,2B1,2F2,2B2,2F3,2B3\n");
+    sl_schedule_destroy(one);
+}
+
 static sl_status generate_backwards(const sl_sizes *sizes, sl_schedule *out)
 {
     for (int mb = sizes->microbatches - 1; mb >= 0; mb--) {
@@ -226,6 +242,7 @@ int main(void)
         cmocka_unit_test(all_served_sizes_are_sound),
         cmocka_unit_test(sizes_users_rely_on_generate_and_simulate),
         cmocka_unit_test(fewer_microbatches_than_ranks_are_served_by_1f1b),
+        cmocka_unit_test(gpipe_and_1f1b_idle_as_pytorch_draws_them),
         cmocka_unit_test(a_program_registers_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
