@@ -4,17 +4,30 @@
  * PyTorch counts. In each step ranks try their next action in ascending order
  * and see at once what those before them did; ranks that could not move get a
  * second try at the end of the step. Where messages are implied, a result of
- * another rank can be used from the step after. */
+ * another rank can be used from the step after.
+ *
+ * A turn is half a step: 2 * step for the first tries, 2 * step + 1 for the
+ * second. A rank that cannot move is parked at what it waits for. */
 #include "schedule/events.h"
+#include "schedule/action.h"
+#include "schedule/visits.h"
 #include "base/memory.h"
 
 typedef struct dry_run {
     const sl__events *events;
-    uint32_t *done; /* by node: the step it was done in, from 1; 0 not yet */
-    uint32_t *at;   /* by rank */
-    uint8_t *moved; /* by rank, in this step */
-    uint32_t step;
+    uint32_t *done;  /* by node: the step it was done in, from 1; 0 not yet */
+    uint32_t *at;    /* by rank */
+    uint32_t *moved; /* by rank: the step it moved in last */
+    sl__visits visits;
+    sl__waiters waiters;
+    uint64_t turn; /* the visit being made, */
+    int rank;      /* and to whom */
 } dry_run;
+
+static uint32_t step_of(uint64_t turn)
+{
+    return (uint32_t)(turn / 2);
+}
 
 static void skip_idle(dry_run *run, int rank)
 {
@@ -23,38 +36,57 @@ static void skip_idle(dry_run *run, int rank)
         run->at[rank]++;
 }
 
-static bool input_done(const dry_run *run, const sl__input *input)
+/* What the node still waits for: SL__NOWHERE in `*out` when it never comes.
+ * `*out_next_step` tells that it only has to wait for the step to end. */
+static bool is_ready(const dry_run *run, uint32_t node, uint32_t *out,
+                     bool *out_next_step)
 {
-    if (input->node == SL__NOWHERE || !run->done[input->node])
-        return false;
-    return input->boundary < 0 || run->done[input->node] < run->step;
-}
-
-static bool is_ready(const dry_run *run, uint32_t node)
-{
-    sl__input inputs[SL__MAX_INPUTS];
+    sl__input inputs[SL__MAX_INPUTS + 1];
     int count = sl__inputs(run->events, node, inputs);
-    for (int i = 0; i < count; i++) {
-        if (!input_done(run, &inputs[i]))
-            return false;
-    }
     uint8_t kind = sl__action_at(run->events, node)->kind;
-    if (kind != SL_RECV_F && kind != SL_RECV_B)
-        return true;
-    uint32_t send = sl__peer(run->events, node);
-    return send != SL__NOWHERE && run->done[send];
+    if (kind == SL_RECV_F || kind == SL_RECV_B)
+        inputs[count++] = (sl__input){sl__peer(run->events, node), -1};
+    *out_next_step = false;
+    for (int i = 0; i < count; i++) {
+        *out = inputs[i].node;
+        if (*out == SL__NOWHERE || !run->done[*out])
+            return false;
+        if (inputs[i].boundary >= 0 && run->done[*out] == step_of(run->turn))
+            *out_next_step = true;
+    }
+    return !*out_next_step;
 }
 
-/* Lets a rank do one action if it can. */
-static bool try_rank(dry_run *run, int rank)
+/* Visits ranks that waited for what was just done: in this turn if theirs is
+ * still to come, else at the end of the step if they have not moved in it,
+ * else in the next step. */
+static void wake(dry_run *run, uint32_t node)
 {
-    uint32_t node = run->at[rank];
-    if (node == run->events->first[rank + 1] || !is_ready(run, node))
-        return false;
-    run->done[node] = run->step;
-    run->at[rank]++;
-    skip_idle(run, rank);
-    return true;
+    for (int rank; (rank = sl__waiters_take(&run->waiters, node)) >= 0;) {
+        uint64_t turn = run->turn + (rank <= run->rank);
+        if (run->moved[rank] == step_of(turn))
+            turn = 2 * (uint64_t)(step_of(turn) + 1);
+        sl__visits_push(&run->visits, turn, rank);
+    }
+}
+
+/* Lets a rank do one action if it can, else parks it. */
+static void visit(dry_run *run, int rank)
+{
+    uint32_t node = run->at[rank], waits_for, step = step_of(run->turn);
+    bool next_step;
+    if (is_ready(run, node, &waits_for, &next_step)) {
+        run->done[node] = step;
+        run->moved[rank] = step;
+        run->at[rank]++;
+        skip_idle(run, rank);
+        wake(run, node);
+        next_step = run->at[rank] < run->events->first[rank + 1];
+    } else if (!next_step && waits_for != SL__NOWHERE) {
+        sl__waiters_park(&run->waiters, waits_for, rank);
+    }
+    if (next_step)
+        sl__visits_push(&run->visits, 2 * (uint64_t)(step + 1), rank);
 }
 
 static sl_status report_stuck(const dry_run *run)
@@ -74,24 +106,25 @@ static sl_status report_stuck(const dry_run *run)
 
 static sl_status run_all(dry_run *run)
 {
-    int ranks = run->events->extent.ranks;
-    for (int rank = 0; rank < ranks; rank++) {
+    for (int rank = 0; rank < run->events->extent.ranks; rank++) {
         run->at[rank] = run->events->first[rank];
         skip_idle(run, rank);
+        if (run->at[rank] < run->events->first[rank + 1])
+            sl__visits_push(&run->visits, 2, rank);
     }
-    for (;; run->step++) {
-        bool progress = false;
-        for (int rank = 0; rank < ranks; rank++) {
-            run->moved[rank] = try_rank(run, rank);
-            progress = progress || run->moved[rank];
-        }
-        if (!progress)
-            return report_stuck(run);
-        for (int rank = 0; rank < ranks; rank++) {
-            if (!run->moved[rank])
-                try_rank(run, rank);
-        }
+    while (sl__visits_pop(&run->visits, &run->turn, &run->rank))
+        visit(run, run->rank);
+    return report_stuck(run);
+}
+
+static size_t last_step(const dry_run *run)
+{
+    uint32_t last = 0;
+    for (int rank = 0; rank < run->events->extent.ranks; rank++) {
+        if (run->moved[rank] > last)
+            last = run->moved[rank];
     }
+    return last;
 }
 
 sl_status sl_dry_run(const sl_schedule *schedule, size_t *out_steps)
@@ -100,21 +133,26 @@ sl_status sl_dry_run(const sl_schedule *schedule, size_t *out_steps)
     sl_status status = sl__events_open(schedule, &events);
     if (status)
         return status;
-    dry_run run = {.events = &events, .step = 1};
-    size_t ranks = (size_t)events.extent.ranks;
+    dry_run run = {.events = &events};
+    int ranks = events.extent.ranks;
     status = sl__alloc(events.nodes, sizeof *run.done, &run.done);
     if (!status)
-        status = sl__alloc(ranks, sizeof *run.at, &run.at);
+        status = sl__alloc((size_t)ranks, sizeof *run.at, &run.at);
     if (!status)
-        status = sl__alloc(ranks, 1, &run.moved);
+        status = sl__alloc((size_t)ranks, sizeof *run.moved, &run.moved);
+    if (!status)
+        status = sl__visits_open(&run.visits, ranks);
+    if (!status)
+        status = sl__waiters_open(&run.waiters, events.nodes, ranks);
     if (!status)
         status = run_all(&run);
+    if (!status)
+        *out_steps = last_step(&run);
     free(run.done);
     free(run.at);
     free(run.moved);
+    sl__visits_close(&run.visits);
+    sl__waiters_close(&run.waiters);
     sl__events_close(&events);
-    /* The loop ended in a step in which nothing was left to do. */
-    if (!status)
-        *out_steps = run.step - 1;
     return status;
 }

@@ -2,7 +2,7 @@
  *
  * The simulator: a machine in which every rank runs its row in order. An
  * action starts when its rank is free and its inputs are there; a rank that
- * cannot go on is looked at again when something it may wait for happens.
+ * cannot go on is parked at what it waits for and looked at again then.
  * Costs do not change what can happen, only when: so each rank is run as far
  * as it goes, and times are the maxima over what an action waited for.
  *
@@ -19,6 +19,7 @@
 #include "schedule/simulation.h"
 #include "schedule/events.h"
 #include "schedule/action.h"
+#include "schedule/visits.h"
 #include "base/memory.h"
 
 #include <stdio.h>
@@ -47,7 +48,8 @@ typedef struct machine {
     uint8_t *queued; /* by rank */
     size_t queue_head;
     size_t queue_count;
-    bool moved; /* whether anything happened since it was last cleared */
+    sl__waiters waiters;
+    uint8_t *parked; /* by rank: whether it is among the waiters */
 } machine;
 
 static void later(moment *of, double time, uint32_t cause)
@@ -65,40 +67,14 @@ static void look_at(machine *m, int rank)
     m->queue[(m->queue_head + m->queue_count++) % ranks] = (uint16_t)rank;
 }
 
-static void look_at_node(machine *m, uint32_t node)
+/* Has a rank looked at once `node` is complete. Its row may have come to the
+ * same place before, so it may be parked already. */
+static void park(machine *m, uint32_t node, int rank)
 {
-    if (node != SL__NOWHERE)
-        look_at(m, m->events->rank_of[node]);
-}
-
-/* Looks again at whatever may wait for this part of an action. */
-static void look_at_users(machine *m, const sl_action *part)
-{
-    const sl__events *events = m->events;
-    int stage = part->stage, mb = part->microbatch;
-    switch (part->kind) {
-    case SL_FORWARD:
-        look_at_node(m, sl__event(events, SL_FORWARD, stage + 1, mb));
-        look_at_node(m, sl__event(events, SL_BACKWARD, stage, mb));
-        look_at_node(m, sl__event(events, SL_BACKWARD_INPUT, stage, mb));
-        look_at_node(m, sl__event(events, SL_SEND_F, stage, mb));
-        break;
-    case SL_BACKWARD:
-    case SL_BACKWARD_INPUT:
-        look_at_node(m, sl__event(events, SL_BACKWARD, stage - 1, mb));
-        look_at_node(m, sl__event(events, SL_BACKWARD_INPUT, stage - 1, mb));
-        look_at_node(m, sl__event(events, SL_BACKWARD_WEIGHT, stage, mb));
-        look_at_node(m, sl__event(events, SL_SEND_B, stage, mb));
-        break;
-    case SL_RECV_F:
-        look_at_node(m, sl__event(events, SL_FORWARD, stage, mb));
-        break;
-    case SL_RECV_B:
-        look_at_node(m, sl__event(events, SL_BACKWARD, stage, mb));
-        look_at_node(m, sl__event(events, SL_BACKWARD_INPUT, stage, mb));
-        break;
-    default: break;
-    }
+    if (m->parked[rank])
+        return;
+    m->parked[rank] = 1;
+    sl__waiters_park(&m->waiters, node, rank);
 }
 
 /* -------------------------------------------------------------- inputs -- */
@@ -118,15 +94,19 @@ static moment input_at(const machine *m, const sl__input *input)
 }
 
 /* Whether all inputs of a node are there; if so, `ready` is put off until the
- * last of them is. */
-static bool inputs_ready(const machine *m, uint32_t node, moment *ready)
+ * last of them is. If not, its rank is parked until the first missing one. */
+static bool inputs_ready(machine *m, uint32_t node, moment *ready)
 {
     sl__input inputs[SL__MAX_INPUTS];
     int count = sl__inputs(m->events, node, inputs);
     for (int i = 0; i < count; i++) {
-        if (inputs[i].node == SL__NOWHERE ||
-            m->state[inputs[i].node] != COMPLETE)
+        uint32_t input = inputs[i].node;
+        if (input == SL__NOWHERE)
             return false;
+        if (m->state[input] != COMPLETE) {
+            park(m, input, m->events->rank_of[node]);
+            return false;
+        }
         moment at = input_at(m, &inputs[i]);
         later(ready, at.time, at.cause);
     }
@@ -175,17 +155,16 @@ static void give_back_bytes(machine *m, int rank, uint32_t node)
 
 static void finish_node(machine *m, uint32_t node, moment start, double end)
 {
-    sl_action parts[2];
     m->result->start[node] = start.time;
     m->result->end[node] = end;
     m->cause[node] = start.cause;
     m->state[node] = COMPLETE;
-    m->moved = true;
     if (end > m->result->makespan)
         m->result->makespan = end;
-    int count = sl_action_parts(sl__action_at(m->events, node), parts);
-    for (int i = 0; i < count; i++)
-        look_at_users(m, &parts[i]);
+    for (int rank; (rank = sl__waiters_take(&m->waiters, node)) >= 0;) {
+        m->parked[rank] = 0;
+        look_at(m, rank);
+    }
 }
 
 static bool run_compute(machine *m, int rank, uint32_t node)
@@ -362,7 +341,6 @@ static void run_rank(machine *m, int rank)
         if (m->at[rank] == end || !run_node(m, rank, m->at[rank]))
             break;
         m->at[rank]++;
-        m->moved = true;
     }
 }
 
@@ -386,14 +364,9 @@ static void run(machine *m)
         m->lane[rank] = next_message(m, rank, m->at[rank]);
         m->free_at[rank] = m->lane_at[rank] = (moment){0, SL__NOWHERE};
     }
-    /* One round does it, and a second sees that nothing is left, except where
-     * work appears twice: nobody knows that the second one waits. */
-    do {
-        m->moved = false;
-        for (int rank = 0; rank < ranks; rank++)
-            look_at(m, rank);
-        run_queue(m);
-    } while (m->moved);
+    for (int rank = 0; rank < ranks; rank++)
+        look_at(m, rank);
+    run_queue(m);
 }
 
 /* Names the ranks that stopped and where, a few of them. */
@@ -501,6 +474,10 @@ static sl_status machine_open(machine *m)
         status = sl__alloc(ranks, sizeof *m->queue, &m->queue);
     if (!status)
         status = sl__alloc(ranks, 1, &m->queued);
+    if (!status)
+        status = sl__alloc(ranks, 1, &m->parked);
+    if (!status)
+        status = sl__waiters_open(&m->waiters, nodes, m->events->extent.ranks);
     return status;
 }
 
@@ -515,6 +492,8 @@ static void machine_close(machine *m)
     free(m->held);
     free(m->queue);
     free(m->queued);
+    free(m->parked);
+    sl__waiters_close(&m->waiters);
 }
 
 static sl_status simulate(const sl__events *events, const sl_costs *costs,

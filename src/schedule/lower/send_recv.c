@@ -17,6 +17,7 @@
  * the walk costs the length of the schedule, not rounds times ranks. */
 #include "schedule/lower/lower.h"
 #include "schedule/action.h"
+#include "schedule/visits.h"
 #include "base/memory.h"
 
 enum { FORWARD_DONE = 1, BACKWARD_DONE = 2 };
@@ -28,58 +29,21 @@ typedef struct lowering {
     sl_recv recv;
     int stages;
     size_t microbatches;
-    uint8_t *done;    /* by stage and microbatch: FORWARD_DONE, BACKWARD_DONE */
-    size_t *next;     /* by rank: its next action in `in` */
-    uint8_t *ready;   /* by rank: whether it is in `visits` */
-    uint64_t *visits; /* heap of round * ranks + rank */
-    size_t visit_count;
-    uint64_t now; /* the visit being made */
+    uint8_t *done; /* by stage and microbatch: FORWARD_DONE, BACKWARD_DONE */
+    size_t *next;  /* by rank: its next action in `in` */
+    sl__visits visits;
+    uint64_t round; /* of the visit being made, */
+    int rank;       /* and to whom */
 } lowering;
-
-/* ------------------------------------------------- the order of visits -- */
-
-static void visit_push(lowering *low, uint64_t visit)
-{
-    size_t at = low->visit_count++;
-    while (at > 0 && low->visits[(at - 1) / 2] > visit) {
-        low->visits[at] = low->visits[(at - 1) / 2];
-        at = (at - 1) / 2;
-    }
-    low->visits[at] = visit;
-    low->ready[visit % (uint64_t)low->in->ranks] = 1;
-}
-
-static uint64_t visit_pop(lowering *low)
-{
-    uint64_t first = low->visits[0];
-    uint64_t moved = low->visits[--low->visit_count];
-    size_t at = 0;
-    for (;;) {
-        size_t child = 2 * at + 1;
-        if (child >= low->visit_count)
-            break;
-        if (child + 1 < low->visit_count &&
-            low->visits[child + 1] < low->visits[child])
-            child++;
-        if (low->visits[child] >= moved)
-            break;
-        low->visits[at] = low->visits[child];
-        at = child;
-    }
-    low->visits[at] = moved;
-    low->ready[first % (uint64_t)low->in->ranks] = 0;
-    return first;
-}
 
 /* Has a parked rank visited again: in this round if its turn is still to
  * come, else in the next. */
 static void wake(lowering *low, int rank)
 {
-    uint64_t ranks = (uint64_t)low->in->ranks;
-    if (low->ready[rank] || low->next[rank] == low->in->rows[rank].length)
+    if (low->visits.queued[rank] ||
+        low->next[rank] == low->in->rows[rank].length)
         return;
-    uint64_t visit = low->now / ranks * ranks + (uint64_t)rank;
-    visit_push(low, visit > low->now ? visit : visit + ranks);
+    sl__visits_push(&low->visits, low->round + (rank <= low->rank), rank);
 }
 
 /* -------------------------------------------------------- dependencies -- */
@@ -202,8 +166,8 @@ static sl_status visit(lowering *low, int rank)
     }
     low->next[rank]++;
     sl_status status = schedule_action(low, rank, action, parts, count);
-    if (!status && low->next[rank] < row->length && !low->ready[rank])
-        visit_push(low, low->now + (uint64_t)low->in->ranks);
+    if (!status && low->next[rank] < row->length && !low->visits.queued[rank])
+        sl__visits_push(&low->visits, low->round + 1, rank);
     return status;
 }
 
@@ -238,12 +202,10 @@ static sl_status walk(lowering *low)
 {
     for (int rank = 0; rank < low->in->ranks; rank++) {
         if (low->in->rows[rank].length)
-            visit_push(low, (uint64_t)rank);
+            sl__visits_push(&low->visits, 0, rank);
     }
-    while (low->visit_count) {
-        low->now = visit_pop(low);
-        sl_status status =
-            visit(low, (int)(low->now % (uint64_t)low->in->ranks));
+    while (sl__visits_pop(&low->visits, &low->round, &low->rank)) {
+        sl_status status = visit(low, low->rank);
         if (status)
             return status;
     }
@@ -280,17 +242,14 @@ static sl_status lower_order(const sl_schedule *order,
     if (!status)
         status = sl__alloc(ranks, sizeof *low.next, &low.next);
     if (!status)
-        status = sl__alloc(ranks, 1, &low.ready);
-    if (!status)
-        status = sl__alloc(ranks, sizeof *low.visits, &low.visits);
+        status = sl__visits_open(&low.visits, order->ranks);
     if (!status)
         status = reserve_rows(&low);
     if (!status)
         status = walk(&low);
     free(low.done);
     free(low.next);
-    free(low.ready);
-    free(low.visits);
+    sl__visits_close(&low.visits);
     if (status)
         sl_schedule_destroy(low.out);
     else
