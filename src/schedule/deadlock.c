@@ -152,33 +152,56 @@ static void add_wait(const sl__events *events, uint32_t waiter, uint32_t on,
     waits[(*count)++] = (sl_wait){from.rank, from.step, to.rank, to.step};
 }
 
-/* Tells an edge out of `passed`: nothing where it only walks back along its
- * rank, or leads to a message, of which the next edge tells. */
+/* Whether a wait of `node` for `on` says more than that a rank runs its row in
+ * order. */
+static bool is_worth_telling(const sl__events *events, uint32_t node,
+                             uint32_t on)
+{
+    return events->rank_of[on] != events->rank_of[node] || on > node;
+}
+
+/* Tells an edge out of `passed`; where it leads to a message, the next edge
+ * tells. An action that needs itself is an overlap of dependent halves. */
 static void tell_passed(const sl__events *events, uint32_t node, uint32_t to,
                         sl_wait *waits, size_t *count)
 {
     if (to == SL__NOWHERE)
         add_wait(events, node, SL__NOWHERE, waits, count);
-    else if (to % 2 == 0 && (to / 2 >= node ||
-                             events->rank_of[to / 2] != events->rank_of[node]))
+    else if (to % 2 == 0 &&
+             (to / 2 == node || is_worth_telling(events, node, to / 2)))
         add_wait(events, node, to / 2, waits, count);
 }
 
-/* Tells an edge out of `complete`. The message was come to from `from`, whose
- * rank has one of its ends; left through that same rank, it says nothing, else
- * that end waits for the other. */
-static void tell_complete(const sl__events *events, uint32_t from,
+/* Who waits for a message that was come to through `before`: a compute itself;
+ * of a message behind another, the end on the same rank. */
+static uint32_t waiter_of(const sl__events *events, const edge *before,
+                          uint32_t end)
+{
+    uint32_t peer = sl__peer(events, end);
+    int rank = events->rank_of[before->end];
+    if (!is_comm(events, before->end))
+        return before->end;
+    if (peer != SL__NOWHERE && events->rank_of[peer] == rank)
+        return peer;
+    return events->rank_of[end] == rank ? end : before->end;
+}
+
+/* Tells an edge out of `complete`, left through one of the message's ends: the
+ * waiter waits for that end, and the end perhaps for what it sends. */
+static void tell_complete(const sl__events *events, const edge *before,
                           const edge *taken, sl_wait *waits, size_t *count)
 {
     uint32_t end = taken->end;
-    if (events->rank_of[from] != events->rank_of[end]) {
-        uint32_t peer = sl__peer(events, end);
-        bool own = peer != SL__NOWHERE &&
-                   events->rank_of[peer] == events->rank_of[from];
-        add_wait(events, own ? peer : from, end, waits, count);
+    if (taken->to == SL__NOWHERE) {
+        add_wait(events, end, SL__NOWHERE, waits, count);
+        return;
     }
-    /* What the end itself waits for may be on yet another rank. */
-    tell_passed(events, end, taken->to, waits, count);
+    uint32_t waiter = waiter_of(events, before, end);
+    if (is_worth_telling(events, waiter, end))
+        add_wait(events, waiter, end, waits, count);
+    if (taken->to % 2 == 0 && taken->to / 2 != end &&
+        is_worth_telling(events, end, taken->to / 2))
+        add_wait(events, end, taken->to / 2, waits, count);
 }
 
 static edge taken_edge(const search *find, const frame *at)
@@ -188,8 +211,16 @@ static edge taken_edge(const search *find, const frame *at)
     return edges[at->edge];
 }
 
-/* Tells the stack from `bottom` up, a cycle or one wait for nothing, as waits
- * that each lead to the rank of the next. */
+/* Where no edge says anything, a rank sends to itself. */
+static void tell_self(const sl__events *events, uint32_t node, sl_wait *waits,
+                      size_t *count)
+{
+    uint32_t peer = is_comm(events, node) ? sl__peer(events, node) : node;
+    add_wait(events, node, peer, waits, count);
+}
+
+/* Tells the stack from `bottom` up, a cycle or one wait for nothing, as waits:
+ * each for an action at or behind which its rank is held by the next. */
 static sl_status tell(const search *find, size_t bottom, sl_wait **out_waits,
                       size_t *out_count)
 {
@@ -206,13 +237,11 @@ static sl_status tell(const search *find, size_t bottom, sl_wait **out_waits,
         if (at->event % 2 == 0)
             tell_passed(find->events, at->event / 2, taken.to, waits, &count);
         else
-            tell_complete(find->events, before.end, &taken, waits, &count);
+            tell_complete(find->events, &before, &taken, waits, &count);
         before = taken;
     }
-    if (count == 0) { /* A cycle on one rank, through its own messages. */
-        uint32_t node = find->stack[bottom].event / 2;
-        add_wait(find->events, node, node, waits, &count);
-    }
+    if (count == 0)
+        tell_self(find->events, find->stack[bottom].event / 2, waits, &count);
     *out_waits = waits;
     *out_count = count;
     return SL_OK;
