@@ -67,10 +67,12 @@ typedef struct sl_action {
 #define SL_MAX_MICROBATCHES (1 << 24)
 #define SL_ACTION_TEXT_MAX  64 /* bytes of the longest action text, with NUL */
 
-/* An action of one stage; `microbatch` is ignored by kinds that carry none. */
+/* An action of one stage; `microbatch` is ignored by kinds that carry none.
+ * Numbers out of range make an invalid action, which sl_schedule_append
+ * refuses. */
 SL_API sl_action sl_action_make(sl_action_kind kind, int stage, int microbatch);
 
-/* A forward and a backward (B or I) that run as one. */
+/* A forward and a backward (B or I) that run as one; invalid from others. */
 SL_API sl_action sl_action_overlap(sl_action forward, sl_action backward);
 
 /* The plain actions in `action`: two for OVERLAP_F_B, one for the others, none
@@ -106,6 +108,8 @@ SL_API sl_status sl_schedule_append(sl_schedule *schedule, int rank,
                                     sl_action action);
 
 SL_API int sl_schedule_ranks(const sl_schedule *schedule);
+
+/* How many cells a rank, from 0 to ranks - 1, has. */
 SL_API size_t sl_schedule_length(const sl_schedule *schedule, int rank);
 
 /* A rank's actions, contiguous; valid until the schedule changes. */
@@ -406,8 +410,8 @@ typedef struct sl_rank_usage {
 SL_API sl_rank_usage sl_simulation_rank(const sl_simulation *simulation,
                                         int rank);
 
-/* When an action ran. For a send, until its message arrived; for a receive,
- * from posting until arrival. */
+/* When an action ran. A send or receive runs while its message is on the way;
+ * a receive that is posted later, for no time. */
 typedef struct sl_interval {
     double start;
     double end;
@@ -423,8 +427,8 @@ typedef struct sl_held_bytes {
 SL_API sl_held_bytes sl_simulation_bytes(const sl_simulation *simulation,
                                          int rank, size_t step);
 
-/* A longest chain of actions, each starting when the one before it let it,
- * from time 0 to the makespan. */
+/* A chain of actions from time 0 to the makespan, each starting when the one
+ * before it ends, or when its message, implied, arrives. */
 typedef struct sl_place {
     int rank;
     int step;

@@ -4,6 +4,7 @@
  * action has one text, and nothing but that text (and blanks around it, or
  * around the halves of an overlap) reads as it. */
 #include "schedule/action.h"
+#include "base/text.h"
 #include "base/writer.h"
 
 #include <assert.h>
@@ -32,19 +33,30 @@ const char *sl_action_kind_text(sl_action_kind kind)
     return (unsigned)kind < SL_ACTION_KINDS ? kinds[kind].text : "";
 }
 
+/* What numbers out of range make: no action, and refused where one is taken.
+ */
+static const sl_action invalid = {.kind = SL_ACTION_KINDS};
+
 sl_action sl_action_make(sl_action_kind kind, int stage, int microbatch)
 {
     sl_action action = {0};
+    if ((unsigned)kind >= SL_OVERLAP_F_B || (unsigned)stage >= SL_MAX_STAGES)
+        return invalid;
     action.kind = (uint8_t)kind;
     action.stage = (uint16_t)stage;
-    if (kinds[kind].has_microbatch)
-        action.microbatch = microbatch;
+    if (!kinds[kind].has_microbatch)
+        return action;
+    if ((unsigned)microbatch >= SL_MAX_MICROBATCHES)
+        return invalid;
+    action.microbatch = microbatch;
     return action;
 }
 
 sl_action sl_action_overlap(sl_action forward, sl_action backward)
 {
     sl_action action = forward;
+    if (forward.kind != SL_FORWARD || !sl__is_backward(backward.kind))
+        return invalid;
     action.kind = SL_OVERLAP_F_B;
     action.b_kind = backward.kind;
     action.b_stage = backward.stage;
@@ -54,7 +66,7 @@ sl_action sl_action_overlap(sl_action forward, sl_action backward)
 
 int sl_action_parts(const sl_action *action, sl_action parts[2])
 {
-    if (action->kind == SL_IDLE)
+    if (action->kind == SL_IDLE || action->kind >= SL_ACTION_KINDS)
         return 0;
     if (action->kind != SL_OVERLAP_F_B) {
         parts[0] = *action;
@@ -88,7 +100,7 @@ static char *format_plain(int stage, uint8_t kind, int microbatch, char *out)
 size_t sl__action_format(const sl_action *action, char *text)
 {
     char *out = text;
-    if (action->kind == SL_IDLE)
+    if (action->kind == SL_IDLE || action->kind >= SL_ACTION_KINDS)
         return 0;
     if (action->kind != SL_OVERLAP_F_B) {
         out =
@@ -244,7 +256,7 @@ sl_status sl_action_parse(const char *text, size_t length, sl_action *out)
     const char *expected = sl__action_read(text, length, out);
     if (!expected)
         return SL_OK;
-    int shown = length > 60 ? 60 : (int)length;
-    return sl_fail(SL_EPARSE, "'%.*s' is not an action: expected %s", shown,
-                   text, expected);
+    char quoted[SL__QUOTED_MAX];
+    return sl_fail(SL_EPARSE, "'%s' is not an action: expected %s",
+                   sl__quoted(text, length, quoted), expected);
 }

@@ -103,22 +103,22 @@ static void check_whole(sl__check *check, const work *of)
     bool has_b = of->b != SL__NOWHERE, has_i = of->i != SL__NOWHERE;
     if (of->f == SL__NOWHERE)
         report_missing(check, of, SL_FINDING_MISSING_FORWARD, "F");
-    if (!check->events.extent.has_backward)
+    if (!check->has_backward)
         return;
     if (!has_b && !has_i)
         report_missing(check, of, SL_FINDING_MISSING_BACKWARD, "B or I");
     if (has_i && of->w == SL__NOWHERE && !has_b)
         report_missing(check, of, SL_FINDING_MISSING_WEIGHT, "W");
-    if (has_b && has_i)
-        sl__check_add(check, SL_FINDING_DUPLICATE, of->i,
-                      "repeats what B on rank %d at step %u does",
-                      check->events.rank_of[of->b],
-                      sl__step_of(&check->events, of->b));
-    if (has_b && !has_i && of->w != SL__NOWHERE)
-        sl__check_add(check, SL_FINDING_DUPLICATE, of->w,
-                      "repeats what B on rank %d at step %u does",
-                      check->events.rank_of[of->b],
-                      sl__step_of(&check->events, of->b));
+    uint32_t other = has_i ? of->i : of->w;
+    if (has_b && other != SL__NOWHERE) {
+        /* The later one is too many. */
+        uint32_t last = other > of->b ? other : of->b;
+        uint32_t first = other > of->b ? of->b : other;
+        sl__check_add(check, SL_FINDING_DUPLICATE, last,
+                      "repeats work done on rank %d at step %u",
+                      check->events.rank_of[first],
+                      sl__step_of(&check->events, first));
+    }
 }
 
 /* `later` must not stand before `earlier` where both are on one rank; across
@@ -282,7 +282,7 @@ static sl_status check_state_actions(sl__check *check)
 
 /* ----------------------------------------------------------- all of it -- */
 
-static sl_status check_deadlocks(sl__check *check, sl_reading required)
+static sl_status check_deadlocks(sl__check *check)
 {
     sl_report *report = check->report;
     for (int i = 0; i < SL_READINGS; i++) {
@@ -297,8 +297,6 @@ static sl_status check_deadlocks(sl__check *check, sl_reading required)
                                 waits, count);
     }
     report->deadlock_known = true;
-    if (report->deadlock[required].text)
-        sl__report_add_deadlock(report, required);
     return SL_OK;
 }
 
@@ -308,23 +306,25 @@ static sl_status check_all(const sl_schedule *schedule,
     sl__check check = {.report = report};
     sl_extent extent = sl_schedule_extent(schedule);
     check_sizes(report, &extent, options);
-    if (sl__extent_is_dense(&extent)) {
+    if (sl__check_density(&extent)) {
         sl__report_add(report, SL_FINDING_INCOMPLETE, -1, -1, "%s",
                        sl_error_text());
-        return SL_OK;
+        sl__report_finish(report, options->reading);
+        return report->status;
     }
     sl_status status = sl__events_open(schedule, &check.events);
     if (status)
         return status;
+    check.has_backward = extent.has_backward || extent.has_reduce_grad;
     check_actions(&check);
     check_work(&check);
     if (extent.has_communication)
         sl__check_messages(&check);
     status = check_state_actions(&check);
     if (!status)
-        status = check_deadlocks(&check, options->reading);
+        status = check_deadlocks(&check);
     sl__events_close(&check.events);
-    sl__report_sort(report);
+    sl__report_finish(report, options->reading);
     return status ? status : report->status;
 }
 

@@ -11,6 +11,7 @@
 typedef struct sl__check {
     sl__events events;
     sl_report *report;
+    bool has_backward; /* or should: something reduces gradients */
 } sl__check;
 
 /* Adds a finding at a node: "rank 1, step 4: 1F2 " and what is wrong. */

@@ -5,10 +5,12 @@
  * one is not silently ignored. */
 #include "schedule/simulation.h"
 #include "base/memory.h"
+#include "base/text.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 /* --------------------------------------------------------- looking it up -- */
@@ -18,14 +20,22 @@ const sl_stage_cost *sl__stage_cost(const sl_costs *costs, int stage)
     return costs->stage_count ? &costs->stages[stage] : &costs->stage;
 }
 
-double sl__message_cost(const sl_costs *costs, int boundary)
+const sl_edge_cost *sl__edge_cost(const sl_costs *costs, int edge)
 {
-    const sl_edge_cost *edge =
-        costs->edge_count ? &costs->edges[boundary] : &costs->edge;
+    return costs->edge_count ? &costs->edges[edge] : &costs->edge;
+}
+
+static double edge_time(const sl_edge_cost *edge)
+{
     double transfer = 0;
     if (edge->bandwidth > 0)
         transfer = (double)edge->bytes / edge->bandwidth;
     return edge->latency + transfer;
+}
+
+double sl__message_cost(const sl_costs *costs, int edge)
+{
+    return edge_time(sl__edge_cost(costs, edge));
 }
 
 static double plain_cost(const sl_costs *costs, uint8_t kind, int stage)
@@ -54,15 +64,36 @@ double sl__action_cost(const sl_costs *costs, const sl_action *action)
 
 /* ----------------------------------------------------------- checking it -- */
 
+/* Times up to here add up without overflow, however many there are. */
+#define MOST_TIME 1e100
+
 static sl_status check_time(const char *what, double value)
 {
-    if (isfinite(value) && value >= 0)
+    if (value >= 0 && value <= MOST_TIME)
         return SL_OK;
-    return sl_fail(SL_EINVAL, "%s must be a number from 0 up, not %g", what,
-                   value);
+    return sl_fail(SL_EINVAL, "%s must be from 0 to %g, not %g", what,
+                   MOST_TIME, value);
 }
 
-static sl_status check_stage(const sl_stage_cost *cost)
+static sl_status check_bytes(const sl_stage_cost *cost, size_t actions)
+{
+    int64_t most = INT64_MAX / (int64_t)(actions + 1);
+    if (cost->activation_bytes < 0 || cost->activation_bytes > most)
+        return sl_fail(SL_EINVAL,
+                       "activation bytes must be from 0 to %lld for a schedule "
+                       "of this size, not %lld",
+                       (long long)most, (long long)cost->activation_bytes);
+    if (cost->input_freed_bytes < 0 ||
+        cost->input_freed_bytes > cost->activation_bytes)
+        return sl_fail(SL_EINVAL,
+                       "bytes freed by I must be from 0 to the activation "
+                       "bytes (%lld), not %lld",
+                       (long long)cost->activation_bytes,
+                       (long long)cost->input_freed_bytes);
+    return SL_OK;
+}
+
+static sl_status check_stage(const sl_stage_cost *cost, size_t actions)
 {
     sl_status status = check_time("the cost of F", cost->forward);
     if (!status)
@@ -71,55 +102,26 @@ static sl_status check_stage(const sl_stage_cost *cost)
         status = check_time("the cost of W", cost->backward_weight);
     if (!status)
         status = check_time("the cost of B", cost->backward);
-    if (status)
-        return status;
-    if (cost->activation_bytes < 0 || cost->activation_bytes > INT64_MAX >> 32)
-        return sl_fail(SL_EINVAL,
-                       "activation_bytes must be from 0 to 2^31 - 1 "
-                       "gigabytes or so, not %lld",
-                       (long long)cost->activation_bytes);
-    if (cost->input_freed_bytes < 0 ||
-        cost->input_freed_bytes > cost->activation_bytes)
-        return sl_fail(SL_EINVAL,
-                       "input_freed_bytes must be from 0 to activation_bytes "
-                       "(%lld), not %lld",
-                       (long long)cost->activation_bytes,
-                       (long long)cost->input_freed_bytes);
-    return SL_OK;
+    if (!status)
+        status = check_bytes(cost, actions);
+    return status;
 }
 
 static sl_status check_edge(const sl_edge_cost *edge)
 {
+    if (!(edge->bandwidth >= 0) || edge->bytes < 0)
+        return sl_fail(SL_EINVAL,
+                       "bandwidth and bytes of a message must not be negative: "
+                       "%g and %lld",
+                       edge->bandwidth, (long long)edge->bytes);
     sl_status status = check_time("latency", edge->latency);
     if (!status)
-        status = check_time("bandwidth", edge->bandwidth);
-    if (!status && edge->bytes < 0)
-        status = sl_fail(SL_EINVAL, "message bytes must not be negative: %lld",
-                         (long long)edge->bytes);
+        status = check_time("the time of a message", edge_time(edge));
     return status;
 }
 
-static sl_status check_globals(const sl_costs *costs)
+static sl_status check_counts(const sl_costs *costs, int stages)
 {
-    sl_status status = check_stage(&costs->stage);
-    if (!status)
-        status = check_edge(&costs->edge);
-    if (!status)
-        status = check_time("the cost of UNSHARD", costs->unshard);
-    if (!status)
-        status = check_time("the cost of RESHARD", costs->reshard);
-    if (!status)
-        status = check_time("the cost of REDUCE_GRAD", costs->reduce_grad);
-    if (!status)
-        status = check_time("overlap", costs->overlap);
-    return status;
-}
-
-sl_status sl__costs_check(const sl_costs *costs, int stages)
-{
-    sl_status status = check_globals(costs);
-    if (status)
-        return status;
     if (costs->stage_count && costs->stage_count != (size_t)stages)
         return sl_fail(SL_EINVAL,
                        "the costs are of %zu stages, the schedule has %d",
@@ -129,10 +131,24 @@ sl_status sl__costs_check(const sl_costs *costs, int stages)
                        "the costs are of %zu edges, the schedule's %d stages "
                        "have %d",
                        costs->edge_count, stages, stages - 1);
-    for (size_t i = 0; i < costs->stage_count && !status; i++)
-        status = check_stage(&costs->stages[i]);
-    for (size_t i = 0; i < costs->edge_count && !status; i++)
-        status = check_edge(&costs->edges[i]);
+    return SL_OK;
+}
+
+sl_status sl__costs_check(const sl_costs *costs, const sl_extent *extent)
+{
+    sl_status status = check_counts(costs, extent->stages);
+    for (int i = 0; i < extent->stages && !status; i++)
+        status = check_stage(sl__stage_cost(costs, i), extent->actions);
+    for (int i = 0; i + 1 < extent->stages && !status; i++)
+        status = check_edge(sl__edge_cost(costs, i));
+    if (!status)
+        status = check_time("the cost of UNSHARD", costs->unshard);
+    if (!status)
+        status = check_time("the cost of RESHARD", costs->reshard);
+    if (!status)
+        status = check_time("the cost of REDUCE_GRAD", costs->reduce_grad);
+    if (!status)
+        status = check_time("overlap", costs->overlap);
     return status;
 }
 
@@ -145,62 +161,75 @@ void sl_costs_clear(sl_costs *costs)
 
 /* ------------------------------------------------------------ reading it -- */
 
-/* Where a key's number goes. */
+/* Where a key's number goes: one of the two. */
 typedef struct field {
     const char *key;
     double *number;
     int64_t *bytes;
 } field;
 
+#define STAGE_FIELDS(cost)                                                     \
+    {"F", &(cost)->forward, NULL}, {"I", &(cost)->backward_input, NULL},       \
+        {"W", &(cost)->backward_weight, NULL}, {"B", &(cost)->backward, NULL}, \
+        {"activation_bytes", NULL, &(cost)->activation_bytes},                 \
+    {                                                                          \
+        "input_freed_bytes", NULL, &(cost)->input_freed_bytes                  \
+    }
+#define EDGE_FIELDS(edge)                                                      \
+    {"latency", &(edge)->latency, NULL},                                       \
+        {"bandwidth", &(edge)->bandwidth, NULL},                               \
+    {                                                                          \
+        "bytes", NULL, &(edge)->bytes                                          \
+    }
+
 static sl_status read_field(const char *where, const field *into,
                             const json_t *value)
 {
-    if (!json_is_number(value))
-        return sl_fail(SL_EPARSE, "%s: \"%s\" must be a number", where,
-                       into->key);
+    double number = json_number_value(value);
+    if (!json_is_number(value) || !(number >= 0))
+        return sl_fail(SL_EPARSE, "%s: \"%s\" must be a number from 0 up",
+                       where, into->key);
     if (into->number) {
-        *into->number = json_number_value(value);
+        /* In memory 0 stands for unlimited; written, it can only be wrong. */
+        if (number == 0 && strcmp(into->key, "bandwidth") == 0)
+            return sl_fail(SL_EPARSE,
+                           "%s: \"bandwidth\" must be above 0; leave it out "
+                           "where it is unlimited",
+                           where);
+        *into->number = number;
         return SL_OK;
     }
-    double bytes = json_number_value(value);
-    if (!(bytes >= 0 && bytes < 4e18) || bytes != floor(bytes))
+    if (number > 4e18 || number != floor(number))
         return sl_fail(SL_EPARSE, "%s: \"%s\" must be a whole number from 0 up",
                        where, into->key);
-    *into->bytes = (int64_t)bytes;
+    *into->bytes = (int64_t)number;
     return SL_OK;
 }
 
-/* Reads one member into the field it names; `*out_known` tells whether there
- * was one. */
-static sl_status read_member(const char *where, const field *fields,
-                             const char *key, const json_t *value,
-                             bool *out_known)
-{
-    for (; fields->key; fields++) {
-        if (strcmp(fields->key, key) == 0) {
-            *out_known = true;
-            return read_field(where, fields, value);
-        }
-    }
-    *out_known = false;
-    return SL_OK;
-}
-
+/* Reads an object's members into the fields they name; `skipped` are the keys
+ * that are somebody else's, NULL if none. */
 static sl_status read_fields(const char *where, const field *fields,
-                             const json_t *object)
+                             const char *const *skipped, const json_t *object)
 {
     const char *key;
     const json_t *value;
     if (!json_is_object(object))
-        return sl_fail(SL_EPARSE, "%s must hold objects", where);
+        return sl_fail(SL_EPARSE, "%s: expected an object", where);
     json_object_foreach((json_t *)object, key, value)
     {
-        bool known;
-        sl_status status = read_member(where, fields, key, value, &known);
+        const field *into = fields;
+        const char *const *skip = skipped;
+        while (into->key && strcmp(into->key, key) != 0)
+            into++;
+        while (skip && *skip && strcmp(*skip, key) != 0)
+            skip++;
+        char quoted[SL__QUOTED_MAX];
+        if (!into->key && !(skip && *skip))
+            return sl_fail(SL_EPARSE, "%s: unknown key \"%s\"", where,
+                           sl__quoted(key, strlen(key), quoted));
+        sl_status status = into->key ? read_field(where, into, value) : SL_OK;
         if (status)
             return status;
-        if (!known)
-            return sl_fail(SL_EPARSE, "%s: unknown key \"%.40s\"", where, key);
     }
     return SL_OK;
 }
@@ -210,108 +239,68 @@ static sl_status read_stages(const json_t *array, sl_costs *costs)
     sl_stage_cost *stages;
     size_t count = json_array_size(array);
     if (count == 0)
-        return sl_fail(SL_EPARSE, "stages: expected an array of objects, one "
+        return sl_fail(SL_EPARSE, "\"stages\" must be an array of objects, one "
                                   "per stage");
     sl_status status = sl__alloc(count, sizeof *stages, &stages);
-    for (size_t i = 0; i < count && !status; i++) {
-        sl_stage_cost *cost = &stages[i];
-        *cost = costs->stage;
-        const field fields[] = {
-            {"F", &cost->forward, NULL},
-            {"I", &cost->backward_input, NULL},
-            {"W", &cost->backward_weight, NULL},
-            {"B", &cost->backward, NULL},
-            {"activation_bytes", NULL, &cost->activation_bytes},
-            {"input_freed_bytes", NULL, &cost->input_freed_bytes},
-            {NULL, NULL, NULL},
-        };
-        status = read_fields("stages", fields, json_array_get(array, i));
-        if (status)
-            free(stages);
-    }
     if (status)
         return status;
     free(costs->stages);
     costs->stages = stages;
     costs->stage_count = count;
-    return SL_OK;
+    for (size_t i = 0; i < count && !status; i++) {
+        char where[32];
+        stages[i] = costs->stage;
+        const field fields[] = {STAGE_FIELDS(&stages[i]), {NULL, NULL, NULL}};
+        snprintf(where, sizeof where, "stages[%zu]", i);
+        status = read_fields(where, fields, NULL, json_array_get(array, i));
+    }
+    return status;
 }
 
+/* No edges are right where there is one stage. */
 static sl_status read_edges(const json_t *array, sl_costs *costs)
 {
     sl_edge_cost *edges;
     size_t count = json_array_size(array);
-    if (count == 0)
-        return sl_fail(SL_EPARSE, "edges: expected an array of objects, one "
+    if (!json_is_array(array))
+        return sl_fail(SL_EPARSE, "\"edges\" must be an array of objects, one "
                                   "per boundary between stages");
     sl_status status = sl__alloc(count, sizeof *edges, &edges);
-    for (size_t i = 0; i < count && !status; i++) {
-        sl_edge_cost *edge = &edges[i];
-        *edge = costs->edge;
-        const field fields[] = {
-            {"latency", &edge->latency, NULL},
-            {"bandwidth", &edge->bandwidth, NULL},
-            {"bytes", NULL, &edge->bytes},
-            {NULL, NULL, NULL},
-        };
-        status = read_fields("edges", fields, json_array_get(array, i));
-        if (status)
-            free(edges);
-    }
     if (status)
         return status;
     free(costs->edges);
     costs->edges = edges;
     costs->edge_count = count;
-    return SL_OK;
+    for (size_t i = 0; i < count && !status; i++) {
+        char where[32];
+        edges[i] = costs->edge;
+        const field fields[] = {EDGE_FIELDS(&edges[i]), {NULL, NULL, NULL}};
+        snprintf(where, sizeof where, "edges[%zu]", i);
+        status = read_fields(where, fields, NULL, json_array_get(array, i));
+    }
+    return status;
 }
 
-/* Numbers for all stages and edges first: the arrays start from them. */
-static sl_status read_globals(const json_t *root, sl_costs *costs)
+/* Numbers for all stages and edges come first: the arrays start from them. */
+static sl_status read_root(const json_t *root, sl_costs *costs)
 {
+    static const char *const arrays[] = {"stages", "edges", NULL};
     const field fields[] = {
-        {"F", &costs->stage.forward, NULL},
-        {"I", &costs->stage.backward_input, NULL},
-        {"W", &costs->stage.backward_weight, NULL},
-        {"B", &costs->stage.backward, NULL},
-        {"activation_bytes", NULL, &costs->stage.activation_bytes},
-        {"input_freed_bytes", NULL, &costs->stage.input_freed_bytes},
-        {"latency", &costs->edge.latency, NULL},
-        {"bandwidth", &costs->edge.bandwidth, NULL},
-        {"bytes", NULL, &costs->edge.bytes},
+        STAGE_FIELDS(&costs->stage),
+        EDGE_FIELDS(&costs->edge),
         {"UNSHARD", &costs->unshard, NULL},
         {"RESHARD", &costs->reshard, NULL},
         {"REDUCE_GRAD", &costs->reduce_grad, NULL},
         {"overlap", &costs->overlap, NULL},
         {NULL, NULL, NULL},
     };
-    const char *key;
-    const json_t *value;
-    json_object_foreach((json_t *)root, key, value)
-    {
-        bool known;
-        sl_status status = read_member("costs", fields, key, value, &known);
-        if (status)
-            return status;
-        if (!known && strcmp(key, "stages") != 0 && strcmp(key, "edges") != 0)
-            return sl_fail(SL_EPARSE, "costs: unknown key \"%.40s\"", key);
-    }
-    return SL_OK;
-}
-
-static sl_status read_root(const json_t *root, sl_costs *costs)
-{
-    if (!json_is_object(root))
-        return sl_fail(SL_EPARSE, "costs: expected a JSON object");
     const json_t *stages = json_object_get(root, "stages");
     const json_t *edges = json_object_get(root, "edges");
-    sl_status status = read_globals(root, costs);
+    sl_status status = read_fields("costs", fields, arrays, root);
     if (!status && stages)
         status = read_stages(stages, costs);
     if (!status && edges)
         status = read_edges(edges, costs);
-    if (!status)
-        status = check_globals(costs);
     return status;
 }
 
@@ -333,9 +322,12 @@ sl_status sl_costs_read_json(const char *text, size_t length, sl_costs *costs)
 {
     json_error_t error;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
-    if (!root)
+    if (!root) {
+        char quoted[SL__QUOTED_MAX];
         return sl_fail(SL_EPARSE, "costs: line %d, column %d: %s", error.line,
-                       error.column, error.text);
+                       error.column,
+                       sl__quoted(error.text, strlen(error.text), quoted));
+    }
     /* Read into a copy: a failure leaves the caller's costs as they were. */
     sl_costs read = *costs;
     sl_status status =

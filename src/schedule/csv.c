@@ -7,37 +7,20 @@
 #include "schedule/schedule.h"
 #include "schedule/action.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "base/writer.h"
 
-#include <ctype.h>
-#include <stdio.h>
 #include <string.h>
-
-/* Makes bytes of the input fit to stand in a sentence: short and printable. */
-static void quote_cell(const char *cell, size_t length, char out[80])
-{
-    size_t used = 0;
-    for (size_t i = 0; i < length; i++) {
-        unsigned char byte = (unsigned char)cell[i];
-        if (i == 32) {
-            memcpy(out + used, "...", 3);
-            used += 3;
-            break;
-        }
-        out[used++] = isprint(byte) ? (char)byte : '?';
-    }
-    out[used] = '\0';
-}
 
 static sl_status bad_cell(int row, size_t column, const char *cell,
                           size_t length, const char *expected)
 {
-    char text[80];
-    quote_cell(cell, length, text);
+    char text[SL__QUOTED_MAX];
     return sl_fail(SL_EPARSE,
                    "row %d, column %zu (rank %d, step %zu): '%s' is not an "
                    "action: expected %s",
-                   row + 1, column + 1, row, column, text, expected);
+                   row + 1, column + 1, row, column,
+                   sl__quoted(cell, length, text), expected);
 }
 
 static void unquote(const char **cell, size_t *length)
@@ -84,8 +67,9 @@ static int count_lines(const char *text, size_t length)
     return lines;
 }
 
+/* Reads as many lines as the schedule has ranks, and counts their actions. */
 static sl_status read_lines(const char *text, size_t length,
-                            sl_schedule *schedule)
+                            sl_schedule *schedule, size_t *out_actions)
 {
     const char *end = text + length;
     const char *at = text;
@@ -104,9 +88,7 @@ static sl_status read_lines(const char *text, size_t length,
             actions += row->actions[step].kind != SL_IDLE;
         at = newline ? newline + 1 : end;
     }
-    if (actions == 0)
-        return sl_fail(SL_EPARSE, "the schedule has no actions: expected one "
-                                  "line of cells like 0F0,0B0 per rank");
+    *out_actions = actions;
     return SL_OK;
 }
 
@@ -124,12 +106,16 @@ sl_status sl_schedule_read_csv(const char *text, size_t length,
         sl_schedule_create(too_many ? SL_MAX_RANKS : ranks, &schedule);
     if (status)
         return status;
-    status = read_lines(text, length, schedule);
+    size_t actions = 0;
+    status = read_lines(text, length, schedule, &actions);
     if (!status && too_many)
         status = sl_fail(SL_EPARSE,
                          "the schedule has more than %d lines: expected one "
                          "per rank",
                          SL_MAX_RANKS);
+    else if (!status && actions == 0)
+        status = sl_fail(SL_EPARSE, "the schedule has no actions: expected one "
+                                    "line of cells like 0F0,0B0 per rank");
     if (status) {
         sl_schedule_destroy(schedule);
         return status;

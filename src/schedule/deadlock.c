@@ -298,28 +298,54 @@ static sl_status explore(search *find, uint32_t root, sl_wait **out_waits,
     return status;
 }
 
+static sl_status explore_node(search *find, uint32_t node, sl_wait **out_waits,
+                              size_t *out_count)
+{
+    sl_status status = explore(find, passed(node), out_waits, out_count);
+    if (!status && !*out_count && find->reading == SL_ORDERED &&
+        is_comm(find->events, node))
+        status =
+            explore(find, complete(find->events, node), out_waits, out_count);
+    return status;
+}
+
 /* Starts from every action, step by step across ranks, so that what an action
- * waits for is mostly explored before it and the stack stays low. */
-static sl_status explore_all(search *find, sl_wait **out_waits,
-                             size_t *out_count)
+ * waits for is mostly explored before it and the stack stays low. `going` has
+ * the ranks whose rows are not over yet. */
+static sl_status explore_steps(search *find, int *going, sl_wait **out_waits,
+                               size_t *out_count)
 {
     const sl__events *events = find->events;
-    sl_status status = SL_OK;
-    for (size_t step = 0; step < events->extent.longest; step++) {
-        for (int rank = 0; rank < events->extent.ranks; rank++) {
-            uint32_t node = events->first[rank] + (uint32_t)step;
-            if (node >= events->first[rank + 1])
+    int ranks = events->extent.ranks;
+    for (int rank = 0; rank < ranks; rank++)
+        going[rank] = rank;
+    for (uint32_t step = 0; ranks > 0; step++) {
+        int kept = 0;
+        for (int i = 0; i < ranks; i++) {
+            uint32_t node = events->first[going[i]] + step;
+            if (node >= events->first[going[i] + 1])
                 continue;
-            status = explore(find, passed(node), out_waits, out_count);
-            if (!status && !*out_count && find->reading == SL_ORDERED &&
-                is_comm(events, node))
-                status =
-                    explore(find, complete(events, node), out_waits, out_count);
+            going[kept++] = going[i];
+            sl_status status = explore_node(find, node, out_waits, out_count);
             if (status || *out_count)
                 return status;
         }
+        ranks = kept;
     }
     return SL_OK;
+}
+
+static sl_status explore_all(search *find, sl_wait **out_waits,
+                             size_t *out_count)
+{
+    int *going;
+    sl_status status =
+        sl__alloc((size_t)find->events->extent.ranks, sizeof *going, &going);
+    if (status)
+        return status;
+    status = explore_steps(find, going, out_waits, out_count);
+    free(going);
+    return status;
 }
 
 static sl_status link_messages(search *find)

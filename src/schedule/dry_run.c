@@ -51,7 +51,7 @@ static bool is_ready(const dry_run *run, uint32_t node, uint32_t *out,
         *out = inputs[i].node;
         if (*out == SL__NOWHERE || !run->done[*out])
             return false;
-        if (inputs[i].boundary >= 0 && run->done[*out] == step_of(run->turn))
+        if (inputs[i].edge >= 0 && run->done[*out] == step_of(run->turn))
             *out_next_step = true;
     }
     return !*out_next_step;

@@ -69,46 +69,77 @@ static void fill_tables(sl__events *events)
     }
 }
 
-/* The home of each stage by majority vote (Boyer and Moore), which one stray
- * action cannot swing: `votes` is by stage. */
-static void compute_homes(sl__events *events, uint32_t *votes)
+/* Weighs a rank's actions by stage, compute most; tells which stages it
+ * computes. */
+static void count_rank(const sl__events *events, int rank, uint32_t *counts,
+                       uint8_t *computed)
 {
-    for (int stage = 0; stage < events->extent.stages; stage++)
-        events->home[stage] = -1;
-    for (uint32_t node = 0; node < events->nodes; node++) {
+    const sl__row *row = &events->schedule->rows[rank];
+    for (size_t step = 0; step < row->length; step++) {
         sl_action parts[2];
-        int rank = events->rank_of[node];
-        int count = sl_action_parts(sl__action_at(events, node), parts);
+        int count = sl_action_parts(&row->actions[step], parts);
         for (int i = 0; i < count; i++) {
-            int stage = parts[i].stage;
-            if (sl_action_kind_family(parts[i].kind) != SL_FAMILY_COMPUTE)
-                continue;
-            if (votes[stage] == 0)
-                events->home[stage] = rank;
-            votes[stage] += events->home[stage] == rank ? 1 : (uint32_t)-1;
+            bool computes =
+                sl_action_kind_family(parts[i].kind) == SL_FAMILY_COMPUTE;
+            counts[parts[i].stage] += computes ? 3 : 1;
+            computed[parts[i].stage] |= computes;
         }
     }
 }
 
+/* Lets the rank have the stages of which it does more than those before it,
+ * and sets the counts back to 0. */
+static void claim_stages(sl__events *events, int rank, uint32_t *counts,
+                         uint32_t *most)
+{
+    const sl__row *row = &events->schedule->rows[rank];
+    for (size_t step = 0; step < row->length; step++) {
+        sl_action parts[2];
+        int count = sl_action_parts(&row->actions[step], parts);
+        for (int i = 0; i < count; i++) {
+            int stage = parts[i].stage;
+            if (counts[stage] > most[stage]) {
+                most[stage] = counts[stage];
+                events->home[stage] = rank;
+            }
+            counts[stage] = 0;
+        }
+    }
+}
+
+/* The home of a stage is where most of its actions are, so that one stray
+ * action does not move it. */
 static sl_status place_stages(sl__events *events)
 {
     size_t stages = (size_t)events->extent.stages;
-    uint32_t *votes;
+    uint32_t *counts = NULL, *most = NULL;
+    uint8_t *computed = NULL;
     sl_status status = sl__alloc(stages, sizeof *events->home, &events->home);
     if (!status)
-        status = sl__alloc(stages, sizeof *votes, &votes);
-    if (status)
-        return status;
-    compute_homes(events, votes);
-    free(votes);
-    return SL_OK;
+        status = sl__alloc(stages, sizeof *counts, &counts);
+    if (!status)
+        status = sl__alloc(stages, sizeof *most, &most);
+    if (!status)
+        status = sl__alloc(stages, 1, &computed);
+    for (int rank = 0; !status && rank < events->extent.ranks; rank++) {
+        count_rank(events, rank, counts, computed);
+        claim_stages(events, rank, counts, most);
+    }
+    for (size_t stage = 0; !status && stage < stages; stage++) {
+        if (!computed[stage])
+            events->home[stage] = -1;
+    }
+    free(counts);
+    free(most);
+    free(computed);
+    return status;
 }
 
 sl_status sl__events_open(const sl_schedule *schedule, sl__events *out)
 {
     sl__events events = {.schedule = schedule,
                          .extent = sl_schedule_extent(schedule)};
-    sl_status status = sl__extent_is_dense(&events.extent);
+    sl_status status = sl__check_density(&events.extent);
     if (!status)
         status = number_nodes(&events);
     if (!status)
@@ -150,17 +181,17 @@ uint32_t sl__backward_event(const sl__events *events, int stage, int microbatch)
     return sl__event(events, SL_BACKWARD_INPUT, stage, microbatch);
 }
 
-/* What brings a neighbour's result over a boundary to `rank`: the neighbour
+/* What brings a neighbour's result over a edge to `rank`: the neighbour
  * itself where it is on the same rank or messages are implied, else the
  * receive. */
-static sl__input arrival(const sl__events *events, int rank, int boundary,
+static sl__input arrival(const sl__events *events, int rank, int edge,
                          uint32_t producer, uint32_t receive)
 {
     bool local = producer != SL__NOWHERE && events->rank_of[producer] == rank;
     if (local)
         return (sl__input){producer, -1};
     if (!events->extent.has_communication)
-        return (sl__input){producer, boundary};
+        return (sl__input){producer, edge};
     return (sl__input){receive, -1};
 }
 

@@ -19,13 +19,13 @@ typedef struct sl__events {
     uint32_t nodes;
     uint32_t *first;   /* by rank, and one more: its first node */
     uint16_t *rank_of; /* by node */
-    int *home;         /* by stage: the rank with most of its compute, or -1 */
+    int *home;         /* by stage: the rank with most of it; -1: nowhere */
     /* By kind (F, I, W, B, SENDs, RECVs), then stage and microbatch. */
     uint32_t *table[SL_ACTION_KINDS];
     uint32_t *memory; /* what the tables are cut from */
 } sl__events;
 
-/* Fails where the schedule is too sparse for tables (sl__extent_is_dense). */
+/* Fails where the schedule is too sparse for tables (sl__check_density). */
 sl_status sl__events_open(const sl_schedule *schedule, sl__events *out);
 void sl__events_close(sl__events *events);
 
@@ -53,7 +53,7 @@ uint32_t sl__backward_event(const sl__events *events, int stage,
 /* Something an action needs. */
 typedef struct sl__input {
     uint32_t node; /* SL__NOWHERE: it never comes. A receive: its message */
-    int boundary;  /* the boundary b, between stages b and b + 1, that a result
+    int edge;      /* the edge e, between stages e and e + 1, that a result
                       from another rank crosses unannounced; -1 if none */
 } sl__input;
 #define SL__MAX_INPUTS 4

@@ -77,11 +77,34 @@ void sl_report_destroy(sl_report *report)
     free(report);
 }
 
+static int by_place(const void *left, const void *right)
+{
+    const sl_finding *a = left, *b = right;
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    if (a->step != b->step)
+        return a->step < b->step ? -1 : 1;
+    return (a->code > b->code) - (a->code < b->code);
+}
+
+/* Sorts, and drops those past the first `most`. */
+static void keep_first(sl_report *report, size_t most)
+{
+    if (report->count)
+        qsort(report->findings, report->count, sizeof *report->findings,
+              by_place);
+    while (report->count > most)
+        finding_clear(&report->findings[--report->count]);
+}
+
+/* Collects up to twice as many findings as are kept before it drops any. */
 static void add(sl_report *report, const sl_finding *finding, const char *text)
 {
     report->total++;
-    if (report->status || report->count == report->max)
+    if (report->status)
         return;
+    if (report->count >= 2 * report->max)
+        keep_first(report, report->max);
     report->status = sl__grow(&report->findings, &report->capacity,
                               report->count + 1, sizeof *report->findings);
     char *copy = report->status ? NULL : strdup(text);
@@ -164,7 +187,8 @@ void sl__report_deadlock(sl_report *report, const sl_schedule *schedule,
         report->status = sl_fail(SL_ENOMEM, "out of memory for a finding");
 }
 
-void sl__report_add_deadlock(sl_report *report, sl_reading reading)
+/* Makes the deadlock under a reading a finding. */
+static void add_deadlock(sl_report *report, sl_reading reading)
 {
     const sl_finding *deadlock = &report->deadlock[reading];
     sl_finding finding = *deadlock;
@@ -184,21 +208,14 @@ void sl__report_add_deadlock(sl_report *report, sl_reading reading)
 
 /* ---------------------------------------------------------- reading it -- */
 
-static int by_place(const void *left, const void *right)
+void sl__report_finish(sl_report *report, sl_reading required)
 {
-    const sl_finding *a = left, *b = right;
-    if (a->rank != b->rank)
-        return a->rank < b->rank ? -1 : 1;
-    if (a->step != b->step)
-        return a->step < b->step ? -1 : 1;
-    return (a->code > b->code) - (a->code < b->code);
-}
-
-void sl__report_sort(sl_report *report)
-{
-    if (report->count)
-        qsort(report->findings, report->count, sizeof *report->findings,
-              by_place);
+    bool deadlocks = report->deadlock[required].text != NULL;
+    keep_first(report,
+               deadlocks && report->max ? report->max - 1 : report->max);
+    if (deadlocks)
+        add_deadlock(report, required);
+    keep_first(report, report->max);
 }
 
 bool sl_report_is_sound(const sl_report *report)

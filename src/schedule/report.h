@@ -30,10 +30,8 @@ void sl__report_add(sl_report *report, sl_finding_code code, int rank, int step,
 void sl__report_deadlock(sl_report *report, const sl_schedule *schedule,
                          sl_reading reading, sl_wait *waits, size_t count);
 
-/* Makes the deadlock under a reading a finding. */
-void sl__report_add_deadlock(sl_report *report, sl_reading reading);
-
-/* Puts findings in the order of rank and step. */
-void sl__report_sort(sl_report *report);
+/* Makes a deadlock under the required reading a finding, which is always kept,
+ * and of the others keeps the first by rank and step. */
+void sl__report_finish(sl_report *report, sl_reading required);
 
 #endif

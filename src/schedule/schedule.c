@@ -6,6 +6,8 @@
 #include "schedule/action.h"
 #include "base/memory.h"
 
+#include <assert.h>
+
 sl_status sl_schedule_create(int ranks, sl_schedule **out)
 {
     if (ranks < 1 || ranks > SL_MAX_RANKS)
@@ -52,15 +54,18 @@ sl_status sl__row_append(sl__row *row, sl_action action)
     return SL_OK;
 }
 
+/* Whether the action is what one of the constructors makes. */
 static bool is_valid(const sl_action *action)
 {
-    if (action->kind >= SL_ACTION_KINDS || action->microbatch < 0 ||
-        action->microbatch >= SL_MAX_MICROBATCHES)
-        return false;
-    if (action->kind != SL_OVERLAP_F_B)
-        return true;
-    return sl__is_backward(action->b_kind) && action->b_microbatch >= 0 &&
-           action->b_microbatch < SL_MAX_MICROBATCHES;
+    sl_action made;
+    if (action->kind == SL_OVERLAP_F_B)
+        made = sl_action_overlap(
+            sl_action_make(SL_FORWARD, action->stage, action->microbatch),
+            sl_action_make(action->b_kind, action->b_stage,
+                           action->b_microbatch));
+    else
+        made = sl_action_make(action->kind, action->stage, action->microbatch);
+    return made.kind < SL_ACTION_KINDS && sl_action_equal(&made, action);
 }
 
 sl_status sl_schedule_append(sl_schedule *schedule, int rank, sl_action action)
@@ -69,8 +74,10 @@ sl_status sl_schedule_append(sl_schedule *schedule, int rank, sl_action action)
         return sl_fail(SL_EINVAL, "no rank %d in a schedule of %d ranks", rank,
                        schedule->ranks);
     if (!is_valid(&action))
-        return sl_fail(SL_EINVAL, "rank %d: not a valid action (kind %d)", rank,
-                       action.kind);
+        return sl_fail(SL_EINVAL,
+                       "rank %d, step %zu: not a valid action: its kind, stage "
+                       "or microbatch is out of range",
+                       rank, schedule->rows[rank].length);
     return sl__row_append(&schedule->rows[rank], action);
 }
 
@@ -81,11 +88,13 @@ int sl_schedule_ranks(const sl_schedule *schedule)
 
 size_t sl_schedule_length(const sl_schedule *schedule, int rank)
 {
+    assert(rank >= 0 && rank < schedule->ranks);
     return schedule->rows[rank].length;
 }
 
 const sl_action *sl_schedule_row(const sl_schedule *schedule, int rank)
 {
+    assert(rank >= 0 && rank < schedule->ranks);
     return schedule->rows[rank].actions;
 }
 
@@ -127,7 +136,7 @@ sl_extent sl_schedule_extent(const sl_schedule *schedule)
     return extent;
 }
 
-sl_status sl__extent_is_dense(const sl_extent *extent)
+sl_status sl__check_density(const sl_extent *extent)
 {
     /* A whole schedule has at least one action per stage and microbatch. A
      * fourfold margin and a floor leave room for damaged ones worth a full

@@ -25,7 +25,7 @@ sl_status sl__row_append(sl__row *row, sl_action action);
 
 /* Fails where the schedule's numbers imply far more work than it holds, so
  * that tables by (stage, microbatch) stay in proportion to the schedule. */
-sl_status sl__extent_is_dense(const sl_extent *extent);
+sl_status sl__check_density(const sl_extent *extent);
 
 /* Fails with SL_EINVAL naming the first action of a kind for which `refused`
  * is true; `pass` is who refuses. */

@@ -84,12 +84,12 @@ static moment input_at(const machine *m, const sl__input *input)
 {
     const sl_simulation *result = m->result;
     moment at = {result->end[input->node], input->node};
-    /* Of a message, blame the sender, unless the receive came even later. */
+    /* Of a message that was waited for, blame the sender. */
     if (sl__is_communication(sl__action_at(m->events, input->node)->kind) &&
-        at.time > result->start[input->node])
-        at.cause = sl__peer(m->events, input->node);
-    if (input->boundary >= 0)
-        at.time += sl__message_cost(m->costs, input->boundary);
+        m->cause[input->node] == sl__peer(m->events, input->node))
+        at.cause = m->cause[input->node];
+    if (input->edge >= 0)
+        at.time += sl__message_cost(m->costs, input->edge);
     return at;
 }
 
@@ -184,22 +184,35 @@ static bool run_compute(machine *m, int rank, uint32_t node)
 
 /* ------------------------------------------------------- communication -- */
 
+static void keep_bytes(machine *m, int rank, uint32_t node)
+{
+    m->result->bytes[node] = (sl_held_bytes){m->held[rank], m->held[rank]};
+}
+
 static double comm_cost(const machine *m, uint32_t node)
 {
     const sl_action *action = sl__action_at(m->events, node);
     int other = sl__peer_stage(action);
-    int boundary = other < action->stage ? other : action->stage;
-    if (boundary < 0 || boundary + 1 >= m->events->extent.stages)
+    int edge = other < action->stage ? other : action->stage;
+    if (edge < 0 || edge + 1 >= m->events->extent.stages)
         return 0;
-    return sl__message_cost(m->costs, boundary);
+    return sl__message_cost(m->costs, edge);
 }
 
-/* A receive is complete when it is posted and its message is there. */
+/* Completes a posted receive whose message was sent. It is shown while its
+ * message is on the way; who waits for it waited for the sender, unless it was
+ * posted later than the message came. */
 static void settle_receive(machine *m, uint32_t receive, uint32_t send)
 {
-    moment posted = {m->result->start[receive], m->cause[receive]};
-    double end = m->result->end[send];
-    finish_node(m, receive, posted, end > posted.time ? end : posted.time);
+    const sl_simulation *result = m->result;
+    moment start = {result->start[receive], m->cause[receive]};
+    double end = start.time;
+    if (result->end[send] > end) {
+        end = result->end[send];
+        later(&start, result->start[send], start.cause);
+        start.cause = send;
+    }
+    finish_node(m, receive, start, end);
 }
 
 static bool run_async(machine *m, int rank, uint32_t node)
@@ -214,7 +227,7 @@ static bool run_async(machine *m, int rank, uint32_t node)
             settle_receive(m, peer, node);
         return true;
     }
-    m->result->start[node] = now.time;
+    m->result->start[node] = m->result->end[node] = now.time;
     m->cause[node] = now.cause;
     m->state[node] = POSTED;
     if (peer != SL__NOWHERE && m->state[peer] == COMPLETE)
@@ -253,8 +266,7 @@ static bool move_lane(machine *m, int rank, int *out_other)
     }
     double end = start.time + comm_cost(m, node);
     for (int i = 0; i < 2; i++) {
-        moment posted = {m->result->start[ends[i]], start.cause};
-        finish_node(m, ends[i], posted, end);
+        finish_node(m, ends[i], start, end);
         m->lane_at[ranks[i]] = (moment){end, ends[i]};
         m->lane[ranks[i]] = next_message(m, ranks[i], ends[i] + 1);
     }
@@ -299,6 +311,7 @@ static bool run_blocking(machine *m, int rank, uint32_t node)
     double end = start.time + comm_cost(m, node);
     finish_node(m, node, start, end);
     finish_node(m, peer, start, end);
+    keep_bytes(m, other, peer);
     m->free_at[rank] = (moment){end, node};
     m->free_at[other] = (moment){end, peer};
     m->at[other]++;
@@ -307,11 +320,6 @@ static bool run_blocking(machine *m, int rank, uint32_t node)
 }
 
 /* ----------------------------------------------------------- the machine -- */
-
-static void keep_bytes(machine *m, int rank, uint32_t node)
-{
-    m->result->bytes[node] = (sl_held_bytes){m->held[rank], m->held[rank]};
-}
 
 static bool run_node(machine *m, int rank, uint32_t node)
 {
@@ -531,7 +539,7 @@ sl_status sl_simulate(const sl_schedule *schedule, const sl_costs *costs,
     sl_status status = sl__events_open(schedule, &events);
     if (status)
         return status;
-    status = sl__costs_check(costs, events.extent.stages);
+    status = sl__costs_check(costs, &events.extent);
     if (!status)
         status = simulate(&events, costs, reading, out);
     sl__events_close(&events);

@@ -6,6 +6,8 @@
 #include "base/memory.h"
 #include "base/writer.h"
 
+#include <assert.h>
+
 void sl_simulation_destroy(sl_simulation *simulation)
 {
     if (!simulation)
@@ -35,8 +37,17 @@ double sl_simulation_bubble(const sl_simulation *simulation)
     return 1 - busy / (simulation->ranks * simulation->makespan);
 }
 
+static size_t node_of(const sl_simulation *simulation, int rank, size_t step)
+{
+    assert(rank >= 0 && rank < simulation->ranks);
+    size_t node = simulation->first[rank] + step;
+    assert(node < simulation->first[rank + 1]);
+    return node;
+}
+
 sl_rank_usage sl_simulation_rank(const sl_simulation *simulation, int rank)
 {
+    assert(rank >= 0 && rank < simulation->ranks);
     double busy = simulation->busy[rank];
     return (sl_rank_usage){busy, simulation->makespan - busy,
                            simulation->peak[rank]};
@@ -45,14 +56,14 @@ sl_rank_usage sl_simulation_rank(const sl_simulation *simulation, int rank)
 sl_interval sl_simulation_action(const sl_simulation *simulation, int rank,
                                  size_t step)
 {
-    size_t node = simulation->first[rank] + step;
+    size_t node = node_of(simulation, rank, step);
     return (sl_interval){simulation->start[node], simulation->end[node]};
 }
 
 sl_held_bytes sl_simulation_bytes(const sl_simulation *simulation, int rank,
                                   size_t step)
 {
-    return simulation->bytes[simulation->first[rank] + step];
+    return simulation->bytes[node_of(simulation, rank, step)];
 }
 
 const sl_place *sl_simulation_critical_path(const sl_simulation *simulation,

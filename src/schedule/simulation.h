@@ -22,10 +22,11 @@ struct sl_simulation {
 
 /* Costs of one schedule, looked up. */
 const sl_stage_cost *sl__stage_cost(const sl_costs *costs, int stage);
-double sl__message_cost(const sl_costs *costs, int boundary);
+const sl_edge_cost *sl__edge_cost(const sl_costs *costs, int edge);
+double sl__message_cost(const sl_costs *costs, int edge);
 double sl__action_cost(const sl_costs *costs, const sl_action *action);
 
-/* Refuses costs that make no sense, or not for this many stages. */
-sl_status sl__costs_check(const sl_costs *costs, int stages);
+/* Refuses costs that make no sense, or not for a schedule of this extent. */
+sl_status sl__costs_check(const sl_costs *costs, const sl_extent *extent);
 
 #endif

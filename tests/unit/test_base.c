@@ -128,8 +128,7 @@ static void threads_do_not_disturb_one_another(void **state)
     pthread_t threads[4];
     int ranks[4] = {2, 3, 4, 5};
     for (int i = 0; i < 4; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, work, &ranks[i]),
-                         0);
+        assert_int_equal(pthread_create(&threads[i], NULL, work, &ranks[i]), 0);
     for (int i = 0; i < 4; i++) {
         void *wrong;
         assert_int_equal(pthread_join(threads[i], &wrong), 0);

@@ -590,9 +590,9 @@ static void expect_chain(const draft *d, const sl_finding *found)
         assert_true(next->step <= wait->on_step);
         if (wait->rank == wait->on_rank) {
             const sl_action *a = &d->rows[wait->rank][wait->step];
-            assert_true(wait->on_step > wait->step ||
-                        (a->kind == SL_OVERLAP_F_B &&
-                         wait->on_step == wait->step));
+            assert_true(
+                wait->on_step > wait->step ||
+                (a->kind == SL_OVERLAP_F_B && wait->on_step == wait->step));
         }
     }
 }

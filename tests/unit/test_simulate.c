@@ -260,6 +260,24 @@ static void written_messages_equal_implied_ones(void **state)
 
 /* Each action of the path starts when the one before it ends, the first at 0
  * and the last ends last. */
+static void expect_tight_path(const sl_schedule *schedule,
+                              const sl_costs *costs, sl_reading reading)
+{
+    sl_simulation *result = simulate(schedule, costs, reading);
+    size_t count;
+    const sl_place *path = sl_simulation_critical_path(result, &count);
+    assert_true(count > 0);
+    double at = 0;
+    for (size_t k = 0; k < count; k++) {
+        sl_interval when =
+            sl_simulation_action(result, path[k].rank, (size_t)path[k].step);
+        assert_near(when.start, at);
+        at = when.end;
+    }
+    assert_near(at, sl_simulation_makespan(result));
+    sl_simulation_destroy(result);
+}
+
 static void the_critical_path_is_tight(void **state)
 {
     (void)state;
@@ -268,21 +286,16 @@ static void the_critical_path_is_tight(void **state)
         test_shape shape = test_random_shape(&random);
         sl_costs costs;
         random_costs(&random, shape.stages, &costs);
-        shape.messages = true;
+        shape.messages = i % 2;
         sl_schedule *drawn = test_random_schedule(&random, &shape);
-        sl_simulation *result = simulate(drawn, &costs, SL_ASYNC);
-        size_t count;
-        const sl_place *path = sl_simulation_critical_path(result, &count);
-        assert_true(count > 0);
-        double at = 0;
-        for (size_t k = 0; k < count; k++) {
-            sl_interval when = sl_simulation_action(result, path[k].rank,
-                                                    (size_t)path[k].step);
-            assert_near(when.start, at);
-            at = when.end;
+        if (shape.messages) {
+            expect_tight_path(drawn, &costs, SL_ASYNC);
+        } else {
+            sl_schedule *lowered = test_lower(drawn, SL_LOWER_DEFAULT_PASSES);
+            for (int r = 0; r < SL_READINGS; r++)
+                expect_tight_path(lowered, &costs, (sl_reading)r);
+            sl_schedule_destroy(lowered);
         }
-        assert_near(at, sl_simulation_makespan(result));
-        sl_simulation_destroy(result);
         sl_schedule_destroy(drawn);
     }
 }
@@ -405,17 +418,18 @@ static void bad_costs_are_refused_and_change_nothing(void **state)
     (void)state;
     static const char *const texts[][2] = {
         {"", "line 1"},
-        {"[]", "expected a JSON object"},
+        {"[]", "costs: expected an object"},
         {"{\"G\": 1}", "unknown key \"G\""},
         {"{\"F\": \"1\"}", "\"F\" must be a number"},
-        {"{\"F\": -1}", "the cost of F must be a number from 0 up"},
-        {"{\"stages\": {}}", "stages: expected an array"},
-        {"{\"stages\": [3]}", "stages must hold objects"},
-        {"{\"stages\": [{\"X\": 3}]}", "stages: unknown key \"X\""},
-        {"{\"edges\": []}", "edges: expected an array"},
+        {"{\"F\": -1}", "\"F\" must be a number from 0 up"},
+        {"{\"stages\": {}}", "\"stages\" must be an array"},
+        {"{\"stages\": [3]}", "stages[0]: expected an object"},
+        {"{\"stages\": [{}, {\"X\": 3}]}", "stages[1]: unknown key \"X\""},
+        {"{\"edges\": 3}", "\"edges\" must be an array"},
         {"{\"activation_bytes\": 1.5}", "must be a whole number"},
         {"{\"activation_bytes\": 1e30}", "must be a whole number"},
-        {"{\"input_freed_bytes\": 5}", "from 0 to activation_bytes"},
+        {"{\"bandwidth\": 0}", "\"bandwidth\" must be above 0"},
+        {"{\"a\\u001bb\": 0}", "unknown key \"a?b\""},
         {"{\"F\": 1, \"F\": 2}", "line 1"},
     };
     sl_costs costs = SL_COSTS_INIT, before = SL_COSTS_INIT;
@@ -434,6 +448,30 @@ static void bad_costs_are_refused_and_change_nothing(void **state)
     costs.stage_count = 2;
     assert_fails(sl_simulate(schedule, &costs, SL_ASYNC, &result), SL_EINVAL,
                  "the costs are of 2 stages, the schedule has 1");
+    costs.stages = NULL;
+    costs.stage_count = 0;
+    costs.stage.input_freed_bytes = 5;
+    assert_fails(sl_simulate(schedule, &costs, SL_ASYNC, &result), SL_EINVAL,
+                 "bytes freed by I must be from 0 to the activation bytes (1)");
+    costs = before;
+    costs.stage.forward = 1e200;
+    assert_fails(sl_simulate(schedule, &costs, SL_ASYNC, &result), SL_EINVAL,
+                 "the cost of F must be from 0 to 1e+100");
+    costs = before;
+    costs.stage.activation_bytes = INT64_MAX;
+    assert_fails(sl_simulate(schedule, &costs, SL_ASYNC, &result), SL_EINVAL,
+                 "activation bytes must be from 0 to");
+    costs = before;
+    costs.stage.activation_bytes = INT64_C(80) << 30;
+    assert_ok(sl_simulate(schedule, &costs, SL_ASYNC, &result));
+    assert_true(sl_simulation_rank(result, 0).peak_bytes == INT64_C(80) << 30);
+    sl_simulation_destroy(result);
+    sl_schedule_destroy(schedule);
+    schedule = test_parse("0F0\n1F0\n");
+    costs = before;
+    costs.edge.bandwidth = 1e-320;
+    assert_fails(sl_simulate(schedule, &costs, SL_ASYNC, &result), SL_EINVAL,
+                 "the time of a message must be from 0 to");
     sl_schedule_destroy(schedule);
 }
 

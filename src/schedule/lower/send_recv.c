@@ -78,11 +78,38 @@ static uint8_t *done_entry(const lowering *low, int stage, int microbatch)
     return &low->done[(size_t)stage * low->microbatches + (size_t)microbatch];
 }
 
-static bool is_ready(const lowering *low, const sl_action *part)
+/* What must have been done before `part`: on its own stage and by the
+ * neighbour. A W may follow an I or a B. Returns how many. */
+typedef struct need {
+    int stage;
+    uint8_t done;
+} need;
+
+static int needs_of(const lowering *low, const sl_action *part, need needs[2])
 {
+    int count = 0;
     int source = source_stage(low, part);
-    return source < 0 ||
-           (*done_entry(low, source, part->microbatch) & done_bit(part));
+    if (sl__is_backward(part->kind))
+        needs[count++] = (need){part->stage, FORWARD_DONE};
+    if (part->kind == SL_BACKWARD_WEIGHT)
+        needs[count++] = (need){part->stage, BACKWARD_DONE};
+    if (source >= 0)
+        needs[count++] = (need){source, done_bit(part)};
+    return count;
+}
+
+/* Whether all is done that `part` needs; if not, `*out` is the first missing.
+ */
+static bool is_ready(const lowering *low, const sl_action *part, need *out)
+{
+    need needs[2];
+    int count = needs_of(low, part, needs);
+    for (int i = 0; i < count; i++) {
+        *out = needs[i];
+        if (!(*done_entry(low, out->stage, part->microbatch) & out->done))
+            return false;
+    }
+    return true;
 }
 
 static bool crosses_ranks(const lowering *low, int stage, int other)
@@ -161,7 +188,8 @@ static sl_status visit(lowering *low, int rank)
     sl_action parts[2];
     int count = sl_action_parts(action, parts);
     for (int i = 0; i < count; i++) {
-        if (!is_ready(low, &parts[i]))
+        need missing;
+        if (!is_ready(low, &parts[i], &missing))
             return SL_OK;
     }
     low->next[rank]++;
@@ -184,15 +212,16 @@ static sl_status report_stuck(const lowering *low)
         char text[SL_ACTION_TEXT_MAX];
         sl_action_print(action, text);
         for (int i = 0; i < count; i++) {
-            if (is_ready(low, &parts[i]))
+            need missing;
+            if (is_ready(low, &parts[i], &missing))
                 continue;
             return sl_fail(
                 SL_EUNSOUND,
                 "send-recv: rank %d stops before its action %zu, %s: %s of "
                 "stage %d, microbatch %d, can never come before it",
                 rank, low->next[rank], text,
-                parts[i].kind == SL_FORWARD ? "F" : "the backward",
-                source_stage(low, &parts[i]), parts[i].microbatch);
+                missing.done == FORWARD_DONE ? "F" : "the backward",
+                missing.stage, parts[i].microbatch);
         }
     }
     return SL_OK;
@@ -233,7 +262,7 @@ static sl_status lower_order(const sl_schedule *order,
                     .recv = recv,
                     .stages = extent.stages,
                     .microbatches = (size_t)extent.microbatches};
-    sl_status status = sl__extent_is_dense(&extent);
+    sl_status status = sl__check_density(&extent);
     if (!status)
         status = sl_schedule_create(order->ranks, &low.out);
     if (!status)
@@ -257,17 +286,12 @@ static sl_status lower_order(const sl_schedule *order,
     return status;
 }
 
-static bool is_communication(uint8_t kind)
-{
-    return sl__is_communication(kind);
-}
-
 sl_status sl_lower_send_recv(const sl_schedule *in, sl_recv recv,
                              sl_schedule **out)
 {
     sl_placement *placement;
     sl_schedule *order;
-    sl_status status = sl__refuse_kinds(in, "send-recv", is_communication);
+    sl_status status = sl__refuse_kinds(in, "send-recv", sl__is_communication);
     if (!status)
         status = sl_placement_derive(in, &placement);
     if (status)
