@@ -168,19 +168,37 @@ typedef struct field {
     int64_t *bytes;
 } field;
 
-#define STAGE_FIELDS(cost)                                                     \
-    {"F", &(cost)->forward, NULL}, {"I", &(cost)->backward_input, NULL},       \
-        {"W", &(cost)->backward_weight, NULL}, {"B", &(cost)->backward, NULL}, \
-        {"activation_bytes", NULL, &(cost)->activation_bytes},                 \
-    {                                                                          \
-        "input_freed_bytes", NULL, &(cost)->input_freed_bytes                  \
-    }
-#define EDGE_FIELDS(edge)                                                      \
-    {"latency", &(edge)->latency, NULL},                                       \
-        {"bandwidth", &(edge)->bandwidth, NULL},                               \
-    {                                                                          \
-        "bytes", NULL, &(edge)->bytes                                          \
-    }
+/* Tables end in a field without key; these write where the next goes. */
+static field *stage_fields(sl_stage_cost *cost, field *out)
+{
+    *out++ = (field){"F", &cost->forward, NULL};
+    *out++ = (field){"I", &cost->backward_input, NULL};
+    *out++ = (field){"W", &cost->backward_weight, NULL};
+    *out++ = (field){"B", &cost->backward, NULL};
+    *out++ = (field){"activation_bytes", NULL, &cost->activation_bytes};
+    *out++ = (field){"input_freed_bytes", NULL, &cost->input_freed_bytes};
+    return out;
+}
+
+static field *edge_fields(sl_edge_cost *edge, field *out)
+{
+    *out++ = (field){"latency", &edge->latency, NULL};
+    *out++ = (field){"bandwidth", &edge->bandwidth, NULL};
+    *out++ = (field){"bytes", NULL, &edge->bytes};
+    return out;
+}
+
+static field *global_fields(sl_costs *costs, field *out)
+{
+    out = stage_fields(&costs->stage, out);
+    out = edge_fields(&costs->edge, out);
+    *out++ = (field){"UNSHARD", &costs->unshard, NULL};
+    *out++ = (field){"RESHARD", &costs->reshard, NULL};
+    *out++ = (field){"REDUCE_GRAD", &costs->reduce_grad, NULL};
+    *out++ = (field){"overlap", &costs->overlap, NULL};
+    return out;
+}
+#define MAX_FIELDS 16
 
 static sl_status read_field(const char *where, const field *into,
                             const json_t *value)
@@ -250,7 +268,8 @@ static sl_status read_stages(const json_t *array, sl_costs *costs)
     for (size_t i = 0; i < count && !status; i++) {
         char where[32];
         stages[i] = costs->stage;
-        const field fields[] = {STAGE_FIELDS(&stages[i]), {NULL, NULL, NULL}};
+        field fields[MAX_FIELDS] = {{NULL, NULL, NULL}};
+        stage_fields(&stages[i], fields);
         snprintf(where, sizeof where, "stages[%zu]", i);
         status = read_fields(where, fields, NULL, json_array_get(array, i));
     }
@@ -274,7 +293,8 @@ static sl_status read_edges(const json_t *array, sl_costs *costs)
     for (size_t i = 0; i < count && !status; i++) {
         char where[32];
         edges[i] = costs->edge;
-        const field fields[] = {EDGE_FIELDS(&edges[i]), {NULL, NULL, NULL}};
+        field fields[MAX_FIELDS] = {{NULL, NULL, NULL}};
+        edge_fields(&edges[i], fields);
         snprintf(where, sizeof where, "edges[%zu]", i);
         status = read_fields(where, fields, NULL, json_array_get(array, i));
     }
@@ -285,15 +305,8 @@ static sl_status read_edges(const json_t *array, sl_costs *costs)
 static sl_status read_root(const json_t *root, sl_costs *costs)
 {
     static const char *const arrays[] = {"stages", "edges", NULL};
-    const field fields[] = {
-        STAGE_FIELDS(&costs->stage),
-        EDGE_FIELDS(&costs->edge),
-        {"UNSHARD", &costs->unshard, NULL},
-        {"RESHARD", &costs->reshard, NULL},
-        {"REDUCE_GRAD", &costs->reduce_grad, NULL},
-        {"overlap", &costs->overlap, NULL},
-        {NULL, NULL, NULL},
-    };
+    field fields[MAX_FIELDS] = {{NULL, NULL, NULL}};
+    global_fields(costs, fields);
     const json_t *stages = json_object_get(root, "stages");
     const json_t *edges = json_object_get(root, "edges");
     sl_status status = read_fields("costs", fields, arrays, root);

@@ -24,7 +24,10 @@ static void put_row(sl__writer *writer, const sl__row *row)
 static void put_placement(sl__writer *writer, const sl_schedule *schedule)
 {
     sl_placement *placement;
-    if (sl_placement_derive(schedule, &placement)) {
+    sl_status status = sl_placement_derive(schedule, &placement);
+    if (status == SL_ENOMEM)
+        writer->status = status;
+    if (status) {
         sl__puts(writer, "null");
         return;
     }

@@ -5,6 +5,7 @@
  * of activation bytes, and an arrow per message. Where messages are implied,
  * arrows join the computes. */
 #include "sluice/view.h"
+#include "schedule/action.h"
 #include "base/memory.h"
 #include "base/writer.h"
 
@@ -17,15 +18,18 @@
  * arrows can hold on to them. */
 #define SHORTEST 1.0
 
-#define MAX_LANES 64
+enum { HAS_SEND = 1, HAS_RECEIVE = 2, HAS_BOTH = 3 };
 
 typedef struct tracer {
     sl__writer writer;
     const sl_schedule *schedule;
     const sl_simulation *simulation;
     sl_extent extent;
-    double *sent_at; /* by message: when its send began */
-    bool some;       /* whether an event was written */
+    uint8_t *ends; /* by message: which of its ends there are */
+    double *lanes; /* by communication track of a rank: when it is free */
+    size_t lane_count;
+    size_t lane_capacity;
+    bool some; /* whether an event was written */
 } tracer;
 
 static const char *category(uint8_t kind)
@@ -54,16 +58,11 @@ static size_t message_number(const tracer *trace, bool forward, int sender,
     return 2 * at + (forward ? 0 : 1);
 }
 
-static bool is_send(uint8_t kind)
-{
-    return kind == SL_SEND_F || kind == SL_SEND_B;
-}
-
 static size_t comm_number(const tracer *trace, const sl_action *action)
 {
     bool forward = action->kind == SL_SEND_F || action->kind == SL_RECV_F;
     int sender = action->stage;
-    if (!is_send(action->kind))
+    if (!sl__is_send(action->kind))
         sender += forward ? -1 : 1;
     if (sender < 0)
         sender = trace->extent.stages; /* Nobody sends this. */
@@ -144,8 +143,7 @@ static void put_implied(tracer *trace, const sl_placement *placement,
     for (int i = 0; i < count; i++) {
         bool forward = parts[i].kind == SL_FORWARD;
         int stage = parts[i].stage, microbatch = parts[i].microbatch;
-        if (!forward && parts[i].kind != SL_BACKWARD &&
-            parts[i].kind != SL_BACKWARD_INPUT)
+        if (!forward && !sl__is_backward(parts[i].kind))
             continue;
         int target =
             sl_placement_rank_of(placement, stage + (forward ? 1 : -1));
@@ -184,32 +182,35 @@ static void put_compute(tracer *trace, const sl_placement *placement, int rank,
 /* --------------------------------------------------------- communication -- */
 
 /* The track, from 1, on which a message fits after those before it. */
-static int pick_lane(double *free_at, int *lanes, double start, double end)
+static int pick_lane(tracer *trace, double start, double end)
 {
-    int lane = 0;
-    while (lane < *lanes && free_at[lane] > start && lane + 1 < MAX_LANES)
+    size_t lane = 0;
+    while (lane < trace->lane_count && trace->lanes[lane] > start)
         lane++;
-    if (lane == *lanes)
-        *lanes += 1;
-    free_at[lane] = end;
-    return lane + 1;
+    if (lane == trace->lane_count) {
+        sl_status status = sl__grow(&trace->lanes, &trace->lane_capacity,
+                                    lane + 1, sizeof *trace->lanes);
+        if (status) {
+            trace->writer.status = status;
+            return 1;
+        }
+        trace->lane_count++;
+    }
+    trace->lanes[lane] = end;
+    return (int)lane + 1;
 }
 
-static void put_comm(tracer *trace, double *free_at, int *lanes, int rank,
-                     size_t step)
+static void put_comm(tracer *trace, int rank, size_t step)
 {
     const sl_action *action = &sl_schedule_row(trace->schedule, rank)[step];
     sl_interval when = sl_simulation_action(trace->simulation, rank, step);
     size_t number = comm_number(trace, action);
-    bool send = is_send(action->kind);
-    /* A receive is drawn while its message is on the way, not while waiting. */
-    if (!send && trace->sent_at[number] > when.start)
-        when.start = trace->sent_at[number];
     double start = when.start * UNIT;
     double length = fmax((when.end - when.start) * UNIT, SHORTEST);
-    int track = pick_lane(free_at, lanes, start, start + length);
+    int track = pick_lane(trace, start, start + length);
     put_slice(trace, action, rank, step, track, start, length);
-    put_arrow(trace, send, number, rank, track, start);
+    if (trace->ends[number] == HAS_BOTH)
+        put_arrow(trace, sl__is_send(action->kind), number, rank, track, start);
 }
 
 /* ----------------------------------------------------------------- ranks -- */
@@ -217,8 +218,7 @@ static void put_comm(tracer *trace, double *free_at, int *lanes, int rank,
 static void put_rank(tracer *trace, const sl_placement *placement, int rank)
 {
     char name[32];
-    double free_at[MAX_LANES];
-    int lanes = 0;
+    trace->lane_count = 0;
     snprintf(name, sizeof name, "rank %d", rank);
     put_name(trace, "process_name", rank, 0, name);
     put_name(trace, "thread_name", rank, 0, "compute");
@@ -232,26 +232,37 @@ static void put_rank(tracer *trace, const sl_placement *placement, int rank)
         uint8_t kind = sl_schedule_row(trace->schedule, rank)[step].kind;
         sl_action_family family = sl_action_kind_family(kind);
         if (family == SL_FAMILY_COMM)
-            put_comm(trace, free_at, &lanes, rank, step);
+            put_comm(trace, rank, step);
         else if (family != SL_FAMILY_NOTHING)
             put_compute(trace, placement, rank, step);
     }
-    for (int lane = 1; lane <= lanes; lane++)
-        put_name(trace, "thread_name", rank, lane, "communication");
+    for (size_t lane = 1; lane <= trace->lane_count; lane++)
+        put_name(trace, "thread_name", rank, (int)lane, "communication");
 }
 
-/* Notes when each send began. */
-static void note_sends(tracer *trace)
+/* Notes which messages have both their ends. */
+static void note_ends(tracer *trace)
 {
     for (int rank = 0; rank < trace->extent.ranks; rank++) {
         const sl_action *row = sl_schedule_row(trace->schedule, rank);
         for (size_t step = 0; step < sl_schedule_length(trace->schedule, rank);
              step++) {
-            if (is_send(row[step].kind))
-                trace->sent_at[comm_number(trace, &row[step])] =
-                    sl_simulation_action(trace->simulation, rank, step).start;
+            if (sl__is_communication(row[step].kind))
+                trace->ends[comm_number(trace, &row[step])] |=
+                    sl__is_send(row[step].kind) ? HAS_SEND : HAS_RECEIVE;
         }
     }
+}
+
+static void put_all(tracer *trace, const sl_placement *placement)
+{
+    note_ends(trace);
+    sl__puts(&trace->writer, "{\"displayTimeUnit\": \"ms\", "
+                             "\"traceEvents\": [");
+    for (int rank = 0; rank < trace->extent.ranks && !trace->writer.status;
+         rank++)
+        put_rank(trace, placement, rank);
+    sl__puts(&trace->writer, "\n]}\n");
 }
 
 sl_status sl_view_write_trace(const sl_schedule *schedule,
@@ -264,21 +275,19 @@ sl_status sl_view_write_trace(const sl_schedule *schedule,
     /* Two directions; a stage more, for ends that point out of the pipeline. */
     size_t messages = 2 * ((size_t)trace.extent.stages + 1) *
                       (size_t)trace.extent.microbatches;
-    sl_status status =
-        sl__alloc(messages, sizeof *trace.sent_at, &trace.sent_at);
-    if (status)
-        return status;
     sl_placement *placement = NULL;
-    if (sl_placement_derive(schedule, &placement))
-        placement = NULL; /* An odd schedule has no implied arrows. */
-    note_sends(&trace);
-    sl__writer_start(&trace.writer, write, context);
-    sl__puts(&trace.writer, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [");
-    for (int rank = 0; rank < trace.extent.ranks && !trace.writer.status;
-         rank++)
-        put_rank(&trace, placement, rank);
-    sl__puts(&trace.writer, "\n]}\n");
-    free(trace.sent_at);
+    sl_status status = sl__alloc(messages, 1, &trace.ends);
+    if (!status)
+        status = sl_placement_derive(schedule, &placement);
+    if (status == SL_EUNSOUND)
+        status = SL_OK; /* An odd schedule has no implied arrows. */
+    if (!status) {
+        sl__writer_start(&trace.writer, write, context);
+        put_all(&trace, placement);
+        status = sl__writer_finish(&trace.writer);
+    }
+    free(trace.ends);
+    free(trace.lanes);
     sl_placement_destroy(placement);
-    return sl__writer_finish(&trace.writer);
+    return status;
 }

@@ -57,8 +57,9 @@ static void unservable_sizes_are_refused_with_the_nearest(void **state)
 {
     (void)state;
     expect_refusal("zbv", 4, 3, 8, "exactly 2 stages per rank, not 3");
-    expect_refusal("dualpipev", 4, 1, 8, "exactly 2 stages per rank, not 1");
-    expect_refusal("dualpipev", 4, 2, 7, "the nearest count that works is 8");
+    expect_refusal("dualpipev", 4, 1, 9, "sizes that work are 2 and 9");
+    expect_refusal("dualpipev", 4, 2, 7, "sizes that work are 2 and 8");
+    expect_refusal("dualpipev", 2, 1, 1, "sizes that work are 2 and 4");
     expect_refusal("gpipe", 4, 2, 8, "the nearest size that works is 1");
     expect_refusal("1f1b", 4, 2, 8, "Interleaved1F1B takes more");
     expect_refusal("interleaved", 4, 2, 9,
@@ -70,8 +71,10 @@ static void unservable_sizes_are_refused_with_the_nearest(void **state)
     expect_refusal("gpipe", 4, 1, 0, "microbatches must be at least 1, not 0");
     expect_refusal("gpipe", 4, 1, 1000000000, "microbatches are too many");
     expect_refusal("gpipe", 1000000, 1, 4, "ranks are too many");
-    expect_refusal("bfs", 4096, 100, 4, "stages on 4096 ranks are too many");
-    expect_refusal("zbv", 4096, 2, 1, "pads to 2 * ranks - 1");
+    expect_refusal("bfs", 4096, 100, 4, "on 4096 ranks; at most 2");
+    expect_refusal("zbv", 4096, 2, 1, "at most 3344 ranks");
+    expect_refusal("interleaved", 1000, 1, 43050,
+                   "the nearest count that works is 43043");
     expect_refusal("gpipe", INT32_MAX, INT32_MAX, INT32_MAX, "too many");
 }
 

@@ -12,30 +12,32 @@ static sl_status admit(const sl_sizes *sizes)
                                      "Interleaved1F1B takes more");
 }
 
+static sl_status generate_rank(const sl_sizes *sizes, int rank,
+                               sl_schedule *out)
+{
+    int hops_to_last = sizes->ranks - 1 - rank;
+    int microbatches = sizes->microbatches;
+    int warmup = hops_to_last < microbatches ? hops_to_last : microbatches;
+    int forward = 0, backward = 0;
+    sl__emitter row = sl__emit_to(out, rank);
+    sl__emit_idle(&row, rank);
+    while (forward < warmup)
+        sl__emit(&row, SL_FORWARD, rank, forward++);
+    sl__emit_idle(&row, 2 * hops_to_last);
+    while (forward < microbatches) {
+        sl__emit(&row, SL_FORWARD, rank, forward++);
+        sl__emit(&row, SL_BACKWARD, rank, backward++);
+    }
+    while (backward < microbatches) {
+        sl__emit_idle(&row, 1);
+        sl__emit(&row, SL_BACKWARD, rank, backward++);
+    }
+    return row.status;
+}
+
 static sl_status generate(const sl_sizes *sizes, sl_schedule *out)
 {
-    for (int rank = 0; rank < sizes->ranks; rank++) {
-        int hops_to_last = sizes->ranks - 1 - rank;
-        int warmup = hops_to_last < sizes->microbatches ? hops_to_last
-                                                        : sizes->microbatches;
-        int backward = 0;
-        sl__emitter row = sl__emit_to(out, rank);
-        sl__emit_idle(&row, rank);
-        for (int mb = 0; mb < warmup; mb++)
-            sl__emit(&row, SL_FORWARD, rank, mb);
-        sl__emit_idle(&row, 2 * hops_to_last);
-        for (int mb = warmup; mb < sizes->microbatches; mb++) {
-            sl__emit(&row, SL_FORWARD, rank, mb);
-            sl__emit(&row, SL_BACKWARD, rank, backward++);
-        }
-        while (backward < sizes->microbatches) {
-            sl__emit_idle(&row, 1);
-            sl__emit(&row, SL_BACKWARD, rank, backward++);
-        }
-        if (row.status)
-            return row.status;
-    }
-    return SL_OK;
+    return sl__generate_ranks(sizes, out, generate_rank);
 }
 
 const sl_generator sl__1f1b = {

@@ -9,25 +9,23 @@
 
 static sl_status admit(const sl_sizes *sizes)
 {
-    sl_status status = sl__admit_stages_per_rank(
-        "DualPipeV", sizes, 2, "InterleavedZeroBubble takes any number");
-    if (status)
-        return status;
-    if (sizes->microbatches < 2 * sizes->ranks)
-        return sl_fail(SL_EINVAL,
-                       "DualPipeV needs at least as many microbatches as "
-                       "stages: %d for %d stages; the nearest count that works "
-                       "is %d",
-                       sizes->microbatches, 2 * sizes->ranks, 2 * sizes->ranks);
-    return SL_OK;
+    int stages = 2 * sizes->ranks;
+    if (sizes->stages_per_rank == 2 && sizes->microbatches >= stages)
+        return SL_OK;
+    return sl_fail(SL_EINVAL,
+                   "DualPipeV runs exactly 2 stages per rank and at least as "
+                   "many microbatches as stages, not %d and %d; the nearest "
+                   "sizes that work are %d and %d",
+                   sizes->stages_per_rank, sizes->microbatches, 2,
+                   sizes->microbatches < stages ? stages : sizes->microbatches);
 }
 
 /* One of a rank's two stages and how far its forwards and backwards are. */
-typedef struct chunk {
+typedef struct progress {
     int stage;
     int forward;
     int backward;
-} chunk;
+} progress;
 
 typedef struct builder {
     sl__emitter row;
@@ -36,13 +34,13 @@ typedef struct builder {
     size_t last;
 } builder;
 
-static void forward(builder *to, chunk *of)
+static void forward(builder *to, progress *of)
 {
     sl__emit(&to->row, SL_FORWARD, of->stage, of->forward++);
 }
 
 /* A whole backward, or its I with the W owed. */
-static void backward(builder *to, chunk *of, bool split)
+static void backward(builder *to, progress *of, bool split)
 {
     int microbatch = of->backward++;
     sl__emit(&to->row, split ? SL_BACKWARD_INPUT : SL_BACKWARD, of->stage,
@@ -52,7 +50,7 @@ static void backward(builder *to, chunk *of, bool split)
             sl_action_make(SL_BACKWARD_WEIGHT, of->stage, microbatch);
 }
 
-static void overlap(builder *to, chunk *f, chunk *b)
+static void overlap(builder *to, progress *f, progress *b)
 {
     sl_action halves[2] = {
         sl_action_make(SL_FORWARD, f->stage, f->forward++),
@@ -68,8 +66,8 @@ static void owed_weight(builder *to)
 }
 
 /* Phases 1 to 3: fill the pipe. */
-static void warm_up(builder *to, int hops_to_last, int rank, chunk *early,
-                    chunk *late)
+static void warm_up(builder *to, int hops_to_last, int rank, progress *early,
+                    progress *late)
 {
     for (int i = 0; i < 2 * hops_to_last; i++)
         forward(to, early);
@@ -85,8 +83,8 @@ static void warm_up(builder *to, int hops_to_last, int rank, chunk *early,
 }
 
 /* Phases 4 and 5: forwards overlapped with backwards. */
-static void steady(builder *to, const sl_sizes *sizes, int rank, chunk *early,
-                   chunk *late)
+static void steady(builder *to, const sl_sizes *sizes, int rank,
+                   progress *early, progress *late)
 {
     int rounds = sizes->microbatches - 2 * sizes->ranks + rank + 1;
     for (int i = 0; i < rounds; i++) {
@@ -106,8 +104,8 @@ static void steady(builder *to, const sl_sizes *sizes, int rank, chunk *early,
 }
 
 /* Phases 6 to 8: drain; the second half of the backwards is split. */
-static void cool_down(builder *to, int hops_to_last, int rank, chunk *early,
-                      chunk *late)
+static void cool_down(builder *to, int hops_to_last, int rank, progress *early,
+                      progress *late)
 {
     bool split = false;
     int half = (rank + 1) / 2;
@@ -137,8 +135,8 @@ static sl_status generate_rank(const sl_sizes *sizes, int rank,
         sl__alloc(2 * (size_t)sizes->microbatches, sizeof *to.owed, &to.owed);
     if (status)
         return status;
-    chunk early = {.stage = rank};
-    chunk late = {.stage = 2 * sizes->ranks - 1 - rank};
+    progress early = {.stage = rank};
+    progress late = {.stage = 2 * sizes->ranks - 1 - rank};
     warm_up(&to, hops_to_last, rank, &early, &late);
     steady(&to, sizes, rank, &early, &late);
     cool_down(&to, hops_to_last, rank, &early, &late);
@@ -148,10 +146,7 @@ static sl_status generate_rank(const sl_sizes *sizes, int rank,
 
 static sl_status generate(const sl_sizes *sizes, sl_schedule *out)
 {
-    sl_status status = SL_OK;
-    for (int rank = 0; rank < sizes->ranks && !status; rank++)
-        status = generate_rank(sizes, rank, out);
-    return status;
+    return sl__generate_ranks(sizes, out, generate_rank);
 }
 
 const sl_generator sl__dualpipe_v = {

@@ -4,19 +4,18 @@
  * stages. */
 #include "schedule/generate/generate.h"
 
+static sl_status generate_rank(const sl_sizes *sizes, int rank,
+                               sl_schedule *out)
+{
+    sl__emitter row = sl__emit_to(out, rank);
+    sl__emit_idle(&row, rank);
+    sl__emit_forwards(&row, sizes, rank);
+    return row.status;
+}
+
 static sl_status generate(const sl_sizes *sizes, sl_schedule *out)
 {
-    int ranks = sizes->ranks;
-    for (int rank = 0; rank < ranks; rank++) {
-        sl__emitter row = sl__emit_to(out, rank);
-        sl__emit_idle(&row, rank);
-        for (int local = 0; local < sizes->stages_per_rank; local++)
-            for (int mb = 0; mb < sizes->microbatches; mb++)
-                sl__emit(&row, SL_FORWARD, local * ranks + rank, mb);
-        if (row.status)
-            return row.status;
-    }
-    return SL_OK;
+    return sl__generate_ranks(sizes, out, generate_rank);
 }
 
 const sl_generator sl__forward_only = {

@@ -49,6 +49,18 @@ static inline void sl__emit_idle(sl__emitter *to, int count)
 /* The most cells a generated schedule may have, idle ones included: 2 GiB. */
 #define SL__MAX_CELLS (INT64_C(1) << 27)
 
+/* The most microbatches that fit, for any schedule of these sizes. */
+int sl__most_microbatches(const sl_sizes *sizes);
+
+/* Calls `generate_rank` for every rank. */
+sl_status sl__generate_ranks(const sl_sizes *sizes, sl_schedule *out,
+                             sl_status (*generate_rank)(const sl_sizes *sizes,
+                                                        int rank,
+                                                        sl_schedule *out));
+
+/* Appends all forwards of a rank's stages, placed as a loop, breadth first. */
+void sl__emit_forwards(sl__emitter *to, const sl_sizes *sizes, int rank);
+
 /* Refuses sizes with other than `wanted` stages per rank. */
 sl_status sl__admit_stages_per_rank(const char *name, const sl_sizes *sizes,
                                     int wanted, const char *hint);

@@ -8,6 +8,8 @@
 #include "schedule/generate/generate.h"
 #include "base/memory.h"
 
+#include <stdio.h>
+
 static int rounds_of(int ranks, int microbatches)
 {
     int rounds = microbatches / ranks;
@@ -31,12 +33,17 @@ sl_status sl__admit_rounds(const char *name, const sl_sizes *sizes)
         below--;
     while (!fills_rounds(ranks, above))
         above++;
+    char nearest[64];
+    if (above <= sl__most_microbatches(sizes))
+        snprintf(nearest, sizeof nearest, "counts that work are %d and %d",
+                 below, above);
+    else
+        snprintf(nearest, sizeof nearest, "count that works is %d", below);
     return sl_fail(SL_EINVAL,
                    "%s runs microbatches in %d rounds on %d ranks, and %d do "
-                   "not divide evenly; the nearest counts that work are %d and "
-                   "%d",
+                   "not divide evenly; the nearest %s",
                    name, rounds_of(ranks, microbatches), ranks, microbatches,
-                   below, above);
+                   nearest);
 }
 
 /* One of the three streams of work on a rank: forwards, backwards, weights. */

@@ -9,12 +9,15 @@ static sl_status admit(const sl_sizes *sizes)
     return sl__admit_rounds("Interleaved1F1B", sizes);
 }
 
+static sl_status generate_rank(const sl_sizes *sizes, int rank,
+                               sl_schedule *out)
+{
+    return sl__generate_interleaved(sizes, rank, 2, false, out);
+}
+
 static sl_status generate(const sl_sizes *sizes, sl_schedule *out)
 {
-    sl_status status = SL_OK;
-    for (int rank = 0; rank < sizes->ranks && !status; rank++)
-        status = sl__generate_interleaved(sizes, rank, 2, false, out);
-    return status;
+    return sl__generate_ranks(sizes, out, generate_rank);
 }
 
 const sl_generator sl__interleaved_1f1b = {

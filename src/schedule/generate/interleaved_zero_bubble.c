@@ -82,14 +82,19 @@ static sl_status delay(const sl_sizes *sizes, const sl_schedule *in,
     return status;
 }
 
+static sl_status generate_rank(const sl_sizes *sizes, int rank,
+                               sl_schedule *out)
+{
+    return sl__generate_interleaved(sizes, rank, 1, true, out);
+}
+
 static sl_status generate(const sl_sizes *sizes, sl_schedule *out)
 {
     sl_schedule *raw;
     sl_status status = sl_schedule_create(sizes->ranks, &raw);
     if (status)
         return status;
-    for (int rank = 0; rank < sizes->ranks && !status; rank++)
-        status = sl__generate_interleaved(sizes, rank, 1, true, raw);
+    status = sl__generate_ranks(sizes, raw, generate_rank);
     if (!status)
         status = delay(sizes, raw, out);
     sl_schedule_destroy(raw);

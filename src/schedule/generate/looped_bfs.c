@@ -4,23 +4,22 @@
  * before the rank's next stage; backwards mirror the forwards. */
 #include "schedule/generate/generate.h"
 
+static sl_status generate_rank(const sl_sizes *sizes, int rank,
+                               sl_schedule *out)
+{
+    sl__emitter row = sl__emit_to(out, rank);
+    sl__emit_idle(&row, rank);
+    sl__emit_forwards(&row, sizes, rank);
+    sl__emit_idle(&row, 2 * (sizes->ranks - 1 - rank));
+    for (int local = sizes->stages_per_rank - 1; local >= 0; local--)
+        for (int left = sizes->microbatches; left > 0; left--)
+            sl__emit(&row, SL_BACKWARD, local * sizes->ranks + rank, left - 1);
+    return row.status;
+}
+
 static sl_status generate(const sl_sizes *sizes, sl_schedule *out)
 {
-    int ranks = sizes->ranks;
-    for (int rank = 0; rank < ranks; rank++) {
-        sl__emitter row = sl__emit_to(out, rank);
-        sl__emit_idle(&row, rank);
-        for (int local = 0; local < sizes->stages_per_rank; local++)
-            for (int mb = 0; mb < sizes->microbatches; mb++)
-                sl__emit(&row, SL_FORWARD, local * ranks + rank, mb);
-        sl__emit_idle(&row, 2 * (ranks - 1 - rank));
-        for (int local = sizes->stages_per_rank - 1; local >= 0; local--)
-            for (int mb = sizes->microbatches - 1; mb >= 0; mb--)
-                sl__emit(&row, SL_BACKWARD, local * ranks + rank, mb);
-        if (row.status)
-            return row.status;
-    }
-    return SL_OK;
+    return sl__generate_ranks(sizes, out, generate_rank);
 }
 
 const sl_generator sl__looped_bfs = {

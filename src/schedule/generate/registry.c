@@ -106,28 +106,50 @@ static sl_status admit_positive(const char *what, int size)
     return sl_fail(SL_EINVAL, "%s must be at least 1, not %d", what, size);
 }
 
-/* Refuses sizes whose schedules would not fit: F, I and W of each stage and
- * microbatch, and idle cells for filling and draining the pipe. */
+/* Idle cells there may be for filling and draining the pipe. */
+static int64_t idle_cells(int64_t ranks, int64_t stages_per_rank)
+{
+    return ranks * (ranks * stages_per_rank + 4 * ranks);
+}
+
+/* At most three quarters of the cells may be idle ones. */
+#define MAX_IDLE (SL__MAX_CELLS / 4 * 3)
+
+static int most_stages_per_rank(int64_t ranks)
+{
+    int64_t by_stages = SL_MAX_STAGES / ranks;
+    int64_t by_idle = (MAX_IDLE / ranks - 4 * ranks) / ranks;
+    return (int)(by_stages < by_idle ? by_stages : by_idle);
+}
+
+int sl__most_microbatches(const sl_sizes *sizes)
+{
+    /* F, I and W of each stage and microbatch. */
+    int64_t room =
+        SL__MAX_CELLS - idle_cells(sizes->ranks, sizes->stages_per_rank);
+    int64_t most = room / (3 * (int64_t)sizes->ranks * sizes->stages_per_rank);
+    return (int)(most < SL_MAX_MICROBATCHES ? most : SL_MAX_MICROBATCHES);
+}
+
+/* Refuses sizes whose schedules would not fit. */
 static sl_status admit_limits(const sl_sizes *sizes)
 {
-    int64_t ranks = sizes->ranks;
-    int64_t stages = ranks * sizes->stages_per_rank;
-    if (ranks > SL_MAX_RANKS)
+    if (sizes->ranks > SL_MAX_RANKS)
         return sl_fail(SL_EINVAL, "%d ranks are too many; at most %d",
                        sizes->ranks, SL_MAX_RANKS);
-    int64_t idle = ranks * (stages + 4 * ranks);
-    if (stages > SL_MAX_STAGES || idle > SL__MAX_CELLS / 2 + (1 << 25))
-        return sl_fail(SL_EINVAL, "%lld stages on %lld ranks are too many",
-                       (long long)stages, (long long)ranks);
-    int64_t most = (SL__MAX_CELLS - idle) / (3 * stages);
-    if (most > SL_MAX_MICROBATCHES)
-        most = SL_MAX_MICROBATCHES;
-    if (sizes->microbatches > most)
+    int stages = most_stages_per_rank(sizes->ranks);
+    if (sizes->stages_per_rank > stages)
         return sl_fail(SL_EINVAL,
-                       "%d microbatches are too many for %lld stages on %lld "
-                       "ranks; at most %lld",
-                       sizes->microbatches, (long long)stages, (long long)ranks,
-                       (long long)most);
+                       "%d stages per rank are too many on %d ranks; at most "
+                       "%d",
+                       sizes->stages_per_rank, sizes->ranks, stages);
+    int microbatches = sl__most_microbatches(sizes);
+    if (sizes->microbatches > microbatches)
+        return sl_fail(SL_EINVAL,
+                       "%d microbatches are too many for %d stages on each of "
+                       "%d ranks; at most %d",
+                       sizes->microbatches, sizes->stages_per_rank,
+                       sizes->ranks, microbatches);
     return SL_OK;
 }
 
@@ -176,4 +198,22 @@ sl_status sl__admit_stages_per_rank(const char *name, const sl_sizes *sizes,
                    "size that works is %d (%s)",
                    name, wanted, wanted == 1 ? "" : "s", sizes->stages_per_rank,
                    wanted, hint);
+}
+
+sl_status sl__generate_ranks(const sl_sizes *sizes, sl_schedule *out,
+                             sl_status (*generate_rank)(const sl_sizes *sizes,
+                                                        int rank,
+                                                        sl_schedule *out))
+{
+    sl_status status = SL_OK;
+    for (int rank = 0; rank < sizes->ranks && !status; rank++)
+        status = generate_rank(sizes, rank, out);
+    return status;
+}
+
+void sl__emit_forwards(sl__emitter *to, const sl_sizes *sizes, int rank)
+{
+    for (int local = 0; local < sizes->stages_per_rank; local++)
+        for (int microbatch = 0; microbatch < sizes->microbatches; microbatch++)
+            sl__emit(to, SL_FORWARD, local * sizes->ranks + rank, microbatch);
 }

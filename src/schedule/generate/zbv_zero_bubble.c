@@ -18,23 +18,24 @@ static sl_status admit(const sl_sizes *sizes)
         "ZBVZeroBubble", sizes, 2, "InterleavedZeroBubble takes any number");
     if (status)
         return status;
-    int64_t cells = (int64_t)sizes->ranks * padded(sizes) * 6;
-    if (cells > SL__MAX_CELLS)
-        return sl_fail(SL_EINVAL,
-                       "ZBVZeroBubble pads to 2 * ranks - 1 microbatches: on "
-                       "%d ranks that is %lld cells, at most %lld fit",
-                       sizes->ranks, (long long)cells,
-                       (long long)SL__MAX_CELLS);
-    return SL_OK;
+    sl_sizes fitting = *sizes;
+    while ((int64_t)fitting.ranks * padded(&fitting) * 6 > SL__MAX_CELLS)
+        fitting.ranks--;
+    if (fitting.ranks == sizes->ranks)
+        return SL_OK;
+    return sl_fail(SL_EINVAL,
+                   "ZBVZeroBubble pads to 2 * ranks - 1 microbatches, too many "
+                   "on %d ranks; at most %d ranks",
+                   sizes->ranks, fitting.ranks);
 }
 
 /* One of a rank's two stages and how far each kind of work on it is. */
-typedef struct chunk {
+typedef struct progress {
     int stage;
     int forward;
     int input;
     int weight;
-} chunk;
+} progress;
 
 typedef struct builder {
     sl__emitter row;
@@ -49,28 +50,29 @@ static void emit(builder *to, sl_action_kind kind, int stage, int microbatch)
         sl__emit_idle(&to->row, 1);
 }
 
-static void forward(builder *to, chunk *of)
+static void forward(builder *to, progress *of)
 {
     emit(to, SL_FORWARD, of->stage, of->forward++);
 }
 
-static void input(builder *to, chunk *of)
+static void input(builder *to, progress *of)
 {
     emit(to, SL_BACKWARD_INPUT, of->stage, of->input++);
 }
 
-static void weight(builder *to, chunk *of)
+static void weight(builder *to, progress *of)
 {
     emit(to, SL_BACKWARD_WEIGHT, of->stage, of->weight++);
 }
 
-static void backward(builder *to, chunk *of)
+static void backward(builder *to, progress *of)
 {
     input(to, of);
     weight(to, of);
 }
 
-static void warm_up(builder *to, int ranks, int rank, chunk *early, chunk *late)
+static void warm_up(builder *to, int ranks, int rank, progress *early,
+                    progress *late)
 {
     for (int i = 0; i < 2 * (ranks - rank) - 1; i++)
         forward(to, early);
@@ -84,8 +86,8 @@ static void warm_up(builder *to, int ranks, int rank, chunk *early, chunk *late)
     }
 }
 
-static void cool_down(builder *to, int ranks, int rank, chunk *early,
-                      chunk *late)
+static void cool_down(builder *to, int ranks, int rank, progress *early,
+                      progress *late)
 {
     for (int i = 0; i < rank; i++) {
         input(to, early);
@@ -107,8 +109,8 @@ static sl_status generate_rank(const sl_sizes *sizes, int rank,
     int ranks = sizes->ranks;
     int total = padded(sizes);
     builder to = {sl__emit_to(out, rank), sizes->microbatches};
-    chunk early = {.stage = rank};
-    chunk late = {.stage = 2 * ranks - 1 - rank};
+    progress early = {.stage = rank};
+    progress late = {.stage = 2 * ranks - 1 - rank};
 
     sl__emit_idle(&to.row, rank);
     warm_up(&to, ranks, rank, &early, &late);
@@ -125,10 +127,7 @@ static sl_status generate_rank(const sl_sizes *sizes, int rank,
 
 static sl_status generate(const sl_sizes *sizes, sl_schedule *out)
 {
-    sl_status status = SL_OK;
-    for (int rank = 0; rank < sizes->ranks && !status; rank++)
-        status = generate_rank(sizes, rank, out);
-    return status;
+    return sl__generate_ranks(sizes, out, generate_rank);
 }
 
 const sl_generator sl__zbv_zero_bubble = {
