@@ -259,7 +259,8 @@ typedef struct sl_lower_options {
 #define SL_LOWER_DEFAULT_PASSES "unshard,reduce-grad,send-recv"
 
 /* Runs the passes named in a comma-separated list, in that order; `options`
- * may be NULL. Names: drop-idle, merge-bw, unshard, reduce-grad, send-recv. */
+ * may be NULL. Names: drop-idle, merge-bw, unshard, reduce-grad, send-recv. An empty list
+ * only drops idle cells. */
 SL_API sl_status sl_lower(const sl_schedule *in, const char *passes,
                           const sl_lower_options *options, sl_schedule **out);
 
@@ -294,6 +295,13 @@ typedef struct sl_wait {
     int on_rank;
     int on_step;
 } sl_wait;
+
+#define SL_WAIT_TEXT_MAX 240
+
+/* Writes a wait as a clause, like "rank 0 at step 3 (0SEND_F1) waits for rank
+ * 1's step 4 (1RECV_F1)", into `text`, which has room for SL_WAIT_TEXT_MAX. */
+SL_API void sl_wait_print(const sl_schedule *schedule, const sl_wait *wait,
+                          char *text);
 
 /* One fault. Rank and step are -1 where it has no such place. */
 typedef struct sl_finding {

@@ -24,7 +24,7 @@ int cli_say(const char *verb, int status, const char *format, ...)
 /* Says why a library call failed; returns the exit status that fits. */
 int cli_failed(const char *verb, sl_status status);
 
-/* Parses with argp; `--help` and `--version` leave from inside. Returns 0, or
+/* Parses with argp; `--help` leaves from inside. Returns 0, or
  * CLI_WRONG after saying what is wrong, with the nearest option there is. A
  * parser that refuses a value says so with cli_refuse and returns EINVAL. */
 int cli_parse(const char *verb, const struct argp *argp, int argc, char **argv,
@@ -34,6 +34,7 @@ error_t cli_refuse(const char *format, ...)
 
 /* Options' values; they refuse what is not one. */
 error_t cli_parse_int(const char *option, const char *text, int *out);
+error_t cli_parse_size(const char *option, const char *text, int *out);
 error_t cli_parse_number(const char *option, const char *text, double *out);
 error_t cli_parse_bytes(const char *option, const char *text, int64_t *out);
 error_t cli_parse_recv(const char *text, sl_recv *out);
@@ -51,5 +52,12 @@ error_t cli_take_file(const char *argument, const char **file);
 
 /* Flushes standard output; a failure (a closed pipe, a full disk) is said. */
 int cli_flush(const char *verb, sl_status status);
+
+/* The same for whatever leaves without calling it; for atexit. */
+void cli_flush_at_exit(void);
+
+/* Writes "a, b or c" into `out`; returns it. */
+const char *cli_join(const char *const *words, size_t count, char *out,
+                     size_t size);
 
 #endif

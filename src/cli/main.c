@@ -5,6 +5,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -40,33 +41,50 @@ static void print_help(FILE *out)
           out);
 }
 
+static int run_verb(int argc, char **argv)
+{
+    const char *names[VERB_COUNT];
+    char known[80];
+    for (size_t i = 0; i < VERB_COUNT; i++) {
+        names[i] = verbs[i].name;
+        if (strcmp(argv[0], verbs[i].name) == 0)
+            return verbs[i].run(argc, argv);
+    }
+    return cli_say("", CLI_WRONG, "unknown verb '%.40s'; expected %s", argv[0],
+                   cli_join(names, VERB_COUNT, known, sizeof known));
+}
+
+static bool is_one_of(const char *word, const char *a, const char *b,
+                      const char *c)
+{
+    return strcmp(word, a) == 0 || strcmp(word, b) == 0 || strcmp(word, c) == 0;
+}
+
 int main(int argc, char **argv)
 {
     /* A reader that goes away is an error to report, not a death. */
     signal(SIGPIPE, SIG_IGN);
-    argp_err_exit_status = CLI_WRONG;
+    atexit(cli_flush_at_exit);
 
-    const char *verb = argc > 1 ? argv[1] : NULL;
-    if (!verb) {
+    if (argc < 2) {
         print_help(stderr);
         return CLI_WRONG;
     }
-    if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0 ||
-        strcmp(verb, "help") == 0) {
+    bool help = is_one_of(argv[1], "help", "--help", "-h");
+    bool version = is_one_of(argv[1], "version", "--version", "-V");
+    if (help && argc == 3) {
+        char *asked[] = {argv[2], "--help", NULL};
+        return run_verb(2, asked);
+    }
+    if ((help || version) && argc > 2)
+        return cli_say("", CLI_WRONG, "nothing goes after '%s'", argv[1]);
+    if (help) {
         print_help(stdout);
-        return cli_flush("help", SL_OK);
+        return cli_flush("", SL_OK);
     }
-    if (strcmp(verb, "--version") == 0 || strcmp(verb, "-V") == 0) {
+    if (version) {
         puts("sluice " SL_VERSION);
-        return cli_flush("version", SL_OK);
+        return cli_flush("", SL_OK);
     }
-    for (size_t i = 0; i < VERB_COUNT; i++) {
-        if (strcmp(verb, verbs[i].name) == 0)
-            return verbs[i].run(argc - 1, argv + 1);
-    }
-    fprintf(stderr,
-            "sluice: unknown verb '%.40s'; known ones: schedule, lower, check, "
-            "simulate\n",
-            verb);
-    return CLI_WRONG;
+    return run_verb(argc - 1, argv + 1);
 }

@@ -27,24 +27,16 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse_expected(const char *option, const char *text, int *out)
-{
-    error_t error = cli_parse_int(option, text, out);
-    if (!error && *out < 1)
-        error = cli_refuse("%s must be at least 1, not %d", option, *out);
-    return error;
-}
-
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     request *asked = state->input;
     switch (key) {
     case KEY_COMM: return cli_parse_reading(arg, &asked->options.reading);
-    case 'p': return parse_expected("--ranks", arg, &asked->options.ranks);
+    case 'p': return cli_parse_size("--ranks", arg, &asked->options.ranks);
     case KEY_STAGES:
-        return parse_expected("--stages", arg, &asked->options.stages);
+        return cli_parse_size("--stages", arg, &asked->options.stages);
     case 'm':
-        return parse_expected("--microbatches", arg,
+        return cli_parse_size("--microbatches", arg,
                               &asked->options.microbatches);
     case KEY_JSON: asked->json = true; return 0;
     case ARGP_KEY_ARG: return cli_take_file(arg, &asked->file);
@@ -70,21 +62,6 @@ static const struct argp argp = {
     NULL,
     NULL};
 
-static void print_wait(const sl_schedule *schedule, const sl_wait *wait)
-{
-    char text[SL_ACTION_TEXT_MAX];
-    sl_action_print(&sl_schedule_row(schedule, wait->rank)[wait->step], text);
-    printf("    rank %d at step %d, %s, waits for ", wait->rank, wait->step,
-           text);
-    if (wait->on_rank < 0) {
-        printf("what no rank provides\n");
-        return;
-    }
-    sl_action_print(&sl_schedule_row(schedule, wait->on_rank)[wait->on_step],
-                    text);
-    printf("rank %d's step %d, %s\n", wait->on_rank, wait->on_step, text);
-}
-
 static void print_deadlock(const sl_schedule *schedule, const sl_report *report,
                            sl_reading reading, const char *label)
 {
@@ -97,7 +74,9 @@ static void print_deadlock(const sl_schedule *schedule, const sl_report *report,
                    found->wait_count - SHOWN);
             break;
         }
-        print_wait(schedule, &found->waits[i]);
+        char text[SL_WAIT_TEXT_MAX];
+        sl_wait_print(schedule, &found->waits[i], text);
+        printf("    %s\n", text);
     }
 }
 

@@ -42,8 +42,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return cli_parse_recv(arg, &asked->options.recv);
     case KEY_WINDOW:
         asked->window_given = true;
-        return cli_parse_int("--unshard-window", arg,
-                             &asked->options.unshard_window);
+        return cli_parse_size("--unshard-window", arg,
+                              &asked->options.unshard_window);
     case ARGP_KEY_ARG: return cli_take_file(arg, &asked->file);
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -63,6 +63,8 @@ static const struct argp argp = {
 
 static int refuse_idle_options(const request *asked)
 {
+    if (!*asked->passes)
+        return cli_say(VERB, CLI_WRONG, "--passes names no pass");
     if (asked->recv_given && !strstr(asked->passes, "send-recv"))
         return cli_say(VERB, CLI_WRONG,
                        "--recv goes with the pass send-recv, which is not in "

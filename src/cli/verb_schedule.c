@@ -18,6 +18,7 @@ typedef struct request {
     const char *name;
     sl_sizes sizes;
     form as;
+    bool as_given;
     sl_lower_options lower;
     bool window_given;
     bool recv_given;
@@ -57,34 +58,27 @@ static error_t parse_form(const char *text, form *out)
             return 0;
         }
     }
-    return cli_refuse("--as takes order, compute, comms, lowered, grid or "
-                      "json, not '%.40s'",
-                      text);
-}
-
-static error_t parse_size(const char *option, const char *text, int *out)
-{
-    error_t error = cli_parse_int(option, text, out);
-    if (!error && *out < 1)
-        error = cli_refuse("%s must be at least 1, not %d", option, *out);
-    return error;
+    char known[80];
+    return cli_refuse("--as takes %s, not '%.40s'",
+                      cli_join(form_names, FORMS, known, sizeof known), text);
 }
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     request *asked = state->input;
     switch (key) {
-    case 'p': return parse_size("--ranks", arg, &asked->sizes.ranks);
+    case 'p': return cli_parse_size("--ranks", arg, &asked->sizes.ranks);
     case 'v':
-        return parse_size("--stages-per-rank", arg,
-                          &asked->sizes.stages_per_rank);
+        return cli_parse_size("--stages-per-rank", arg,
+                              &asked->sizes.stages_per_rank);
     case 'm':
-        return parse_size("--microbatches", arg, &asked->sizes.microbatches);
-    case KEY_AS: return parse_form(arg, &asked->as);
+        return cli_parse_size("--microbatches", arg,
+                              &asked->sizes.microbatches);
+    case KEY_AS: asked->as_given = true; return parse_form(arg, &asked->as);
     case KEY_WINDOW:
         asked->window_given = true;
-        return parse_size("--unshard-window", arg,
-                          &asked->lower.unshard_window);
+        return cli_parse_size("--unshard-window", arg,
+                              &asked->lower.unshard_window);
     case KEY_RECV:
         asked->recv_given = true;
         return cli_parse_recv(arg, &asked->lower.recv);
@@ -138,6 +132,15 @@ static int list_json(void)
                generator->default_stages_per_rank);
     printf("\n]\n");
     return cli_flush(VERB, SL_OK);
+}
+
+static int list(const request *asked)
+{
+    if (asked->name || asked->sizes.ranks || asked->sizes.stages_per_rank ||
+        asked->sizes.microbatches || asked->as_given || asked->window_given ||
+        asked->recv_given)
+        return cli_say(VERB, CLI_WRONG, "--list goes alone or with --json");
+    return asked->json ? list_json() : list_text();
 }
 
 static int refuse_idle_options(const request *asked)
@@ -208,7 +211,7 @@ int verb_schedule(int argc, char **argv)
     if (exit_status)
         return exit_status;
     if (asked.list)
-        return asked.json ? list_json() : list_text();
+        return list(&asked);
     exit_status = complete_request(&asked);
     if (exit_status)
         return exit_status;

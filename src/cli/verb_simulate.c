@@ -168,7 +168,7 @@ static bool set_kind(sl_costs *costs, const char *kind, double value)
 /* Parses F=1,I=1,... one pair after the other. */
 static int apply_cost(const char *list, sl_costs *costs)
 {
-    while (*list) {
+    for (bool more = true; more;) {
         char kind[16] = "";
         double value;
         int used = 0;
@@ -178,7 +178,7 @@ static int apply_cost(const char *list, sl_costs *costs)
                            "--cost takes KIND=NUMBER pairs like F=1,B=2, not "
                            "'%.60s'",
                            list);
-        if (!(value >= 0 && value < 1e300))
+        if (!(value >= 0))
             return cli_say(VERB, CLI_WRONG,
                            "--cost: %s must cost a number from 0 up", kind);
         if (!set_kind(costs, kind, value))
@@ -186,8 +186,8 @@ static int apply_cost(const char *list, sl_costs *costs)
                            "--cost: unknown kind '%s'; known ones: F, I, W, B, "
                            "UNSHARD, RESHARD, REDUCE_GRAD",
                            kind);
-        list += used;
-        list += *list == ',';
+        more = list[used] == ',';
+        list += used + more;
     }
     return 0;
 }
@@ -293,14 +293,14 @@ static void print_path(const sl_schedule *schedule, const sl_simulation *result)
 static void print_result(const sl_schedule *schedule,
                          const sl_simulation *result, size_t steps)
 {
-    printf("makespan %g, bubble %.4f", sl_simulation_makespan(result),
+    printf("makespan %.10g, bubble %.4f", sl_simulation_makespan(result),
            sl_simulation_bubble(result));
     if (steps)
         printf(", %zu unit steps", steps);
     printf("\n\n%6s %12s %12s %14s\n", "rank", "busy", "idle", "peak bytes");
     for (int rank = 0; rank < sl_schedule_ranks(schedule); rank++) {
         sl_rank_usage usage = sl_simulation_rank(result, rank);
-        printf("%6d %12g %12g %14lld\n", rank, usage.busy, usage.idle,
+        printf("%6d %12.10g %12.10g %14lld\n", rank, usage.busy, usage.idle,
                (long long)usage.peak_bytes);
     }
     printf("\n");

@@ -132,38 +132,37 @@ void sl__report_add(sl_report *report, sl_finding_code code, int rank, int step,
 
 /* --------------------------------------------------------- deadlocks -- */
 
-static void describe_wait(const sl_schedule *schedule, const sl_wait *wait,
-                          char *out, size_t size)
+void sl_wait_print(const sl_schedule *schedule, const sl_wait *wait, char *text)
 {
     char waiter[SL_ACTION_TEXT_MAX], on[SL_ACTION_TEXT_MAX];
-    sl_action_print(&schedule->rows[wait->rank].actions[wait->step], waiter);
+    sl_action_print(&sl_schedule_row(schedule, wait->rank)[wait->step], waiter);
     if (wait->on_rank < 0) {
-        snprintf(out, size,
+        snprintf(text, SL_WAIT_TEXT_MAX,
                  "rank %d at step %d (%s) waits for what no rank provides",
                  wait->rank, wait->step, waiter);
         return;
     }
-    sl_action_print(&schedule->rows[wait->on_rank].actions[wait->on_step], on);
-    snprintf(out, size,
-             "rank %d at step %d (%s) waits for rank %d's step %d "
-             "(%s)",
+    sl_action_print(&sl_schedule_row(schedule, wait->on_rank)[wait->on_step],
+                    on);
+    snprintf(text, SL_WAIT_TEXT_MAX,
+             "rank %d at step %d (%s) waits for rank %d's step %d (%s)",
              wait->rank, wait->step, waiter, wait->on_rank, wait->on_step, on);
 }
 
 static char *describe(const sl_schedule *schedule, sl_reading reading,
                       const sl_wait *waits, size_t count)
 {
-    enum { SHOWN = 8, LINE = 240 };
+    enum { SHOWN = 8 };
     size_t shown = count < SHOWN ? count : SHOWN;
-    size_t size = 160 + shown * LINE;
+    size_t size = 160 + shown * (SL_WAIT_TEXT_MAX + 2);
     char *text = malloc(size);
     if (!text)
         return NULL;
     size_t used = (size_t)snprintf(
         text, size, "deadlock under %s: ", sl_reading_text(reading));
     for (size_t i = 0; i < shown; i++) {
-        char line[LINE];
-        describe_wait(schedule, &waits[i], line, sizeof line);
+        char line[SL_WAIT_TEXT_MAX];
+        sl_wait_print(schedule, &waits[i], line);
         used += (size_t)snprintf(text + used, size - used, "%s%s",
                                  i ? "; " : "", line);
     }

@@ -6,59 +6,15 @@
  * Costs do not change what can happen, only when: so each rank is run as far
  * as it goes, and times are the maxima over what an action waited for.
  *
- * Communication, by reading:
- *   async     a send is on its way at once; a compute waits for the receive it
- *             uses; neither occupies the rank
- *   ordered   a rank's sends and receives form a lane; a message starts when
- *             both its ends are posted and at the front of their lanes
- *   blocking  a message starts when both ranks have come to it, and holds both
- *             until its end
- *
- * Written apart from deadlock.c on purpose: the two must agree, and tests hold
- * them to it. */
-#include "schedule/simulation.h"
-#include "schedule/events.h"
+ * What sends and receives do is simulate_messages.c's. */
+#include "schedule/machine.h"
 #include "schedule/action.h"
-#include "schedule/visits.h"
 #include "base/memory.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { AHEAD, POSTED, COMPLETE };
-
-/* A moment, and the node that made it so. */
-typedef struct moment {
-    double time;
-    uint32_t cause;
-} moment;
-
-typedef struct machine {
-    const sl__events *events;
-    const sl_costs *costs;
-    sl_simulation *result;
-    uint8_t *state;  /* by node */
-    uint32_t *cause; /* by node: what it waited for last, or SL__NOWHERE */
-    uint32_t *at;    /* by rank: the node it has come to */
-    moment *free_at; /* by rank */
-    uint32_t *lane;  /* by rank: its first message not complete (ordered) */
-    moment *lane_at; /* by rank: when its lane is free (ordered) */
-    int64_t *held;   /* by rank: activation bytes */
-    uint16_t *queue; /* ranks to look at: a ring of as many as ranks */
-    uint8_t *queued; /* by rank */
-    size_t queue_head;
-    size_t queue_count;
-    sl__waiters waiters;
-    uint8_t *parked; /* by rank: whether it is among the waiters */
-} machine;
-
-static void later(moment *of, double time, uint32_t cause)
-{
-    if (time > of->time)
-        *of = (moment){time, cause};
-}
-
-static void look_at(machine *m, int rank)
+void sl__look_at(sl__machine *m, int rank)
 {
     if (m->queued[rank])
         return;
@@ -69,7 +25,7 @@ static void look_at(machine *m, int rank)
 
 /* Has a rank looked at once `node` is complete. Its row may have come to the
  * same place before, so it may be parked already. */
-static void park(machine *m, uint32_t node, int rank)
+static void park(sl__machine *m, uint32_t node, int rank)
 {
     if (m->parked[rank])
         return;
@@ -80,10 +36,10 @@ static void park(machine *m, uint32_t node, int rank)
 /* -------------------------------------------------------------- inputs -- */
 
 /* When an input is there, and what it was that brought it. */
-static moment input_at(const machine *m, const sl__input *input)
+static sl__moment input_at(const sl__machine *m, const sl__input *input)
 {
     const sl_simulation *result = m->result;
-    moment at = {result->end[input->node], input->node};
+    sl__moment at = {result->end[input->node], input->node};
     /* Of a message that was waited for, blame the sender. */
     if (sl__is_communication(sl__action_at(m->events, input->node)->kind) &&
         m->cause[input->node] == sl__peer(m->events, input->node))
@@ -93,9 +49,7 @@ static moment input_at(const machine *m, const sl__input *input)
     return at;
 }
 
-/* Whether all inputs of a node are there; if so, `ready` is put off until the
- * last of them is. If not, its rank is parked until the first missing one. */
-static bool inputs_ready(machine *m, uint32_t node, moment *ready)
+bool sl__inputs_ready(sl__machine *m, uint32_t node, sl__moment *ready)
 {
     sl__input inputs[SL__MAX_INPUTS];
     int count = sl__inputs(m->events, node, inputs);
@@ -103,19 +57,19 @@ static bool inputs_ready(machine *m, uint32_t node, moment *ready)
         uint32_t input = inputs[i].node;
         if (input == SL__NOWHERE)
             return false;
-        if (m->state[input] != COMPLETE) {
+        if (m->state[input] != SL__COMPLETE) {
             park(m, input, m->events->rank_of[node]);
             return false;
         }
-        moment at = input_at(m, &inputs[i]);
-        later(ready, at.time, at.cause);
+        sl__moment at = input_at(m, &inputs[i]);
+        sl__later(ready, at.time, at.cause);
     }
     return true;
 }
 
 /* ------------------------------------------------------------- compute -- */
 
-static void hold_bytes(machine *m, int rank, uint32_t node)
+static void hold_bytes(sl__machine *m, int rank, uint32_t node)
 {
     sl_action parts[2];
     int count = sl_action_parts(sl__action_at(m->events, node), parts);
@@ -129,7 +83,7 @@ static void hold_bytes(machine *m, int rank, uint32_t node)
         m->result->peak[rank] = m->held[rank];
 }
 
-static void give_back_bytes(machine *m, int rank, uint32_t node)
+static void give_back_bytes(sl__machine *m, int rank, uint32_t node)
 {
     sl_action parts[2];
     int count = sl_action_parts(sl__action_at(m->events, node), parts);
@@ -153,206 +107,70 @@ static void give_back_bytes(machine *m, int rank, uint32_t node)
     m->result->bytes[node].after = m->held[rank];
 }
 
-static void finish_node(machine *m, uint32_t node, moment start, double end)
+void sl__finish_node(sl__machine *m, uint32_t node, sl__moment start,
+                     double end)
 {
     m->result->start[node] = start.time;
     m->result->end[node] = end;
     m->cause[node] = start.cause;
-    m->state[node] = COMPLETE;
+    m->state[node] = SL__COMPLETE;
     if (end > m->result->makespan)
         m->result->makespan = end;
     for (int rank; (rank = sl__waiters_take(&m->waiters, node)) >= 0;) {
         m->parked[rank] = 0;
-        look_at(m, rank);
+        sl__look_at(m, rank);
     }
 }
 
-static bool run_compute(machine *m, int rank, uint32_t node)
+static bool run_compute(sl__machine *m, int rank, uint32_t node)
 {
-    moment start = m->free_at[rank];
-    if (!inputs_ready(m, node, &start))
+    sl__moment start = m->free_at[rank];
+    if (!sl__inputs_ready(m, node, &start))
         return false;
     double cost = sl__action_cost(m->costs, sl__action_at(m->events, node));
     hold_bytes(m, rank, node);
-    finish_node(m, node, start, start.time + cost);
+    sl__finish_node(m, node, start, start.time + cost);
     give_back_bytes(m, rank, node);
     m->result->busy[rank] += cost;
     /* What takes no time is not what its successors waited for. */
-    later(&m->free_at[rank], start.time + cost, node);
-    return true;
-}
-
-/* ------------------------------------------------------- communication -- */
-
-static void keep_bytes(machine *m, int rank, uint32_t node)
-{
-    m->result->bytes[node] = (sl_held_bytes){m->held[rank], m->held[rank]};
-}
-
-static double comm_cost(const machine *m, uint32_t node)
-{
-    const sl_action *action = sl__action_at(m->events, node);
-    int other = sl__peer_stage(action);
-    int edge = other < action->stage ? other : action->stage;
-    if (edge < 0 || edge + 1 >= m->events->extent.stages)
-        return 0;
-    return sl__message_cost(m->costs, edge);
-}
-
-/* Completes a posted receive whose message was sent. It is shown while its
- * message is on the way; who waits for it waited for the sender, unless it was
- * posted later than the message came. */
-static void settle_receive(machine *m, uint32_t receive, uint32_t send)
-{
-    const sl_simulation *result = m->result;
-    moment start = {result->start[receive], m->cause[receive]};
-    double end = start.time;
-    if (result->end[send] > end) {
-        end = result->end[send];
-        later(&start, result->start[send], start.cause);
-        start.cause = send;
-    }
-    finish_node(m, receive, start, end);
-}
-
-static bool run_async(machine *m, int rank, uint32_t node)
-{
-    moment now = m->free_at[rank];
-    uint32_t peer = sl__peer(m->events, node);
-    if (sl__is_send(sl__action_at(m->events, node)->kind)) {
-        if (!inputs_ready(m, node, &now))
-            return false;
-        finish_node(m, node, now, now.time + comm_cost(m, node));
-        if (peer != SL__NOWHERE && m->state[peer] == POSTED)
-            settle_receive(m, peer, node);
-        return true;
-    }
-    m->result->start[node] = m->result->end[node] = now.time;
-    m->cause[node] = now.cause;
-    m->state[node] = POSTED;
-    if (peer != SL__NOWHERE && m->state[peer] == COMPLETE)
-        settle_receive(m, node, peer);
-    return true;
-}
-
-/* The next message on a rank after `node`. */
-static uint32_t next_message(const machine *m, int rank, uint32_t node)
-{
-    while (node < m->events->first[rank + 1] &&
-           !sl__is_communication(sl__action_at(m->events, node)->kind))
-        node++;
-    return node;
-}
-
-/* Completes the message at the front of a rank's lane if both its ends are
- * posted and in front; tells whether it did, and the other rank. */
-static bool move_lane(machine *m, int rank, int *out_other)
-{
-    uint32_t node = m->lane[rank];
-    if (node == m->events->first[rank + 1] || m->state[node] != POSTED)
-        return false;
-    uint32_t peer = sl__peer(m->events, node);
-    if (peer == SL__NOWHERE || m->state[peer] != POSTED)
-        return false;
-    int other = m->events->rank_of[peer];
-    if (m->lane[other] != peer || other == rank)
-        return false;
-    uint32_t ends[2] = {node, peer};
-    int ranks[2] = {rank, other};
-    moment start = {0, SL__NOWHERE};
-    for (int i = 0; i < 2; i++) {
-        later(&start, m->result->start[ends[i]], m->cause[ends[i]]);
-        later(&start, m->lane_at[ranks[i]].time, m->lane_at[ranks[i]].cause);
-    }
-    double end = start.time + comm_cost(m, node);
-    for (int i = 0; i < 2; i++) {
-        finish_node(m, ends[i], start, end);
-        m->lane_at[ranks[i]] = (moment){end, ends[i]};
-        m->lane[ranks[i]] = next_message(m, ranks[i], ends[i] + 1);
-    }
-    *out_other = other;
-    return true;
-}
-
-/* Moves lanes for as long as one completion lets another follow. Each of the
- * two ranks of a message may have a next one ready, so both are tried; the
- * second rank waits on the queue of ranks to look at. */
-static void move_lanes(machine *m, int rank)
-{
-    int other;
-    while (move_lane(m, rank, &other))
-        look_at(m, other);
-}
-
-static bool run_ordered(machine *m, int rank, uint32_t node)
-{
-    moment now = m->free_at[rank];
-    if (!inputs_ready(m, node, &now))
-        return false;
-    m->result->start[node] = now.time;
-    m->cause[node] = now.cause;
-    m->state[node] = POSTED;
-    return true;
-}
-
-static bool run_blocking(machine *m, int rank, uint32_t node)
-{
-    uint32_t peer = sl__peer(m->events, node);
-    if (peer == SL__NOWHERE)
-        return false;
-    int other = m->events->rank_of[peer];
-    if (other == rank || m->at[other] != peer)
-        return false;
-    moment start = {0, SL__NOWHERE};
-    later(&start, m->free_at[rank].time, m->free_at[rank].cause);
-    later(&start, m->free_at[other].time, m->free_at[other].cause);
-    if (!inputs_ready(m, node, &start) || !inputs_ready(m, peer, &start))
-        return false;
-    double end = start.time + comm_cost(m, node);
-    finish_node(m, node, start, end);
-    finish_node(m, peer, start, end);
-    keep_bytes(m, other, peer);
-    m->free_at[rank] = (moment){end, node};
-    m->free_at[other] = (moment){end, peer};
-    m->at[other]++;
-    look_at(m, other);
+    sl__later(&m->free_at[rank], start.time + cost, node);
     return true;
 }
 
 /* ----------------------------------------------------------- the machine -- */
 
-static bool run_node(machine *m, int rank, uint32_t node)
+void sl__keep_bytes(sl__machine *m, int rank, uint32_t node)
+{
+    m->result->bytes[node] = (sl_held_bytes){m->held[rank], m->held[rank]};
+}
+
+static bool run_node(sl__machine *m, int rank, uint32_t node)
 {
     const sl_action *action = sl__action_at(m->events, node);
     if (action->kind == SL_IDLE) {
         double now = m->free_at[rank].time;
         m->result->start[node] = m->result->end[node] = now;
-        keep_bytes(m, rank, node);
+        sl__keep_bytes(m, rank, node);
         return true;
     }
     if (!sl__is_communication(action->kind))
         return run_compute(m, rank, node);
-    keep_bytes(m, rank, node);
-    switch (m->result->reading) {
-    case SL_ASYNC: return run_async(m, rank, node);
-    case SL_ORDERED: return run_ordered(m, rank, node);
-    default: return run_blocking(m, rank, node);
-    }
+    return sl__run_message(m, rank, node);
 }
 
-static void run_rank(machine *m, int rank)
+static void run_rank(sl__machine *m, int rank)
 {
     uint32_t end = m->events->first[rank + 1];
     for (;;) {
         if (m->result->reading == SL_ORDERED)
-            move_lanes(m, rank);
+            sl__move_lanes(m, rank);
         if (m->at[rank] == end || !run_node(m, rank, m->at[rank]))
             break;
         m->at[rank]++;
     }
 }
 
-static void run_queue(machine *m)
+static void run_queue(sl__machine *m)
 {
     size_t ranks = (size_t)m->events->extent.ranks;
     while (m->queue_count) {
@@ -364,21 +182,21 @@ static void run_queue(machine *m)
     }
 }
 
-static void run(machine *m)
+static void run(sl__machine *m)
 {
     int ranks = m->events->extent.ranks;
     for (int rank = 0; rank < ranks; rank++) {
         m->at[rank] = m->events->first[rank];
-        m->lane[rank] = next_message(m, rank, m->at[rank]);
-        m->free_at[rank] = m->lane_at[rank] = (moment){0, SL__NOWHERE};
+        m->lane[rank] = sl__next_message(m, rank, m->at[rank]);
+        m->free_at[rank] = m->lane_at[rank] = (sl__moment){0, SL__NOWHERE};
     }
     for (int rank = 0; rank < ranks; rank++)
-        look_at(m, rank);
+        sl__look_at(m, rank);
     run_queue(m);
 }
 
 /* Names the ranks that stopped and where, a few of them. */
-static sl_status report_stuck(const machine *m)
+static sl_status report_stuck(const sl__machine *m)
 {
     char text[700];
     size_t used = 0;
@@ -410,12 +228,12 @@ static sl_status report_stuck(const machine *m)
 }
 
 /* Follows causes back from what ended last. */
-static sl_status trace_path(machine *m)
+static sl_status trace_path(sl__machine *m)
 {
     sl_simulation *result = m->result;
     uint32_t last = SL__NOWHERE;
     for (uint32_t node = 0; node < m->events->nodes; node++) {
-        if (m->state[node] == COMPLETE && result->end[node] > 0 &&
+        if (m->state[node] == SL__COMPLETE && result->end[node] > 0 &&
             (last == SL__NOWHERE || result->end[node] > result->end[last]))
             last = node;
     }
@@ -462,7 +280,7 @@ static sl_status result_create(const sl__events *events, sl_reading reading,
     return SL_OK;
 }
 
-static sl_status machine_open(machine *m)
+static sl_status machine_open(sl__machine *m)
 {
     size_t ranks = (size_t)m->events->extent.ranks, nodes = m->events->nodes;
     sl_status status = sl__alloc(nodes, 1, &m->state);
@@ -489,7 +307,7 @@ static sl_status machine_open(machine *m)
     return status;
 }
 
-static void machine_close(machine *m)
+static void machine_close(sl__machine *m)
 {
     free(m->state);
     free(m->cause);
@@ -507,7 +325,7 @@ static void machine_close(machine *m)
 static sl_status simulate(const sl__events *events, const sl_costs *costs,
                           sl_reading reading, sl_simulation **out)
 {
-    machine m = {.events = events, .costs = costs};
+    sl__machine m = {.events = events, .costs = costs};
     sl_status status = result_create(events, reading, &m.result);
     if (status)
         return status;

@@ -4,7 +4,7 @@
 . ./lib.sh
 
 # Names and sizes.
-refuses "unknown verb" "unknown verb 'shedule'; known ones: schedule" \
+refuses "unknown verb" "unknown verb 'shedule'; expected schedule, lower" \
     -- shedule
 refuses "unknown name" "unknown schedule 'zbw'; known ones: GPipe" \
     -- schedule zbw -p 4 -m 8
@@ -20,7 +20,7 @@ refuses "zero stages" "--stages-per-rank must be at least 1" \
     -- schedule bfs -p 4 -v 0 -m 8
 refuses "a billion microbatches" "1000000000 microbatches are too many" \
     -- schedule 1f1b -p 4 -m 1000000000
-refuses "more than an int" "--microbatches 99999999999 is far too large" \
+refuses "more than an int" "--microbatches 99999999999 is out of range" \
     -- schedule 1f1b -p 4 -m 99999999999
 refuses "a word for a number" "takes a whole number, not 'four'" \
     -- schedule 1f1b -p four -m 8
@@ -55,7 +55,7 @@ refuses "a reading there is not" "--comm takes async, ordered or blocking" \
     -- check --comm quick
 refuses "a pass there is not" "unknown pass 'unshrad'; known ones" \
     -- lower "$tmp/1f1b.csv" --passes unshrad
-refuses "no window" "the unshard window must be at least 1, not 0" \
+refuses "no window" "--unshard-window must be at least 1, not 0" \
     -- lower "$tmp/1f1b.csv" --unshard-window 0
 refuses "a cost of nothing" "--cost takes KIND=NUMBER pairs" \
     -- simulate "$tmp/1f1b.csv" --cost F
@@ -70,17 +70,37 @@ refuses "costs twice" "--unit fixes what compute costs" \
 refuses "both from stdin" "cannot both come from standard input" \
     -- simulate --costs -
 
+refuses "an option short for two" "'--co' is short for more than one" \
+    -- simulate --co F=1
+refuses "a list and more" "--list goes alone" -- schedule --list gpipe -p 4
+refuses "a version of something" "nothing goes after '--version'" \
+    -- --version check
+refuses "no pass" "--passes names no pass" -- lower "$tmp/1f1b.csv" --passes ""
+refuses "half a list of passes" "unknown pass ''" \
+    -- lower "$tmp/1f1b.csv" --passes send-recv,
+refuses "no costs" "--cost takes KIND=NUMBER pairs" \
+    -- simulate "$tmp/1f1b.csv" --cost ""
+refuses "half a list of costs" "--cost takes KIND=NUMBER pairs" \
+    -- simulate "$tmp/1f1b.csv" --cost F=1,
+refuses "a cost beyond numbers" "the cost of F must be from 0 to 1e+100" \
+    -- simulate "$tmp/1f1b.csv" --cost F=1e200
+refuses "a message that never comes" "latency must be from 0 to 1e+100" \
+    -- simulate "$tmp/1f1b.csv" --latency 1e308
+
 # Input.
 refuses "no such file" "cannot read nowhere.csv: No such file" \
     -- check nowhere.csv
 refuses "a directory" "Is a directory" -- check "$tmp"
 refuses "an empty file" "the schedule is empty" -- check /dev/null
+{ yes '' | head -n 4096; echo 0F0; } >"$tmp/lines.csv"
+refuses "too many lines" "more than 4096 lines" -- check "$tmp/lines.csv"
 refuses "two files" "one FILE at a time" -- check a.csv b.csv
-head -c 4096 /dev/urandom >"$tmp/binary"
+printf '\377\000\001\033[31m,\n\n0F0' >"$tmp/binary"
 for verb in lower check simulate; do
     refuses "a binary file in $verb" "is not an action: expected" \
         -- $verb "$sluice"
-    refuses "random bytes in $verb" "row 1, column 1" -- $verb "$tmp/binary"
+    refuses "strange bytes in $verb" "row 1, column 1 (rank 0, step 0): '???" \
+        -- $verb "$tmp/binary"
     refuses "an empty stdin in $verb" "standard input: the schedule is empty" \
         -- $verb
 done
@@ -92,6 +112,9 @@ printf ',,,\n,\n' >"$tmp/idle.csv"
 refuses "only idle cells" "has no actions" -- check "$tmp/idle.csv"
 printf '{"F": }' >"$tmp/bad.json"
 refuses "broken costs" "bad.json: costs: line 1" \
+    -- simulate "$tmp/1f1b.csv" --costs "$tmp/bad.json"
+printf '{"a\\n\\u001b[31m": 1}' >"$tmp/bad.json"
+refuses "a hostile key" 'unknown key "a??[31m"' \
     -- simulate "$tmp/1f1b.csv" --costs "$tmp/bad.json"
 printf '{"f": 1}' >"$tmp/bad.json"
 refuses "misspelt costs" 'unknown key "f"' \
@@ -123,6 +146,8 @@ full schedule --list
 full lower "$tmp/1f1b.csv"
 full check "$tmp/1f1b.csv"
 full simulate "$tmp/1f1b.csv" --json
+full check --help
+full --help
 closed() {
     # The reader leaves at once; more than a pipe holds is written.
     { "$sluice" "$@" 2>"$err"; echo $? >"$tmp/status"; } | true

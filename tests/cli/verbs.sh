@@ -63,7 +63,7 @@ run check "$out.csv"
 [ "$status" = 0 ] || bad "late receives are sound under async"
 run check "$out.csv" --comm ordered
 [ "$status" = 1 ] || bad "late receives of 1F1B deadlock under ordered"
-grep -q 'rank 0 at step 3, 0SEND_F1, waits for rank 1' "$out" ||
+grep -q 'rank 0 at step 3 (0SEND_F1) waits for rank 1' "$out" ||
     bad "the cycle is told"
 run check "$out.csv" -p 3 --stages 2 -m 3
 [ "$status" = 1 ] && grep -q 'expected 3 ranks, found 2' "$out" ||
@@ -105,5 +105,8 @@ for verb in "" schedule lower check simulate; do
     "$sluice" $verb --help >"$out" 2>"$err" || bad "$verb --help"
     grep -q 'sluice' "$out" || bad "$verb --help teaches nothing"
 done
+"$sluice" help check | grep -q 'Usage: sluice check' || bad "help VERB"
+"$sluice" schedule dualpipev -p 2 -m 4 | "$sluice" simulate --unit --json |
+    grep -q '"makespan": 16' || bad "an overlap costs one unit"
 "$sluice" --version | grep -q '^sluice [0-9]' || bad "--version"
 finish

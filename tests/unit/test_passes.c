@@ -238,7 +238,12 @@ static void what_cannot_be_lowered_is_refused(void **state)
     expect_refused("0F0,0B0,0REDUCE_GRAD\n", "reduce-grad", SL_EINVAL,
                    "rank 0, step 2 has 0REDUCE_GRAD already");
     expect_refused("1F0,0F0\n", "send-recv", SL_EUNSOUND,
-                   "rank 0 stops before its action 0, 1F0");
+                   "rank 0 stops before its step 0, 1F0");
+    expect_refused("0F0,,0B0\n1B0,1F0\n", "send-recv", SL_EUNSOUND,
+                   "rank 0 stops before its step 2, 0B0");
+    expect_refused("1F0\n0F0,0W0,0I0\n", "send-recv", SL_EUNSOUND,
+                   "rank 1 stops before its step 1, 0W0");
+    expect_refused("0F0,0B0\n", "merge-bw,", SL_EINVAL, "unknown pass ''");
     expect_refused("0F0,0B0\n0F1\n", "send-recv", SL_EUNSOUND,
                    "stage 0 is on rank 0 and");
     expect_refused("60000F9999999\n", "send-recv", SL_EUNSOUND,

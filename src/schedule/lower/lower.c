@@ -1,28 +1,64 @@
 /* SPDX-License-Identifier: MIT
  *
- * Passes by name, and the walk that row-by-row passes share. */
+ * Passes by name, and the walk that row-by-row passes share. Every pass drops
+ * idle cells, so none needs to be run before another. */
 #include "schedule/lower/lower.h"
+#include "base/text.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+static sl_status copy_without_idle(const sl__row *from, sl__row *to)
+{
+    to->length = 0;
+    sl_status status = sl__row_reserve(to, from->length);
+    if (status)
+        return status;
+    for (size_t step = 0; step < from->length; step++) {
+        if (from->actions[step].kind != SL_IDLE)
+            to->actions[to->length++] = from->actions[step];
+    }
+    return SL_OK;
+}
 
 sl_status sl__lower_rows(const sl_schedule *in, sl__lower_row_fn lower_row,
                          void *context, sl_schedule **out)
 {
-    sl_schedule *order, *result = NULL;
-    sl_status status = sl_lower_drop_idle(in, &order);
+    sl_schedule *result;
+    sl__row busy = {NULL, 0, 0}; /* one row at a time, without idle cells */
+    sl_status status = sl_schedule_create(in->ranks, &result);
     if (status)
         return status;
-    status = sl_schedule_create(in->ranks, &result);
-    for (int rank = 0; !status && rank < in->ranks; rank++)
-        status = lower_row(&order->rows[rank], &result->rows[rank], context);
-    sl_schedule_destroy(order);
-    if (status) {
-        sl_schedule_destroy(result);
-        return status;
+    for (int rank = 0; !status && rank < in->ranks; rank++) {
+        status = copy_without_idle(&in->rows[rank], &busy);
+        if (!status)
+            status = lower_row(&busy, &result->rows[rank], context);
     }
-    *out = result;
-    return SL_OK;
+    free(busy.actions);
+    if (status)
+        sl_schedule_destroy(result);
+    else
+        *out = result;
+    return status;
 }
+
+static sl_status copy_row(const sl__row *from, sl__row *to, void *context)
+{
+    (void)context;
+    return copy_without_idle(from, to);
+}
+
+/* drop-idle: the order of a schedule.
+ *
+ * Requires: nothing.  Ensures: the same actions in the same order, no idle
+ * cell.  Invalidates: step numbers. */
+sl_status sl_lower_drop_idle(const sl_schedule *in, sl_schedule **out)
+{
+    return sl__lower_rows(in, copy_row, NULL, out);
+}
+
+/* ---------------------------------------------------------------- names -- */
 
 typedef sl_status (*pass_fn)(const sl_schedule *in,
                              const sl_lower_options *options,
@@ -73,37 +109,47 @@ static const struct {
     {"unshard", run_unshard},     {"reduce-grad", run_reduce_grad},
     {"send-recv", run_send_recv},
 };
+#define PASS_COUNT (sizeof passes / sizeof *passes)
+
+static sl_status unknown_pass(const char *name, size_t length)
+{
+    char known[160] = "", quoted[SL__QUOTED_MAX];
+    for (size_t i = 0; i < PASS_COUNT; i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
+                 passes[i].name);
+    }
+    return sl_fail(SL_EINVAL, "unknown pass '%s'; known ones: %s",
+                   sl__quoted(name, length, quoted), known);
+}
 
 static sl_status find_pass(const char *name, size_t length, pass_fn *out)
 {
-    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
+    for (size_t i = 0; i < PASS_COUNT; i++) {
         if (strlen(passes[i].name) == length &&
             memcmp(passes[i].name, name, length) == 0) {
             *out = passes[i].run;
             return SL_OK;
         }
     }
-    return sl_fail(SL_EINVAL,
-                   "unknown pass '%.*s'; known ones: drop-idle, merge-bw, "
-                   "unshard, reduce-grad, send-recv",
-                   length > 40 ? 40 : (int)length, name);
+    return unknown_pass(name, length);
 }
 
-/* Splits off the first name of a comma-separated list. */
-static size_t name_length(const char *list)
+/* Takes the first name off a comma-separated list; NULL is the list's end. */
+static sl_status next_pass(const char **list, pass_fn *out)
 {
-    return strcspn(list, ",");
+    size_t length = strcspn(*list, ",");
+    sl_status status = find_pass(*list, length, out);
+    *list = (*list)[length] ? *list + length + 1 : NULL;
+    return status;
 }
 
 static sl_status check_names(const char *list)
 {
     sl_status status = SL_OK;
     pass_fn run;
-    while (!status && *list) {
-        size_t length = name_length(list);
-        status = find_pass(list, length, &run);
-        list += length + (list[length] == ',');
-    }
+    while (!status && list)
+        status = next_pass(&list, &run);
     return status;
 }
 
@@ -113,25 +159,20 @@ sl_status sl_lower(const sl_schedule *in, const char *list,
     static const sl_lower_options defaults = SL_LOWER_OPTIONS_INIT;
     if (!options)
         options = &defaults;
-    sl_schedule *current;
+    if (!*list)
+        return sl_lower_drop_idle(in, out);
     sl_status status = check_names(list);
-    if (!status)
-        status = sl_lower_drop_idle(in, &current);
-    if (status)
-        return status;
-    while (*list) {
-        size_t length = name_length(list);
+    sl_schedule *current = NULL; /* what the passes so far made */
+    while (!status && list) {
         pass_fn run;
-        sl_schedule *next;
-        status = find_pass(list, length, &run);
+        sl_schedule *next = NULL;
+        status = next_pass(&list, &run);
         if (!status)
-            status = run(current, options, &next);
+            status = run(current ? current : in, options, &next);
         sl_schedule_destroy(current);
-        if (status)
-            return status;
         current = next;
-        list += length + (list[length] == ',');
     }
-    *out = current;
-    return SL_OK;
+    if (!status)
+        *out = current;
+    return status;
 }

@@ -180,6 +180,14 @@ static sl_status schedule_action(lowering *low, int rank,
     return status;
 }
 
+static void skip_idle(lowering *low, int rank)
+{
+    const sl__row *row = &low->in->rows[rank];
+    while (low->next[rank] < row->length &&
+           row->actions[low->next[rank]].kind == SL_IDLE)
+        low->next[rank]++;
+}
+
 /* Schedules the rank's next action, or parks the rank. */
 static sl_status visit(lowering *low, int rank)
 {
@@ -193,6 +201,7 @@ static sl_status visit(lowering *low, int rank)
             return SL_OK;
     }
     low->next[rank]++;
+    skip_idle(low, rank);
     sl_status status = schedule_action(low, rank, action, parts, count);
     if (!status && low->next[rank] < row->length && !low->visits.queued[rank])
         sl__visits_push(&low->visits, low->round + 1, rank);
@@ -217,7 +226,7 @@ static sl_status report_stuck(const lowering *low)
                 continue;
             return sl_fail(
                 SL_EUNSOUND,
-                "send-recv: rank %d stops before its action %zu, %s: %s of "
+                "send-recv: rank %d stops before its step %zu, %s: %s of "
                 "stage %d, microbatch %d, can never come before it",
                 rank, low->next[rank], text,
                 missing.done == FORWARD_DONE ? "F" : "the backward",
@@ -230,7 +239,8 @@ static sl_status report_stuck(const lowering *low)
 static sl_status walk(lowering *low)
 {
     for (int rank = 0; rank < low->in->ranks; rank++) {
-        if (low->in->rows[rank].length)
+        skip_idle(low, rank);
+        if (low->next[rank] < low->in->rows[rank].length)
             sl__visits_push(&low->visits, 0, rank);
     }
     while (sl__visits_pop(&low->visits, &low->round, &low->rank)) {
@@ -250,28 +260,25 @@ static sl_status reserve_rows(lowering *low)
     return status;
 }
 
-/* Lowers an order, which has no idle cells. */
-static sl_status lower_order(const sl_schedule *order,
-                             const sl_placement *placement, sl_recv recv,
-                             sl_schedule **out)
+static sl_status lower(const sl_schedule *in, const sl_placement *placement,
+                       sl_recv recv, sl_schedule **out)
 {
-    sl_extent extent = sl_schedule_extent(order);
-    size_t ranks = (size_t)order->ranks;
-    lowering low = {.in = order,
+    sl_extent extent = sl_schedule_extent(in);
+    lowering low = {.in = in,
                     .placement = placement,
                     .recv = recv,
                     .stages = extent.stages,
                     .microbatches = (size_t)extent.microbatches};
     sl_status status = sl__check_density(&extent);
     if (!status)
-        status = sl_schedule_create(order->ranks, &low.out);
+        status = sl_schedule_create(in->ranks, &low.out);
     if (!status)
         status =
             sl__alloc((size_t)extent.stages * low.microbatches, 1, &low.done);
     if (!status)
-        status = sl__alloc(ranks, sizeof *low.next, &low.next);
+        status = sl__alloc((size_t)in->ranks, sizeof *low.next, &low.next);
     if (!status)
-        status = sl__visits_open(&low.visits, order->ranks);
+        status = sl__visits_open(&low.visits, in->ranks);
     if (!status)
         status = reserve_rows(&low);
     if (!status)
@@ -290,17 +297,12 @@ sl_status sl_lower_send_recv(const sl_schedule *in, sl_recv recv,
                              sl_schedule **out)
 {
     sl_placement *placement;
-    sl_schedule *order;
     sl_status status = sl__refuse_kinds(in, "send-recv", sl__is_communication);
     if (!status)
         status = sl_placement_derive(in, &placement);
     if (status)
         return status;
-    status = sl_lower_drop_idle(in, &order);
-    if (!status) {
-        status = lower_order(order, placement, recv, out);
-        sl_schedule_destroy(order);
-    }
+    status = lower(in, placement, recv, out);
     sl_placement_destroy(placement);
     return status;
 }

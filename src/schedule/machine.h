@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The machine that the simulator is: simulate.c runs it, simulate_messages.c
+ * knows what sends and receives do in it. */
+#ifndef SL_SCHEDULE_MACHINE_H
+#define SL_SCHEDULE_MACHINE_H
+
+#include "schedule/events.h"
+#include "schedule/simulation.h"
+#include "schedule/visits.h"
+
+/* What has become of a node; POSTED only of sends and receives. */
+enum { SL__AHEAD, SL__POSTED, SL__COMPLETE };
+
+/* A moment, and the node that made it so. */
+typedef struct sl__moment {
+    double time;
+    uint32_t cause;
+} sl__moment;
+
+typedef struct sl__machine {
+    const sl__events *events;
+    const sl_costs *costs;
+    sl_simulation *result;
+    uint8_t *state;      /* by node */
+    uint32_t *cause;     /* by node: what it waited for last, or SL__NOWHERE */
+    uint32_t *at;        /* by rank: the node it has come to */
+    sl__moment *free_at; /* by rank */
+    uint32_t *lane;      /* by rank: its first message not complete (ordered) */
+    sl__moment *lane_at; /* by rank: when its lane is free (ordered) */
+    int64_t *held;       /* by rank: activation bytes */
+    uint16_t *queue;     /* ranks to look at: a ring of as many as ranks */
+    uint8_t *queued;     /* by rank */
+    size_t queue_head;
+    size_t queue_count;
+    sl__waiters waiters;
+    uint8_t *parked; /* by rank: whether it is among the waiters */
+} sl__machine;
+
+/* Puts a moment off until `time`, if that is later. */
+static inline void sl__later(sl__moment *of, double time, uint32_t cause)
+{
+    if (time > of->time)
+        *of = (sl__moment){time, cause};
+}
+
+/* ---- simulate.c ---- */
+
+/* Has a rank run as far as it goes, soon. */
+void sl__look_at(sl__machine *m, int rank);
+
+/* Whether all inputs of a node are there; if so, `ready` is put off until the
+ * last of them is. If not, its rank is parked until the first missing one. */
+bool sl__inputs_ready(sl__machine *m, uint32_t node, sl__moment *ready);
+
+/* Completes a node and has whoever waits for it looked at. */
+void sl__finish_node(sl__machine *m, uint32_t node, sl__moment start,
+                     double end);
+
+/* Notes the bytes held where a node changes nothing. */
+void sl__keep_bytes(sl__machine *m, int rank, uint32_t node);
+
+/* ---- simulate_messages.c ---- */
+
+/* Runs the send or receive that a rank has come to; false if it cannot. */
+bool sl__run_message(sl__machine *m, int rank, uint32_t node);
+
+/* Under ordered: completes what can complete at the front of a rank's lane. */
+void sl__move_lanes(sl__machine *m, int rank);
+
+/* The first message on a rank from `node` on, or the end of its row. */
+uint32_t sl__next_message(const sl__machine *m, int rank, uint32_t node);
+
+#endif
