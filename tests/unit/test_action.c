@@ -134,6 +134,37 @@ static void parts_of_an_overlap_are_its_halves(void **state)
     assert_int_equal(sl_action_parts(&idle, parts), 0);
 }
 
+static void what_is_out_of_range_is_no_action(void **state)
+{
+    (void)state;
+    sl_action f = sl_action_make(SL_FORWARD, 0, 0);
+    sl_action b = sl_action_make(SL_BACKWARD, 1, 0);
+    sl_action odd = sl_action_make(SL_UNSHARD, 1, 0);
+    odd.microbatch = 7;
+    const sl_action wrong[] = {
+        sl_action_make(SL_FORWARD, 65536, 0),
+        sl_action_make(SL_FORWARD, -1, 0),
+        sl_action_make(SL_FORWARD, 0, -1),
+        sl_action_make(SL_FORWARD, 0, SL_MAX_MICROBATCHES),
+        sl_action_make((sl_action_kind)99, 0, 0),
+        sl_action_make(SL_OVERLAP_F_B, 0, 0),
+        sl_action_overlap(b, b),
+        sl_action_overlap(f, f),
+        odd,
+    };
+    sl_schedule *schedule;
+    assert_ok(sl_schedule_create(1, &schedule));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char text[SL_ACTION_TEXT_MAX];
+        sl_action_print(&wrong[i], text);
+        assert_fails(sl_schedule_append(schedule, 0, wrong[i]), SL_EINVAL,
+                     "rank 0, step 0: not a valid action");
+    }
+    assert_ok(sl_schedule_append(schedule, 0, sl_action_overlap(f, b)));
+    assert_fails(sl_schedule_append(schedule, 1, f), SL_EINVAL, "no rank 1");
+    sl_schedule_destroy(schedule);
+}
+
 static void an_action_is_compact(void **state)
 {
     (void)state;
@@ -148,6 +179,7 @@ int main(void)
         cmocka_unit_test(blanks_around_are_skipped),
         cmocka_unit_test(other_texts_are_refused),
         cmocka_unit_test(parts_of_an_overlap_are_its_halves),
+        cmocka_unit_test(what_is_out_of_range_is_no_action),
         cmocka_unit_test(an_action_is_compact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,6 +82,7 @@ static void doubled_work_is_found(void **state)
     expect_finding("0F0,0B0,0B0\n", SL_FINDING_DUPLICATE, 0, 2);
     expect_finding("0F0,0B0,0I0,0W0\n", SL_FINDING_DUPLICATE, 0, 2);
     expect_finding("0F0,0B0,0W0\n", SL_FINDING_DUPLICATE, 0, 2);
+    expect_finding("0F0,0I0,0W0,0B0\n", SL_FINDING_DUPLICATE, 0, 3);
     expect_finding("0F0,0SEND_F0,0SEND_F0\n1RECV_F0,1F0\n",
                    SL_FINDING_DUPLICATE, 0, 2);
     expect_finding("0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD\n", SL_FINDING_DUPLICATE,
@@ -101,6 +102,11 @@ static void work_before_what_it_needs_is_found(void **state)
 static void a_stage_on_two_ranks_is_found(void **state)
 {
     (void)state;
+    /* One of two computes moved: the rest of the stage tells where it lives. */
+    expect_finding("0UNSHARD,0F0,1F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD,"
+                   "0RESHARD\n"
+                   "1UNSHARD,1RECV_F0,1B0,1SEND_B0,1REDUCE_GRAD,1RESHARD\n",
+                   SL_FINDING_WRONG_RANK, 0, 2);
     expect_finding("0F0,0F1,0B0\n1F0,1B0,1F1,1B1,0B1\n", SL_FINDING_WRONG_RANK,
                    1, 4);
 }
@@ -158,6 +164,7 @@ static void gradient_reduction_out_of_place_is_found(void **state)
                    SL_FINDING_EARLY_REDUCE_GRAD, 0, 3);
     expect_finding("0F0,1F0,1B0,1REDUCE_GRAD,0B0\n",
                    SL_FINDING_MISSING_REDUCE_GRAD, 0, 4);
+    expect_finding("0F0,0REDUCE_GRAD\n", SL_FINDING_MISSING_BACKWARD, 0, 0);
 }
 
 static void unexpected_sizes_are_found(void **state)
@@ -166,16 +173,22 @@ static void unexpected_sizes_are_found(void **state)
     sl_check_options options = SL_CHECK_OPTIONS_INIT;
     sl_schedule *schedule = test_parse("0F0,0B0\n1F0,1B0\n");
     sl_report *report;
-    options.ranks = 4;
-    options.stages = 2;
-    options.microbatches = 1;
-    assert_ok(sl_check(schedule, &options, &report));
-    size_t count;
-    const sl_finding *findings = sl_report_findings(report, &count);
-    assert_int_equal(count, 1);
-    assert_int_equal(findings[0].code, SL_FINDING_WRONG_SIZE);
-    assert_string_equal(findings[0].text, "expected 4 ranks, found 2");
-    sl_report_destroy(report);
+    static const int wrong[3][3] = {{4, 2, 1}, {2, 3, 1}, {2, 2, 5}};
+    static const char *const texts[3] = {"expected 4 ranks, found 2",
+                                         "expected 3 stages, found 2",
+                                         "expected 5 microbatches, found 1"};
+    for (int i = 0; i < 3; i++) {
+        options.ranks = wrong[i][0];
+        options.stages = wrong[i][1];
+        options.microbatches = wrong[i][2];
+        assert_ok(sl_check(schedule, &options, &report));
+        size_t count;
+        const sl_finding *findings = sl_report_findings(report, &count);
+        assert_int_equal(count, 1);
+        assert_int_equal(findings[0].code, SL_FINDING_WRONG_SIZE);
+        assert_string_equal(findings[0].text, texts[i]);
+        sl_report_destroy(report);
+    }
     sl_schedule_destroy(schedule);
 }
 
@@ -219,7 +232,7 @@ static void the_cycle_of_waits_is_told(void **state)
         for (size_t k = 0; k < 2; k++) {
             const sl_wait *wait = &found->waits[k];
             const sl_wait *next = &found->waits[1 - k];
-            assert_int_equal(wait->step, wait->rank == 0 ? 3 : 3);
+            assert_int_equal(wait->step, 3);
             assert_int_equal(wait->on_step, 4);
             assert_int_equal(wait->on_rank, 1 - wait->rank);
             assert_int_equal(next->rank, wait->on_rank);
@@ -241,21 +254,46 @@ static void compute_alone_can_deadlock(void **state)
     expect_finding("0F0,2F0,0F1,2F1\n1F1,1F0\n", SL_FINDING_DEADLOCK, -2, -2);
 }
 
-static void findings_are_counted_beyond_those_kept(void **state)
+/* The first by rank and step are kept, whatever check met them; and the
+ * deadlock, wherever it is. */
+static void findings_are_kept_by_place_and_all_counted(void **state)
 {
     (void)state;
     sl_check_options options = SL_CHECK_OPTIONS_INIT;
-    sl_schedule *schedule = test_parse("0B0,0B1,0B2,0B3,0B4\n");
-    sl_report *report;
-    size_t count;
-    options.max_findings = 3;
-    assert_ok(sl_check(schedule, &options, &report));
-    sl_report_findings(report, &count);
-    assert_int_equal(count, 3);
-    assert_true(sl_report_total(report) >= 5);
-    assert_false(sl_report_is_sound(report));
-    sl_report_destroy(report);
+    sl_schedule *schedule =
+        test_parse("0F0,0F1,0F2,0F3,0F4,0F5,0F6,0F7,0F7,0F7,0F7,1B0\n"
+                   "1B7,1F0,1F1,1F2,1F3,1F4,1F5,1F6,1F7\n");
+    sl_report *all, *some;
+    size_t all_count, some_count;
+    assert_ok(sl_check(schedule, &options, &all));
+    const sl_finding *every = sl_report_findings(all, &all_count);
+    assert_int_equal(all_count, sl_report_total(all));
+    for (size_t most = 1; most < all_count; most++) {
+        options.max_findings = most;
+        assert_ok(sl_check(schedule, &options, &some));
+        const sl_finding *kept = sl_report_findings(some, &some_count);
+        assert_int_equal(some_count, most);
+        assert_int_equal(sl_report_total(some), all_count);
+        bool deadlock = false;
+        for (size_t i = 0; i < most; i++) {
+            deadlock = deadlock || kept[i].code == SL_FINDING_DEADLOCK;
+            if (i + 1 < most)
+                assert_string_equal(kept[i].text, every[i].text);
+        }
+        assert_true(deadlock);
+        sl_report_destroy(some);
+    }
+    sl_report_destroy(all);
     sl_schedule_destroy(schedule);
+}
+
+/* Few actions of large numbers are still analysed; far too few are not. */
+static void sparse_schedules_are_analysed_within_reason(void **state)
+{
+    (void)state;
+    expect_finding("0F0,0B0\n1F65000,1B65000\n", SL_FINDING_INCOMPLETE, -1, -1);
+    expect_finding("0F0,0B0\n1F30000,1B30000\n", SL_FINDING_MISSING_FORWARD, 0,
+                   -1);
 }
 
 static void json_tells_findings_and_deadlocks(void **state)
@@ -302,7 +340,8 @@ int main(void)
         cmocka_unit_test(deadlocks_depend_on_the_reading),
         cmocka_unit_test(the_cycle_of_waits_is_told),
         cmocka_unit_test(compute_alone_can_deadlock),
-        cmocka_unit_test(findings_are_counted_beyond_those_kept),
+        cmocka_unit_test(findings_are_kept_by_place_and_all_counted),
+        cmocka_unit_test(sparse_schedules_are_analysed_within_reason),
         cmocka_unit_test(json_tells_findings_and_deadlocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

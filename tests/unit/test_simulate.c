@@ -321,6 +321,30 @@ static void activations_are_held_and_given_back(void **state)
     sl_schedule_destroy(schedule);
 }
 
+/* Messages hold what the compute before them left, however they are read. */
+static void messages_hold_what_their_rank_holds(void **state)
+{
+    (void)state;
+    sl_schedule *compute = test_generate("interleaved", 3, 2, 6);
+    sl_schedule *comms = test_lower(compute, "send-recv");
+    for (int r = 0; r < SL_READINGS; r++) {
+        sl_simulation *result = simulate(comms, NULL, (sl_reading)r);
+        for (int rank = 0; rank < 3; rank++) {
+            int64_t held = 0;
+            for (size_t k = 0; k < sl_schedule_length(comms, rank); k++) {
+                sl_held_bytes bytes = sl_simulation_bytes(result, rank, k);
+                uint8_t kind = sl_schedule_row(comms, rank)[k].kind;
+                assert_int_equal(bytes.during, held + (kind == SL_FORWARD));
+                held = bytes.after;
+            }
+            assert_int_equal(held, 0);
+        }
+        sl_simulation_destroy(result);
+    }
+    sl_schedule_destroy(comms);
+    sl_schedule_destroy(compute);
+}
+
 static void forward_only_holds_nothing_afterwards(void **state)
 {
     (void)state;
@@ -515,6 +539,7 @@ int main(void)
         cmocka_unit_test(written_messages_equal_implied_ones),
         cmocka_unit_test(the_critical_path_is_tight),
         cmocka_unit_test(activations_are_held_and_given_back),
+        cmocka_unit_test(messages_hold_what_their_rank_holds),
         cmocka_unit_test(forward_only_holds_nothing_afterwards),
         cmocka_unit_test(overlap_costs_its_part_of_both),
         cmocka_unit_test(state_changes_may_cost),

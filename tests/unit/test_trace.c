@@ -145,13 +145,53 @@ static void implied_messages_are_drawn_between_computes(void **state)
     sl_schedule_destroy(compute);
 }
 
+/* The counter follows the bytes held: up at F, down after B, 0 at the end. */
+static void the_counter_follows_the_bytes(void **state)
+{
+    (void)state;
+    static const double values[] = {1, 2, 2, 1, 1, 0};
+    static const double times[] = {0, 1000, 2000, 4000, 4000, 6000};
+    sl_schedule *schedule = test_parse("0F0,0F1,0B0,0B1\n");
+    json_t *root = trace_of(schedule, NULL, SL_ASYNC), *event;
+    size_t i, seen = 0;
+    json_array_foreach(json_object_get(root, "traceEvents"), i, event)
+    {
+        if (strcmp(phase_of(event), "C") != 0)
+            continue;
+        assert_true(seen < 6);
+        assert_true(number_of(json_object_get(event, "args"), "bytes") ==
+                    values[seen]);
+        assert_true(number_of(event, "ts") == times[seen]);
+        seen++;
+    }
+    assert_int_equal(seen, 6);
+    json_decref(root);
+    sl_schedule_destroy(schedule);
+}
+
+static void any_number_of_messages_is_drawn_apart(void **state)
+{
+    (void)state;
+    sl_costs costs = SL_COSTS_INIT;
+    costs.edge.latency = 1000;
+    sl_schedule *compute = test_generate("gpipe", 2, 1, 100);
+    sl_schedule *comms = test_lower(compute, "send-recv");
+    json_t *root = trace_of(comms, &costs, SL_ASYNC);
+    expect_apart(json_object_get(root, "traceEvents"));
+    json_decref(root);
+    sl_schedule_destroy(comms);
+    sl_schedule_destroy(compute);
+}
+
 /* A receive that nobody sends is unsound, yet runs under async. */
 static void odd_schedules_are_drawn_too(void **state)
 {
     (void)state;
     sl_schedule *odd =
         test_parse("0RECV_F0,0F0,0RECV_B0,0B0,0SEND_F0,0SEND_B0\n");
-    json_decref(trace_of(odd, NULL, SL_ASYNC));
+    json_t *root = trace_of(odd, NULL, SL_ASYNC);
+    expect_arrows(json_object_get(root, "traceEvents"), 0);
+    json_decref(root);
     sl_schedule_destroy(odd);
 }
 
@@ -160,6 +200,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lowered_schedules_are_drawn_whole),
         cmocka_unit_test(implied_messages_are_drawn_between_computes),
+        cmocka_unit_test(the_counter_follows_the_bytes),
+        cmocka_unit_test(any_number_of_messages_is_drawn_apart),
         cmocka_unit_test(odd_schedules_are_drawn_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
