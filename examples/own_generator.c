@@ -42,19 +42,25 @@ int main(void)
         .generate = generate,
     };
     sl_sizes sizes = {.ranks = 4, .stages_per_rank = 1, .microbatches = 8};
-    sl_schedule *order;
+    sl_schedule *order, *lowered;
+    sl_report *report;
     sl_simulation *simulation;
 
     if (sl_generator_register(&one_by_one) ||
         sl_generate("onebyone", &sizes, &order) ||
-        sl_simulate(order, NULL, SL_ASYNC, &simulation)) {
+        sl_lower(order, SL_LOWER_DEFAULT_PASSES, NULL, &lowered) ||
+        sl_check(lowered, NULL, &report) ||
+        sl_simulate(lowered, NULL, SL_ASYNC, &simulation)) {
         fprintf(stderr, "%s\n", sl_error_text());
         return 1;
     }
-    printf("bubble %.2f with %lld microbatch in flight\n",
-           sl_simulation_bubble(simulation),
+    bool sound = sl_report_is_sound(report);
+    printf("%s, bubble %.2f with %lld microbatch in flight\n",
+           sound ? "sound" : "unsound", sl_simulation_bubble(simulation),
            (long long)sl_simulation_rank(simulation, 0).peak_bytes);
     sl_simulation_destroy(simulation);
+    sl_report_destroy(report);
+    sl_schedule_destroy(lowered);
     sl_schedule_destroy(order);
-    return 0;
+    return sound ? 0 : 1;
 }

@@ -26,13 +26,13 @@ int main(void)
         sl_simulate(lowered, NULL, SL_ASYNC, &simulation))
         return failed();
 
-    printf("%s, bubble %.4f\n",
-           sl_report_is_sound(report) ? "sound" : "unsound",
+    bool sound = sl_report_is_sound(report);
+    printf("%s, bubble %.4f\n", sound ? "sound" : "unsound",
            sl_simulation_bubble(simulation));
 
     sl_simulation_destroy(simulation);
     sl_report_destroy(report);
     sl_schedule_destroy(lowered);
     sl_schedule_destroy(order);
-    return 0;
+    return sound ? 0 : 1;
 }

@@ -10,8 +10,13 @@
  *     sl_string text = SL_STRING_INIT;
  *     if (sl_schedule_write_csv(schedule, sl_write_string, &text))
  *         fprintf(stderr, "%s\n", sl_error_text());
- *     puts(text.data);
+ *     else
+ *         puts(text.data);
  *     sl_string_clear(&text);
+ *
+ * What a function gives back through an `out` pointer is the caller's, to
+ * destroy or free; what it returns or is passed is borrowed, unless it says
+ * otherwise. Every function that allocates may fail with SL_ENOMEM.
  */
 #ifndef SLUICE_BASE_H
 #define SLUICE_BASE_H
@@ -37,8 +42,8 @@ typedef enum sl_status {
 /* The name of a status in a few words; never NULL. */
 SL_API const char *sl_status_text(sl_status status);
 
-/* The sentence behind this thread's latest failure. Valid until the next
- * failure on this thread; empty when there was none. */
+/* The sentence behind a failure: call it right after one, on the same thread.
+ * Valid until this thread's next call into the library. */
 SL_API const char *sl_error_text(void);
 
 /* Fails with `status` and a printf-style sentence: for callbacks that are

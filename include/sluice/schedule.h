@@ -7,13 +7,15 @@
  * reduction) and leave their input alone; the checker says whether a schedule
  * is sound and cannot deadlock; the simulator says how long it takes.
  *
- *     sl_schedule *order, *lowered;
- *     sl_report *report;
+ *     sl_schedule *order = NULL, *lowered = NULL;
+ *     sl_report *report = NULL;
  *     sl_sizes sizes = {.ranks = 4, .stages_per_rank = 2, .microbatches = 8};
- *     sl_generate("ZBVZeroBubble", &sizes, &order);
- *     sl_lower(order, SL_LOWER_DEFAULT_PASSES, NULL, &lowered);
- *     sl_check(lowered, NULL, &report);
- *     printf("%s\n", sl_report_is_sound(report) ? "sound" : "unsound");
+ *     if (sl_generate("ZBVZeroBubble", &sizes, &order) ||
+ *         sl_lower(order, SL_LOWER_DEFAULT_PASSES, NULL, &lowered) ||
+ *         sl_check(lowered, NULL, &report))
+ *         fprintf(stderr, "%s\n", sl_error_text());
+ *     else
+ *         printf("%s\n", sl_report_is_sound(report) ? "sound" : "unsound");
  *     sl_report_destroy(report);
  *     sl_schedule_destroy(lowered);
  *     sl_schedule_destroy(order);
@@ -218,12 +220,14 @@ SL_API sl_status sl_generator_find(const char *name, const sl_generator **out);
 /* The i-th generator, or NULL past the last. */
 SL_API const sl_generator *sl_generator_at(size_t index);
 
-/* Generates the compute-only schedule `name`, with its idle cells. */
+/* Generates the compute-only schedule `name`, with its idle cells.
+ * SL_ENOTFOUND for an unknown name, SL_EINVAL for sizes it cannot serve. */
 SL_API sl_status sl_generate(const char *name, const sl_sizes *sizes,
                              sl_schedule **out);
 
 /* ------------------------------------------------------------- passes -- */
-/* Each returns a new schedule, without idle cells, and leaves its input. */
+/* Each makes a new schedule, without idle cells, and leaves its input. SL_EINVAL
+ * where the input already has what the pass adds. */
 
 /* Nothing but dropping idle cells: the order of a compute schedule. */
 SL_API sl_status sl_lower_drop_idle(const sl_schedule *in, sl_schedule **out);
@@ -335,7 +339,8 @@ SL_API void sl_report_destroy(sl_report *report);
 
 SL_API bool sl_report_is_sound(const sl_report *report);
 
-/* Findings by rank and step, at most max_findings of them. */
+/* Findings by rank and step: the first max_findings of them, and always the
+ * deadlock. */
 SL_API const sl_finding *sl_report_findings(const sl_report *report,
                                             size_t *count);
 
@@ -349,7 +354,8 @@ SL_API bool sl_report_deadlock_known(const sl_report *report);
 SL_API const sl_finding *sl_report_deadlock(const sl_report *report,
                                             sl_reading reading);
 
-/* {"sound", "ranks", ..., "findings", "deadlock": {"async": null, ...}} */
+/* {"sound", "ranks", ..., "findings", "deadlock": {"async": null, ...}}; the
+ * schedule is the one that was checked. */
 SL_API sl_status sl_report_write_json(const sl_report *report,
                                       const sl_schedule *schedule,
                                       sl_write_fn write, void *context);
@@ -445,7 +451,8 @@ SL_API const sl_place *
 sl_simulation_critical_path(const sl_simulation *simulation, size_t *count);
 
 /* {"makespan", "bubble", "ranks", "critical_path", ...}; with `actions`, also
- * the start and end of each. `steps` is written unless it is 0. */
+ * the start and end of each. `steps` is written unless it is 0. The schedule is
+ * the one that was simulated. */
 SL_API sl_status sl_simulation_write_json(const sl_simulation *simulation,
                                           const sl_schedule *schedule,
                                           size_t steps, bool actions,

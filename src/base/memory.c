@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * See memory.h. */
+ * Allocation whose sizes cannot overflow and whose failure is a status. */
 #include "base/memory.h"
 
 #include <stdint.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * See writer.h. */
+ * Text out: the ready-made sinks, and the buffered writer in front of them,
+ * which writes nothing more once the sink has failed. */
 #include "base/writer.h"
 #include "base/memory.h"
 

@@ -163,13 +163,14 @@ static void check_work(sl__check *check)
                            events->extent.stages);
             continue;
         }
-        for (int mb = 0; mb < events->extent.microbatches; mb++) {
+        for (int microbatch = 0; microbatch < events->extent.microbatches;
+             microbatch++) {
             work of = {stage,
-                       mb,
-                       sl__event(events, SL_FORWARD, stage, mb),
-                       sl__event(events, SL_BACKWARD_INPUT, stage, mb),
-                       sl__event(events, SL_BACKWARD_WEIGHT, stage, mb),
-                       sl__event(events, SL_BACKWARD, stage, mb)};
+                       microbatch,
+                       sl__event(events, SL_FORWARD, stage, microbatch),
+                       sl__event(events, SL_BACKWARD_INPUT, stage, microbatch),
+                       sl__event(events, SL_BACKWARD_WEIGHT, stage, microbatch),
+                       sl__event(events, SL_BACKWARD, stage, microbatch)};
             check_whole(check, &of);
             check_order(check, &of);
         }

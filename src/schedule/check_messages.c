@@ -106,15 +106,15 @@ static void check_fed(sl__check *check, uint32_t node, const sl_action *part)
     bool forward = part->kind == SL_FORWARD;
     if (!forward && !sl__is_backward(part->kind))
         return;
-    int stage = part->stage, mb = part->microbatch;
+    int stage = part->stage, microbatch = part->microbatch;
     int source = forward ? stage - 1 : stage + 1;
     if (source < 0 || source >= events->extent.stages ||
         events->home[source] < 0 || events->home[source] == events->home[stage])
         return;
     uint32_t receive =
-        sl__event(events, forward ? SL_RECV_F : SL_RECV_B, stage, mb);
+        sl__event(events, forward ? SL_RECV_F : SL_RECV_B, stage, microbatch);
     uint32_t send =
-        sl__event(events, forward ? SL_SEND_F : SL_SEND_B, source, mb);
+        sl__event(events, forward ? SL_SEND_F : SL_SEND_B, source, microbatch);
     if (receive == SL__NOWHERE && send == SL__NOWHERE)
         sl__check_add(check, SL_FINDING_MISSING_RECEIVE, node,
                       "needs stage %d's result from rank %d, and nothing "

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * See events.h. */
+ * Tables from (kind, stage, microbatch) to the node that does it, and from them
+ * what every node waits for. */
 #include "schedule/events.h"
 #include "schedule/action.h"
 #include "base/memory.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * See visits.h. */
+ * A heap of visits and lists of waiters: both sized once, by the ranks and
+ * nodes, so that nothing here fails after it is open. */
 #include "schedule/visits.h"
 #include "base/memory.h"
 
