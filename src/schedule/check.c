@@ -88,14 +88,15 @@ static void report_missing(sl__check *check, const work *of,
         near = of->w;
     if (code == SL_FINDING_MISSING_WEIGHT)
         near = of->i;
-    int rank = check->events.home[of->stage], step = -1;
-    if (near != SL__NOWHERE) {
-        rank = check->events.rank_of[near];
-        step = (int)sl__step_of(&check->events, near);
-    }
-    sl__report_add(check->report, code, rank, step,
-                   "stage %d never runs %s of microbatch %d", of->stage, what,
-                   of->microbatch);
+    int home = check->events.home[of->stage];
+    if (near != SL__NOWHERE)
+        sl__check_add(check, code, near,
+                      "is not all: stage %d never runs %s of microbatch %d",
+                      of->stage, what, of->microbatch);
+    else
+        sl__report_add(check->report, code, home, -1,
+                       "rank %d: stage %d never runs %s of microbatch %d", home,
+                       of->stage, what, of->microbatch);
 }
 
 static void check_whole(sl__check *check, const work *of)

@@ -135,6 +135,17 @@ static void pick(test_random *random, const draft *d, sl_action_kind kind,
             }
 }
 
+/* A whole lowered schedule and one of its actions to damage, of each kind in
+ * turn; false when it has none of that kind. */
+static bool draw_target(test_random *random, int turn, draft *d, int *rank,
+                        int *step)
+{
+    draw_lowered(random, d);
+    pick(random, d, (sl_action_kind)(1 + turn % (SL_ACTION_KINDS - 2)), rank,
+         step);
+    return *step >= 0;
+}
+
 static void expect(const draft *damaged, sl_finding_code code, int rank,
                    int step, const char *damage)
 {
@@ -251,10 +262,7 @@ static void dropped_actions_are_found(void **state)
     int dropped = 0;
     for (int i = 0; i < 400; i++) {
         int rank, step;
-        draw_lowered(&random, &d);
-        pick(&random, &d, (sl_action_kind)(1 + i % (SL_ACTION_KINDS - 2)),
-             &rank, &step);
-        if (step < 0)
+        if (!draw_target(&random, i, &d, &rank, &step))
             continue;
         sl_action gone = d.rows[rank][step];
         draft_remove(&d, rank, step);
@@ -276,10 +284,7 @@ static void repeated_actions_are_found(void **state)
     test_random random = {223};
     for (int i = 0; i < 400; i++) {
         int rank, step;
-        draw_lowered(&random, &d);
-        pick(&random, &d, (sl_action_kind)(1 + i % (SL_ACTION_KINDS - 2)),
-             &rank, &step);
-        if (step < 0)
+        if (!draw_target(&random, i, &d, &rank, &step))
             continue;
         sl_action twice = d.rows[rank][step];
         int at = step + 1 + test_below(&random, d.lengths[rank] - step);
@@ -341,10 +346,7 @@ static void actions_on_another_rank_are_found(void **state)
     test_random random = {229};
     for (int i = 0; i < 400; i++) {
         int rank, step;
-        draw_lowered(&random, &d);
-        pick(&random, &d, (sl_action_kind)(1 + i % (SL_ACTION_KINDS - 2)),
-             &rank, &step);
-        if (step < 0)
+        if (!draw_target(&random, i, &d, &rank, &step))
             continue;
         sl_action moved = d.rows[rank][step];
         int other = (rank + 1 + test_below(&random, d.ranks - 1)) % d.ranks;
