@@ -226,8 +226,8 @@ SL_API sl_status sl_generate(const char *name, const sl_sizes *sizes,
                              sl_schedule **out);
 
 /* ------------------------------------------------------------- passes -- */
-/* Each makes a new schedule, without idle cells, and leaves its input. SL_EINVAL
- * where the input already has what the pass adds. */
+/* Each makes a new schedule, without idle cells, and leaves its input.
+ * SL_EINVAL where the input already has what the pass adds. */
 
 /* Nothing but dropping idle cells: the order of a compute schedule. */
 SL_API sl_status sl_lower_drop_idle(const sl_schedule *in, sl_schedule **out);
@@ -263,8 +263,8 @@ typedef struct sl_lower_options {
 #define SL_LOWER_DEFAULT_PASSES "unshard,reduce-grad,send-recv"
 
 /* Runs the passes named in a comma-separated list, in that order; `options`
- * may be NULL. Names: drop-idle, merge-bw, unshard, reduce-grad, send-recv. An empty list
- * only drops idle cells. */
+ * may be NULL. Names: drop-idle, merge-bw, unshard, reduce-grad, send-recv. An
+ * empty list only drops idle cells. */
 SL_API sl_status sl_lower(const sl_schedule *in, const char *passes,
                           const sl_lower_options *options, sl_schedule **out);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What each action waits for. The deadlock search, the simulator and the dry run
- * all ask here, so they agree on what a dependency is.
+ * What each action waits for. The deadlock search, the simulator and the dry
+ * run all ask here, so they agree on what a dependency is.
  *
  * Actions are numbered through all ranks: a node is first[rank] + step. Where
  * an action appears twice, the first one met counts; later ones are nodes that
