@@ -200,8 +200,8 @@ typedef struct sl_generator {
     int default_stages_per_rank;
 
     /* Whether the sizes can be served; if not, fails through sl_fail with the
-     * reason and the nearest sizes that can. NULL serves every size. Sizes are
-     * positive and within the limits above. */
+     * reason. The nearest sizes that can are found by asking again. NULL serves
+     * every size. Sizes are positive and within the limits above. */
     sl_status (*admit)(const sl_sizes *sizes);
 
     /* Appends compute actions, idle cells included, to `out`, which has
@@ -339,8 +339,8 @@ SL_API void sl_report_destroy(sl_report *report);
 
 SL_API bool sl_report_is_sound(const sl_report *report);
 
-/* Findings by rank and step: the first max_findings of them, and always the
- * deadlock. */
+/* Findings by rank and step: the first max_findings of them, with the deadlock
+ * always among them if any are kept. */
 SL_API const sl_finding *sl_report_findings(const sl_report *report,
                                             size_t *count);
 
@@ -388,7 +388,7 @@ typedef struct sl_costs {
     double overlap;        /* OVERLAP_F_B costs overlap * (F + B) */
     sl_stage_cost *stages; /* by stage; owned; NULL when all are alike */
     size_t stage_count;
-    sl_edge_cost *edges; /* edges[s] lies between s and s + 1; owned */
+    sl_edge_cost *edges; /* edges[s] lies between s and s + 1; likewise */
     size_t edge_count;
 } sl_costs;
 #define SL_COSTS_INIT                                                          \

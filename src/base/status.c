@@ -7,6 +7,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static _Thread_local char error_text[1024];
 
@@ -35,6 +36,11 @@ sl_status sl_fail(sl_status status, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    snprintf(error_text, sizeof error_text, "%s", text);
+    /* One line of text, whatever was quoted in it. */
+    for (char *at = text; *at; at++) {
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            *at = '?';
+    }
+    memcpy(error_text, text, sizeof error_text);
     return status;
 }

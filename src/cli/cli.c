@@ -13,12 +13,17 @@
 
 int cli_say(const char *verb, int status, const char *format, ...)
 {
+    char text[2048];
     va_list arguments;
-    fprintf(stderr, *verb ? "sluice %s: " : "sluice%s: ", verb);
     va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    fputc('\n', stderr);
+    /* One line of text, whatever was quoted in it. */
+    for (char *at = text; *at; at++) {
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            *at = '?';
+    }
+    fprintf(stderr, "sluice%s%s: %s\n", *verb ? " " : "", verb, text);
     return status;
 }
 

@@ -229,14 +229,21 @@ error_t cli_parse_number(const char *option, const char *text, double *out)
     return 0;
 }
 
+/* Integers are exact; a form like 3e9 is taken as far as it is. */
 error_t cli_parse_bytes(const char *option, const char *text, int64_t *out)
 {
-    double number;
-    error_t error = cli_parse_number(option, text, &number);
-    if (error)
-        return error;
-    if (number != floor(number) || number > 1e18)
-        return cli_refuse("%s takes a whole number of bytes, not '%.40s'",
+    char *end;
+    errno = 0;
+    long long whole = strtoll(text, &end, 10);
+    if (end != text && !*end && !errno && whole >= 0) {
+        *out = whole;
+        return 0;
+    }
+    double number = strtod(text, &end);
+    if (end == text || *end || !(number >= 0) || number > 9007199254740992.0 ||
+        number != floor(number))
+        return cli_refuse("%s takes a whole number of bytes from 0 to 2^63 - "
+                          "1, not '%.40s'",
                           option, text);
     *out = (int64_t)number;
     return 0;

@@ -340,7 +340,9 @@ sl_status sl_check(const sl_schedule *schedule, const sl_check_options *options,
         return sl_fail(SL_EINVAL, "unknown reading of communication: %d",
                        (int)options->reading);
     sl_report *report;
-    sl_status status = sl__report_create(options->max_findings, &report);
+    size_t most = options->max_findings;
+    sl_status status =
+        sl__report_create(most < SIZE_MAX / 4 ? most : SIZE_MAX / 4, &report);
     if (status)
         return status;
     status = check_all(schedule, options, report);

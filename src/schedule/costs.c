@@ -17,12 +17,12 @@
 
 const sl_stage_cost *sl__stage_cost(const sl_costs *costs, int stage)
 {
-    return costs->stage_count ? &costs->stages[stage] : &costs->stage;
+    return costs->stages ? &costs->stages[stage] : &costs->stage;
 }
 
 const sl_edge_cost *sl__edge_cost(const sl_costs *costs, int edge)
 {
-    return costs->edge_count ? &costs->edges[edge] : &costs->edge;
+    return costs->edges ? &costs->edges[edge] : &costs->edge;
 }
 
 static double edge_time(const sl_edge_cost *edge)
@@ -122,11 +122,11 @@ static sl_status check_edge(const sl_edge_cost *edge)
 
 static sl_status check_counts(const sl_costs *costs, int stages)
 {
-    if (costs->stage_count && costs->stage_count != (size_t)stages)
+    if (costs->stages && costs->stage_count != (size_t)stages)
         return sl_fail(SL_EINVAL,
                        "the costs are of %zu stages, the schedule has %d",
                        costs->stage_count, stages);
-    if (costs->edge_count && costs->edge_count != (size_t)stages - 1)
+    if (costs->edges && costs->edge_count != (size_t)stages - 1)
         return sl_fail(SL_EINVAL,
                        "the costs are of %zu edges, the schedule's %d stages "
                        "have %d",
@@ -217,10 +217,15 @@ static sl_status read_field(const char *where, const field *into,
         *into->number = number;
         return SL_OK;
     }
-    if (number > 4e18 || number != floor(number))
-        return sl_fail(SL_EPARSE, "%s: \"%s\" must be a whole number from 0 up",
+    /* Beyond 2^53 only integers are exact. */
+    bool exact = json_is_integer(value) ||
+                 (number <= 9007199254740992.0 && number == floor(number));
+    if (!exact)
+        return sl_fail(SL_EPARSE,
+                       "%s: \"%s\" must be a whole number from 0 to 2^63 - 1",
                        where, into->key);
-    *into->bytes = (int64_t)number;
+    *into->bytes =
+        json_is_integer(value) ? json_integer_value(value) : (int64_t)number;
     return SL_OK;
 }
 

@@ -70,9 +70,11 @@ static void fill_tables(sl__events *events)
     }
 }
 
-/* Weighs a rank's actions by stage, compute most; tells which stages it
- * computes. */
-static void count_rank(const sl__events *events, int rank, uint32_t *counts,
+/* Counts a rank's actions by stage, and below that, for ties, how many of them
+ * compute; tells which stages it computes. */
+#define ONE_ACTION (UINT64_C(1) << 32)
+
+static void count_rank(const sl__events *events, int rank, uint64_t *counts,
                        uint8_t *computed)
 {
     const sl__row *row = &events->schedule->rows[rank];
@@ -82,7 +84,7 @@ static void count_rank(const sl__events *events, int rank, uint32_t *counts,
         for (int i = 0; i < count; i++) {
             bool computes =
                 sl_action_kind_family(parts[i].kind) == SL_FAMILY_COMPUTE;
-            counts[parts[i].stage] += computes ? 3 : 1;
+            counts[parts[i].stage] += ONE_ACTION + computes;
             computed[parts[i].stage] |= computes;
         }
     }
@@ -90,8 +92,8 @@ static void count_rank(const sl__events *events, int rank, uint32_t *counts,
 
 /* Lets the rank have the stages of which it does more than those before it,
  * and sets the counts back to 0. */
-static void claim_stages(sl__events *events, int rank, uint32_t *counts,
-                         uint32_t *most)
+static void claim_stages(sl__events *events, int rank, uint64_t *counts,
+                         uint64_t *most)
 {
     const sl__row *row = &events->schedule->rows[rank];
     for (size_t step = 0; step < row->length; step++) {
@@ -113,7 +115,7 @@ static void claim_stages(sl__events *events, int rank, uint32_t *counts,
 static sl_status place_stages(sl__events *events)
 {
     size_t stages = (size_t)events->extent.stages;
-    uint32_t *counts = NULL, *most = NULL;
+    uint64_t *counts = NULL, *most = NULL;
     uint8_t *computed = NULL;
     sl_status status = sl__alloc(stages, sizeof *events->home, &events->home);
     if (!status)

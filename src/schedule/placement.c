@@ -71,6 +71,8 @@ sl_status sl_placement_create(sl_placement_style style, int ranks, int stages,
                        "a placement has 1 to %d ranks and 1 to %d stages, not "
                        "%d and %d",
                        SL_MAX_RANKS, SL_MAX_STAGES, ranks, stages);
+    if (style != SL_PLACEMENT_LOOP && style != SL_PLACEMENT_V)
+        return sl_fail(SL_EINVAL, "unknown placement style: %d", (int)style);
     if (style == SL_PLACEMENT_V && stages % ranks != 0)
         return sl_fail(SL_EINVAL,
                        "a v placement needs stages to be a multiple of ranks: "

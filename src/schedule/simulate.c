@@ -237,6 +237,12 @@ static sl_status trace_path(sl__machine *m)
             (last == SL__NOWHERE || result->end[node] > result->end[last]))
             last = node;
     }
+    /* A receive that ends last has only waited for its send. */
+    if (last != SL__NOWHERE &&
+        sl__is_communication(sl__action_at(m->events, last)->kind) &&
+        m->cause[last] == sl__peer(m->events, last) &&
+        m->cause[last] != SL__NOWHERE)
+        last = m->cause[last];
     size_t count = 0;
     for (uint32_t node = last; node != SL__NOWHERE; node = m->cause[node])
         count++;

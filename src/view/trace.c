@@ -18,7 +18,14 @@
  * arrows can hold on to them. */
 #define SHORTEST 1.0
 
-enum { HAS_SEND = 1, HAS_RECEIVE = 2, HAS_BOTH = 3 };
+/* Which ends of a message there are, and which of its arrow's are drawn. */
+enum {
+    HAS_SEND = 1,
+    HAS_RECEIVE = 2,
+    HAS_BOTH = 3,
+    DREW_SEND = 4,
+    DREW_RECEIVE = 8
+};
 
 typedef struct tracer {
     sl__writer writer;
@@ -108,10 +115,15 @@ static void put_slice(tracer *trace, const sl_action *action, int rank,
     sl__printf(&trace->writer, ", \"args\": {\"step\": %zu}}", step);
 }
 
-/* One end of an arrow. */
+/* One end of an arrow; only of a message that has both ends, and once. */
 static void put_arrow(tracer *trace, bool start, size_t number, int rank,
                       int track, double time)
 {
+    uint8_t drew = start ? DREW_SEND : DREW_RECEIVE;
+    if ((trace->ends[number] & HAS_BOTH) != HAS_BOTH ||
+        (trace->ends[number] & drew))
+        return;
+    trace->ends[number] |= drew;
     event_open(trace, start ? "s" : "f", rank);
     sl__printf(&trace->writer,
                ", \"tid\": %d, \"name\": \"message\", \"cat\": \"message\", "
@@ -133,10 +145,13 @@ static void put_bytes(tracer *trace, int rank, double time, int64_t bytes)
 
 /* --------------------------------------------------------------- compute -- */
 
-/* Arrows of implied messages: from a compute to the neighbour stage's on
- * another rank. */
-static void put_implied(tracer *trace, const sl_placement *placement,
-                        const sl_action *action, int rank, double start)
+/* The implied messages a compute sends and receives: what to do with each. */
+typedef void (*implied_fn)(tracer *trace, bool send, size_t number, int rank,
+                           double start);
+
+static void each_implied(tracer *trace, const sl_placement *placement,
+                         const sl_action *action, int rank, double start,
+                         implied_fn act)
 {
     sl_action parts[2];
     int count = sl_action_parts(action, parts);
@@ -145,19 +160,32 @@ static void put_implied(tracer *trace, const sl_placement *placement,
         int stage = parts[i].stage, microbatch = parts[i].microbatch;
         if (!forward && !sl__is_backward(parts[i].kind))
             continue;
-        int target =
-            sl_placement_rank_of(placement, stage + (forward ? 1 : -1));
+        int target = stage + (forward ? 1 : -1);
         int source = stage + (forward ? -1 : 1);
+        int target_rank = sl_placement_rank_of(placement, target);
         int source_rank = sl_placement_rank_of(placement, source);
-        if (target >= 0 && target != rank)
-            put_arrow(trace, true,
-                      message_number(trace, forward, stage, microbatch), rank,
-                      0, start);
+        if (target_rank >= 0 && target_rank != rank)
+            act(trace, true, message_number(trace, forward, stage, microbatch),
+                rank, start);
         if (source_rank >= 0 && source_rank != rank)
-            put_arrow(trace, false,
-                      message_number(trace, forward, source, microbatch), rank,
-                      0, start);
+            act(trace, false,
+                message_number(trace, forward, source, microbatch), rank,
+                start);
     }
+}
+
+static void draw_implied(tracer *trace, bool send, size_t number, int rank,
+                         double start)
+{
+    put_arrow(trace, send, number, rank, 0, start);
+}
+
+static void note_implied(tracer *trace, bool send, size_t number, int rank,
+                         double start)
+{
+    (void)rank;
+    (void)start;
+    trace->ends[number] |= send ? HAS_SEND : HAS_RECEIVE;
 }
 
 static void put_compute(tracer *trace, const sl_placement *placement, int rank,
@@ -172,7 +200,7 @@ static void put_compute(tracer *trace, const sl_placement *placement, int rank,
         return;
     put_slice(trace, action, rank, step, 0, start, length);
     if (!trace->extent.has_communication && placement)
-        put_implied(trace, placement, action, rank, start);
+        each_implied(trace, placement, action, rank, start, draw_implied);
     sl_held_bytes held = sl_simulation_bytes(trace->simulation, rank, step);
     put_bytes(trace, rank, start, held.during);
     if (held.after != held.during)
@@ -209,8 +237,7 @@ static void put_comm(tracer *trace, int rank, size_t step)
     double length = fmax((when.end - when.start) * UNIT, SHORTEST);
     int track = pick_lane(trace, start, start + length);
     put_slice(trace, action, rank, step, track, start, length);
-    if (trace->ends[number] == HAS_BOTH)
-        put_arrow(trace, sl__is_send(action->kind), number, rank, track, start);
+    put_arrow(trace, sl__is_send(action->kind), number, rank, track, start);
 }
 
 /* ----------------------------------------------------------------- ranks -- */
@@ -241,7 +268,7 @@ static void put_rank(tracer *trace, const sl_placement *placement, int rank)
 }
 
 /* Notes which messages have both their ends. */
-static void note_ends(tracer *trace)
+static void note_ends(tracer *trace, const sl_placement *placement)
 {
     for (int rank = 0; rank < trace->extent.ranks; rank++) {
         const sl_action *row = sl_schedule_row(trace->schedule, rank);
@@ -250,13 +277,16 @@ static void note_ends(tracer *trace)
             if (sl__is_communication(row[step].kind))
                 trace->ends[comm_number(trace, &row[step])] |=
                     sl__is_send(row[step].kind) ? HAS_SEND : HAS_RECEIVE;
+            else if (!trace->extent.has_communication && placement)
+                each_implied(trace, placement, &row[step], rank, 0,
+                             note_implied);
         }
     }
 }
 
 static void put_all(tracer *trace, const sl_placement *placement)
 {
-    note_ends(trace);
+    note_ends(trace, placement);
     sl__puts(&trace->writer, "{\"displayTimeUnit\": \"ms\", "
                              "\"traceEvents\": [");
     for (int rank = 0; rank < trace->extent.ranks && !trace->writer.status;

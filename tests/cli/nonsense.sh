@@ -26,7 +26,7 @@ refuses "a word for a number" "takes a whole number, not 'four'" \
     -- schedule 1f1b -p four -m 8
 refuses "half a number" "takes a whole number, not '4x'" \
     -- schedule 1f1b -p 4x -m 8
-refuses "sizes that do not fit" "the nearest counts that work are 8 and 10" \
+refuses "sizes that do not fit" "the nearest that works: 8 or 10 microbatches" \
     -- schedule interleaved -p 4 -v 2 -m 9
 refuses "a form there is not" "--as takes order, compute" \
     -- schedule 1f1b -p 4 -m 8 --as tree
@@ -130,6 +130,13 @@ run check "$tmp/ragged.csv"
 printf '60000F16000000\n' >"$tmp/sparse.csv"
 run check "$tmp/sparse.csv"
 [ "$status" = 1 ] || bad "absurd numbers: exit $status, not 1"
+
+# What is quoted of a request does not reach the terminal raw.
+esc=$(printf '\033[31m\nx')
+refuses "a hostile name" "unknown schedule '?[31m?x'" -- schedule "$esc" -p 1 -m 1
+refuses "a hostile verb" "unknown verb '?[31m?x'" -- "$esc"
+refuses "a hostile option" "unknown option '--?[31m?x'" -- check "--$esc"
+refuses "a hostile path" "cannot read ?[31m?x" -- check "$esc"
 
 # Output that cannot be written.
 refuses "a trace into nowhere" "cannot write $tmp/no/trace.json" \

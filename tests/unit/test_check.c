@@ -107,6 +107,9 @@ static void a_stage_on_two_ranks_is_found(void **state)
                    "0RESHARD\n"
                    "1UNSHARD,1RECV_F0,1B0,1SEND_B0,1REDUCE_GRAD,1RESHARD\n",
                    SL_FINDING_WRONG_RANK, 0, 2);
+    expect_finding("0UNSHARD,0F0,0SEND_F0,0RESHARD,1F0\n"
+                   "1UNSHARD,1RECV_F0,1RESHARD\n",
+                   SL_FINDING_WRONG_RANK, 0, 4);
     expect_finding("0F0,0F1,0B0\n1F0,1B0,1F1,1B1,0B1\n", SL_FINDING_WRONG_RANK,
                    1, 4);
 }

@@ -3,6 +3,7 @@
  * Generators: found by name, refused sizes with reasons, sound for the rest.
  * That they equal PyTorch's is test_golden_schedules.c's. */
 #include "support.h"
+#include "schedule/generate/generate.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -56,49 +57,79 @@ static void expect_refusal(const char *name, int p, int v, int m,
 static void unservable_sizes_are_refused_with_the_nearest(void **state)
 {
     (void)state;
-    expect_refusal("zbv", 4, 3, 8, "exactly 2 stages per rank, not 3");
-    expect_refusal("dualpipev", 4, 1, 9, "sizes that work are 2 and 9");
-    expect_refusal("dualpipev", 4, 2, 7, "sizes that work are 2 and 8");
-    expect_refusal("dualpipev", 2, 1, 1, "sizes that work are 2 and 4");
-    expect_refusal("gpipe", 4, 2, 8, "the nearest size that works is 1");
-    expect_refusal("1f1b", 4, 2, 8, "Interleaved1F1B takes more");
-    expect_refusal("interleaved", 4, 2, 9,
-                   "the nearest counts that work are 8 and 10");
-    expect_refusal("zb1p", 5, 4, 17,
-                   "the nearest counts that work are 15 and 18");
+    expect_refusal("zbv", 4, 3, 8,
+                   "exactly 2 stages per rank, not 3; the nearest that works: "
+                   "2 stages per rank");
+    expect_refusal("dualpipev", 4, 1, 9, "works: 2 stages per rank");
+    expect_refusal(
+        "dualpipev", 4, 2, 7,
+        "7 are fewer than 8; the nearest that works: 8 microbatches");
+    expect_refusal("dualpipev", 2, 1, 1,
+                   "works: 2 stages per rank, 4 microbatches");
+    expect_refusal("gpipe", 4, 2, 8, "works: 1 stage per rank");
+    expect_refusal("gpipe", 5, 20000, 1, "works: 1 stage per rank");
+    expect_refusal("interleaved", 4, 2, 9, "works: 8 or 10 microbatches");
+    expect_refusal("zb1p", 5, 4, 17, "works: 15 or 18 microbatches");
+    expect_refusal("interleaved", 1000, 1, 43050, "works: 43043 microbatches");
+    expect_refusal("interleaved", 4, 2, 10000000,
+                   "works: 5592400 microbatches");
+    expect_refusal("zbv", 4, 1, 10000000,
+                   "works: 2 stages per rank, 5592401 microbatches");
+    expect_refusal("zbv", 4097, 2, 1, "works: 3344 ranks");
+    expect_refusal("bfs", 4096, 100, 4, "on 4096 ranks; the nearest");
+    expect_refusal("gpipe", 4, 1, 1000000000, "microbatches are too many");
+    expect_refusal("gpipe", 1000000, 1, 4, "ranks are too many");
+    expect_refusal("gpipe", INT32_MAX, INT32_MAX, INT32_MAX, "too many");
     expect_refusal("gpipe", 0, 1, 8, "ranks must be at least 1, not 0");
     expect_refusal("gpipe", 4, -1, 8, "stages per rank must be at least 1");
     expect_refusal("gpipe", 4, 1, 0, "microbatches must be at least 1, not 0");
-    expect_refusal("gpipe", 4, 1, 1000000000, "microbatches are too many");
-    expect_refusal("gpipe", 1000000, 1, 4, "ranks are too many");
-    expect_refusal("bfs", 4096, 100, 4, "on 4096 ranks; at most 2");
-    expect_refusal("zbv", 4096, 2, 1, "at most 3344 ranks");
-    expect_refusal("interleaved", 1000, 1, 43050,
-                   "the nearest count that works is 43043");
-    expect_refusal("gpipe", INT32_MAX, INT32_MAX, INT32_MAX, "too many");
 }
 
-static void nearest_counts_do_work(void **state)
+/* Reads the sizes a refusal suggests over those asked for. */
+static void read_suggestion(sl_sizes *sizes)
+{
+    const char *at = strstr(sl_error_text(), "that works: ");
+    assert_non_null(at);
+    at += strlen("that works: ");
+    for (;;) {
+        int number, used = 0;
+        char what[16];
+        assert_true(sscanf(at, "%d %15s%n", &number, what, &used) == 2);
+        if (strncmp(what, "rank", 4) == 0)
+            sizes->ranks = number;
+        else if (strncmp(what, "stage", 5) == 0)
+            sizes->stages_per_rank = number;
+        else
+            sizes->microbatches = number;
+        at = strstr(at, ", ");
+        if (!at)
+            return;
+        at += 2;
+    }
+}
+
+/* Whatever is suggested is then served; `generate` is not run where it would
+ * fill the memory. */
+static void suggestions_work(void **state)
 {
     (void)state;
-    for (int p = 1; p <= 9; p++) {
-        for (int m = 1; m <= 60; m++) {
-            sl_sizes sizes = {p, 2, m};
-            sl_schedule *schedule;
-            if (!sl_generate("interleaved", &sizes, &schedule)) {
-                sl_schedule_destroy(schedule);
-                continue;
-            }
-            const char *at = strstr(sl_error_text(), "that work are ");
-            int below, above;
-            assert_non_null(at);
-            assert_int_equal(
-                sscanf(at, "that work are %d and %d", &below, &above), 2);
-            assert_true(below < m && m < above);
-            sl_schedule_destroy(test_generate("interleaved", p, 2, below));
-            sl_schedule_destroy(test_generate("interleaved", p, 2, above));
-        }
-    }
+    static const int ranks[] = {1, 2, 3, 5, 8, 13, 64, 2000, 3400, 4096, 9999};
+    static const int stages[] = {1, 2, 3, 17, 70000};
+    static const int counts[] = {1, 2, 7, 9, 50, 43050, 10000000, 2000000000};
+    const sl_generator *generator;
+    int refused = 0;
+    for (size_t i = 0; (generator = sl_generator_at(i)); i++)
+        for (int p = 0; p < 11; p++)
+            for (int v = 0; v < 5; v++)
+                for (int m = 0; m < 8; m++) {
+                    sl_sizes sizes = {ranks[p], stages[v], counts[m]};
+                    if (!sl__admit(generator, &sizes))
+                        continue;
+                    read_suggestion(&sizes);
+                    assert_ok(sl__admit(generator, &sizes));
+                    refused++;
+                }
+    assert_true(refused > 1000);
 }
 
 /* Whatever is generated is sound, before and after lowering, and cannot
@@ -226,11 +257,18 @@ static void a_program_registers_its_own(void **state)
     test_assert_csv(schedule, "0F2,0F1,0F0\n");
     sl_schedule_destroy(schedule);
     expect_refusal("CD", 2, 1, 3, "only 1 rank, not 2");
-    assert_fails(sl_generator_register(&mine), SL_EINVAL, "exists already");
-    sl_generator taken = mine;
-    taken.name = "Other";
-    taken.short_name = "ZBV";
-    assert_fails(sl_generator_register(&taken), SL_EINVAL, "exists already");
+    assert_fails(sl_generator_register(&mine), SL_EINVAL,
+                 "cannot be named 'CountDown': the name is taken");
+    sl_generator other = mine;
+    other.name = "Other";
+    other.short_name = "ZBV";
+    assert_fails(sl_generator_register(&other), SL_EINVAL,
+                 "cannot be named 'ZBV': the name is taken");
+    other.short_name = "";
+    assert_fails(sl_generator_register(&other), SL_EINVAL, "empty");
+    other.short_name = NULL;
+    other.name = "ScheduleGPipe";
+    assert_fails(sl_generator_register(&other), SL_EINVAL, "taken");
     sl_generator empty = {.name = "Empty"};
     assert_fails(sl_generator_register(&empty), SL_EINVAL, "needs a name");
 }
@@ -241,7 +279,7 @@ int main(void)
         cmocka_unit_test(names_are_found_in_any_case_and_form),
         cmocka_unit_test(an_unknown_name_lists_the_known_ones),
         cmocka_unit_test(unservable_sizes_are_refused_with_the_nearest),
-        cmocka_unit_test(nearest_counts_do_work),
+        cmocka_unit_test(suggestions_work),
         cmocka_unit_test(all_served_sizes_are_sound),
         cmocka_unit_test(sizes_users_rely_on_generate_and_simulate),
         cmocka_unit_test(fewer_microbatches_than_ranks_are_served_by_1f1b),

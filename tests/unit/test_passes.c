@@ -249,6 +249,8 @@ static void what_cannot_be_lowered_is_refused(void **state)
     expect_refused("60000F9999999\n", "send-recv", SL_EUNSOUND,
                    "no rank computes stage 0");
     sl_schedule *schedule = test_parse("0F0,0B0\n"), *lowered;
+    assert_fails(sl_lower_send_recv(schedule, (sl_recv)9, &lowered), SL_EINVAL,
+                 "unknown placement of receives");
     assert_fails(sl_lower_unshard(schedule, 0, &lowered), SL_EINVAL,
                  "at least 1, not 0");
     sl_schedule_destroy(schedule);

@@ -282,6 +282,14 @@ static void the_critical_path_is_tight(void **state)
 {
     (void)state;
     test_random random = {419};
+    sl_costs free_backward = SL_COSTS_INIT;
+    free_backward.stage.backward = 0;
+    free_backward.edge.latency = 1;
+    sl_schedule *ends_in_message =
+        test_parse("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n");
+    for (int r = 0; r < SL_READINGS; r++)
+        expect_tight_path(ends_in_message, &free_backward, (sl_reading)r);
+    sl_schedule_destroy(ends_in_message);
     for (int i = 0; i < 200; i++) {
         test_shape shape = test_random_shape(&random);
         sl_costs costs;
@@ -465,8 +473,20 @@ static void bad_costs_are_refused_and_change_nothing(void **state)
             fail_msg("'%s', expected '%s'", sl_error_text(), texts[i][1]);
         assert_memory_equal(&costs, &before, sizeof costs);
     }
+    static const char exact[] = "{\"activation_bytes\": 9007199254740993}";
+    assert_ok(sl_costs_read_json(exact, strlen(exact), &costs));
+    assert_true(costs.stage.activation_bytes == INT64_C(9007199254740993));
+    sl_costs_clear(&costs);
     sl_simulation *result;
+    sl_schedule *pair = test_parse("0F0\n1F0\n");
+    assert_ok(sl_costs_read_json("{\"edges\": []}", 13, &costs));
+    assert_fails(sl_simulate(pair, &costs, SL_ASYNC, &result), SL_EINVAL,
+                 "the costs are of 0 edges");
+    sl_schedule_destroy(pair);
     sl_schedule *schedule = test_parse("0F0,0B0\n");
+    assert_ok(sl_simulate(schedule, &costs, SL_ASYNC, &result));
+    sl_simulation_destroy(result);
+    sl_costs_clear(&costs);
     sl_stage_cost two[2] = {{0}};
     costs.stages = two;
     costs.stage_count = 2;

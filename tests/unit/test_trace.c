@@ -193,6 +193,17 @@ static void odd_schedules_are_drawn_too(void **state)
     expect_arrows(json_object_get(root, "traceEvents"), 0);
     json_decref(root);
     sl_schedule_destroy(odd);
+    static const char *const texts[] = {
+        "0F0,0F1\n1F0\n", "0F0,0F0\n1F0\n",
+        "0F0,0SEND_F0,0SEND_F0\n1RECV_F0,1F0\n",
+        "0F0,0SEND_F0\n1RECV_F0,1RECV_F0,1F0\n"};
+    for (int i = 0; i < 4; i++) {
+        odd = test_parse(texts[i]);
+        root = trace_of(odd, NULL, SL_ASYNC);
+        expect_arrows(json_object_get(root, "traceEvents"), 1);
+        json_decref(root);
+        sl_schedule_destroy(odd);
+    }
 }
 
 int main(void)

@@ -8,8 +8,7 @@
 
 static sl_status admit(const sl_sizes *sizes)
 {
-    return sl__admit_stages_per_rank("1F1B", sizes, 1,
-                                     "Interleaved1F1B takes more");
+    return sl__admit_stages_per_rank("1F1B", sizes, 1);
 }
 
 static sl_status generate_rank(const sl_sizes *sizes, int rank,

@@ -10,14 +10,13 @@
 static sl_status admit(const sl_sizes *sizes)
 {
     int stages = 2 * sizes->ranks;
-    if (sizes->stages_per_rank == 2 && sizes->microbatches >= stages)
-        return SL_OK;
+    sl_status status = sl__admit_stages_per_rank("DualPipeV", sizes, 2);
+    if (status || sizes->microbatches >= stages)
+        return status;
     return sl_fail(SL_EINVAL,
-                   "DualPipeV runs exactly 2 stages per rank and at least as "
-                   "many microbatches as stages, not %d and %d; the nearest "
-                   "sizes that work are %d and %d",
-                   sizes->stages_per_rank, sizes->microbatches, 2,
-                   sizes->microbatches < stages ? stages : sizes->microbatches);
+                   "DualPipeV needs at least as many microbatches as stages: "
+                   "%d are fewer than %d",
+                   sizes->microbatches, stages);
 }
 
 /* One of a rank's two stages and how far its forwards and backwards are. */

@@ -49,8 +49,9 @@ static inline void sl__emit_idle(sl__emitter *to, int count)
 /* The most cells a generated schedule may have, idle ones included: 2 GiB. */
 #define SL__MAX_CELLS (INT64_C(1) << 27)
 
-/* The most microbatches that fit, for any schedule of these sizes. */
-int sl__most_microbatches(const sl_sizes *sizes);
+/* Refuses sizes the generator does not serve, with the reason and the nearest
+ * that it does (sizes.c). */
+sl_status sl__admit(const sl_generator *generator, const sl_sizes *sizes);
 
 /* Calls `generate_rank` for every rank. */
 sl_status sl__generate_ranks(const sl_sizes *sizes, sl_schedule *out,
@@ -63,7 +64,7 @@ void sl__emit_forwards(sl__emitter *to, const sl_sizes *sizes, int rank);
 
 /* Refuses sizes with other than `wanted` stages per rank. */
 sl_status sl__admit_stages_per_rank(const char *name, const sl_sizes *sizes,
-                                    int wanted, const char *hint);
+                                    int wanted);
 
 /* ---- interleaved.c: what the two interleaved schedules have in common -- */
 

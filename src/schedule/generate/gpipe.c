@@ -5,7 +5,7 @@
 
 static sl_status admit(const sl_sizes *sizes)
 {
-    return sl__admit_stages_per_rank("GPipe", sizes, 1, "LoopedBFS takes more");
+    return sl__admit_stages_per_rank("GPipe", sizes, 1);
 }
 
 static sl_status generate_rank(const sl_sizes *sizes, int rank,

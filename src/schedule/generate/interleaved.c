@@ -8,42 +8,21 @@
 #include "schedule/generate/generate.h"
 #include "base/memory.h"
 
-#include <stdio.h>
-
 static int rounds_of(int ranks, int microbatches)
 {
     int rounds = microbatches / ranks;
     return rounds > 0 ? rounds : 1;
 }
 
-static bool fills_rounds(int ranks, int microbatches)
-{
-    return microbatches % rounds_of(ranks, microbatches) == 0;
-}
-
 sl_status sl__admit_rounds(const char *name, const sl_sizes *sizes)
 {
-    int ranks = sizes->ranks;
-    int microbatches = sizes->microbatches;
-    if (fills_rounds(ranks, microbatches))
+    int rounds = rounds_of(sizes->ranks, sizes->microbatches);
+    if (sizes->microbatches % rounds == 0)
         return SL_OK;
-    /* Multiples of the ranks always fill rounds, so both searches end. */
-    int below = microbatches, above = microbatches;
-    while (!fills_rounds(ranks, below))
-        below--;
-    while (!fills_rounds(ranks, above))
-        above++;
-    char nearest[64];
-    if (above <= sl__most_microbatches(sizes))
-        snprintf(nearest, sizeof nearest, "counts that work are %d and %d",
-                 below, above);
-    else
-        snprintf(nearest, sizeof nearest, "count that works is %d", below);
     return sl_fail(SL_EINVAL,
                    "%s runs microbatches in %d rounds on %d ranks, and %d do "
-                   "not divide evenly; the nearest %s",
-                   name, rounds_of(ranks, microbatches), ranks, microbatches,
-                   nearest);
+                   "not divide evenly",
+                   name, rounds, sizes->ranks, sizes->microbatches);
 }
 
 /* One of the three streams of work on a rank: forwards, backwards, weights. */

@@ -3,6 +3,7 @@
  * Generators by name: the built-in ones and those a program registers. */
 #include "schedule/generate/generate.h"
 #include "base/memory.h"
+#include "base/text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -56,12 +57,19 @@ static const sl_generator *find(const char *name)
     return NULL;
 }
 
-sl_status sl_generator_find(const char *name, const sl_generator **out)
+/* The same, also by a name with PyTorch's prefix. */
+static const sl_generator *find_with_prefix(const char *name)
 {
     static const char prefix[] = "Schedule";
     const sl_generator *found = find(name);
     if (!found && strncasecmp(name, prefix, strlen(prefix)) == 0)
         found = find(name + strlen(prefix));
+    return found;
+}
+
+sl_status sl_generator_find(const char *name, const sl_generator **out)
+{
+    const sl_generator *found = find_with_prefix(name);
     if (found) {
         *out = found;
         return SL_OK;
@@ -73,8 +81,17 @@ sl_status sl_generator_find(const char *name, const sl_generator **out)
         snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
                  generator->name);
     }
-    return sl_fail(SL_ENOTFOUND, "unknown schedule '%.40s'; known ones: %s",
-                   name, known);
+    char quoted[SL__QUOTED_MAX];
+    return sl_fail(SL_ENOTFOUND, "unknown schedule '%s'; known ones: %s",
+                   sl__quoted(name, strlen(name), quoted), known);
+}
+
+static sl_status check_free(const char *name)
+{
+    if (*name && !find_with_prefix(name))
+        return SL_OK;
+    return sl_fail(SL_EINVAL, "a schedule cannot be named '%s': the name is %s",
+                   name, *name ? "taken" : "empty");
 }
 
 sl_status sl_generator_register(const sl_generator *generator)
@@ -83,12 +100,13 @@ sl_status sl_generator_register(const sl_generator *generator)
         generator->default_stages_per_rank < 1)
         return sl_fail(SL_EINVAL, "a generator needs a name, a default number "
                                   "of stages per rank and a generate function");
-    if (find(generator->name) ||
-        (generator->short_name && find(generator->short_name)))
-        return sl_fail(SL_EINVAL, "a schedule named '%s' exists already",
-                       generator->name);
+    sl_status status = check_free(generator->name);
+    if (!status && generator->short_name)
+        status = check_free(generator->short_name);
+    if (status)
+        return status;
     registered *entry;
-    sl_status status = sl__alloc(1, sizeof *entry, &entry);
+    status = sl__alloc(1, sizeof *entry, &entry);
     if (status)
         return status;
     entry->generator = *generator;
@@ -99,81 +117,13 @@ sl_status sl_generator_register(const sl_generator *generator)
     return SL_OK;
 }
 
-static sl_status admit_positive(const char *what, int size)
-{
-    if (size >= 1)
-        return SL_OK;
-    return sl_fail(SL_EINVAL, "%s must be at least 1, not %d", what, size);
-}
-
-/* Idle cells there may be for filling and draining the pipe. */
-static int64_t idle_cells(int64_t ranks, int64_t stages_per_rank)
-{
-    return ranks * (ranks * stages_per_rank + 4 * ranks);
-}
-
-/* At most three quarters of the cells may be idle ones. */
-#define MAX_IDLE (SL__MAX_CELLS / 4 * 3)
-
-static int most_stages_per_rank(int64_t ranks)
-{
-    int64_t by_stages = SL_MAX_STAGES / ranks;
-    int64_t by_idle = (MAX_IDLE / ranks - 4 * ranks) / ranks;
-    return (int)(by_stages < by_idle ? by_stages : by_idle);
-}
-
-int sl__most_microbatches(const sl_sizes *sizes)
-{
-    /* F, I and W of each stage and microbatch. */
-    int64_t room =
-        SL__MAX_CELLS - idle_cells(sizes->ranks, sizes->stages_per_rank);
-    int64_t most = room / (3 * (int64_t)sizes->ranks * sizes->stages_per_rank);
-    return (int)(most < SL_MAX_MICROBATCHES ? most : SL_MAX_MICROBATCHES);
-}
-
-/* Refuses sizes whose schedules would not fit. */
-static sl_status admit_limits(const sl_sizes *sizes)
-{
-    if (sizes->ranks > SL_MAX_RANKS)
-        return sl_fail(SL_EINVAL, "%d ranks are too many; at most %d",
-                       sizes->ranks, SL_MAX_RANKS);
-    int stages = most_stages_per_rank(sizes->ranks);
-    if (sizes->stages_per_rank > stages)
-        return sl_fail(SL_EINVAL,
-                       "%d stages per rank are too many on %d ranks; at most "
-                       "%d",
-                       sizes->stages_per_rank, sizes->ranks, stages);
-    int microbatches = sl__most_microbatches(sizes);
-    if (sizes->microbatches > microbatches)
-        return sl_fail(SL_EINVAL,
-                       "%d microbatches are too many for %d stages on each of "
-                       "%d ranks; at most %d",
-                       sizes->microbatches, sizes->stages_per_rank,
-                       sizes->ranks, microbatches);
-    return SL_OK;
-}
-
-static sl_status admit(const sl_generator *generator, const sl_sizes *sizes)
-{
-    sl_status status = admit_positive("ranks", sizes->ranks);
-    if (!status)
-        status = admit_positive("stages per rank", sizes->stages_per_rank);
-    if (!status)
-        status = admit_positive("microbatches", sizes->microbatches);
-    if (!status)
-        status = admit_limits(sizes);
-    if (!status && generator->admit)
-        status = generator->admit(sizes);
-    return status;
-}
-
 sl_status sl_generate(const char *name, const sl_sizes *sizes,
                       sl_schedule **out)
 {
     const sl_generator *generator;
     sl_status status = sl_generator_find(name, &generator);
     if (!status)
-        status = admit(generator, sizes);
+        status = sl__admit(generator, sizes);
     sl_schedule *schedule;
     if (!status)
         status = sl_schedule_create(sizes->ranks, &schedule);
@@ -189,15 +139,13 @@ sl_status sl_generate(const char *name, const sl_sizes *sizes,
 }
 
 sl_status sl__admit_stages_per_rank(const char *name, const sl_sizes *sizes,
-                                    int wanted, const char *hint)
+                                    int wanted)
 {
     if (sizes->stages_per_rank == wanted)
         return SL_OK;
-    return sl_fail(SL_EINVAL,
-                   "%s runs exactly %d stage%s per rank, not %d; the nearest "
-                   "size that works is %d (%s)",
-                   name, wanted, wanted == 1 ? "" : "s", sizes->stages_per_rank,
-                   wanted, hint);
+    return sl_fail(SL_EINVAL, "%s runs exactly %d stage%s per rank, not %d",
+                   name, wanted, wanted == 1 ? "" : "s",
+                   sizes->stages_per_rank);
 }
 
 sl_status sl__generate_ranks(const sl_sizes *sizes, sl_schedule *out,

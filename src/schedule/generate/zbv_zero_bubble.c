@@ -14,19 +14,16 @@ static int padded(const sl_sizes *sizes)
 
 static sl_status admit(const sl_sizes *sizes)
 {
-    sl_status status = sl__admit_stages_per_rank(
-        "ZBVZeroBubble", sizes, 2, "InterleavedZeroBubble takes any number");
+    sl_status status = sl__admit_stages_per_rank("ZBVZeroBubble", sizes, 2);
     if (status)
         return status;
-    sl_sizes fitting = *sizes;
-    while ((int64_t)fitting.ranks * padded(&fitting) * 6 > SL__MAX_CELLS)
-        fitting.ranks--;
-    if (fitting.ranks == sizes->ranks)
-        return SL_OK;
-    return sl_fail(SL_EINVAL,
-                   "ZBVZeroBubble pads to 2 * ranks - 1 microbatches, too many "
-                   "on %d ranks; at most %d ranks",
-                   sizes->ranks, fitting.ranks);
+    /* Six cells a microbatch, padding included, as many as may be in all. */
+    if ((int64_t)sizes->ranks * padded(sizes) * 6 > SL__MAX_CELLS)
+        return sl_fail(SL_EINVAL,
+                       "ZBVZeroBubble pads to 2 * ranks - 1 microbatches, too "
+                       "many on %d ranks",
+                       sizes->ranks);
+    return SL_OK;
 }
 
 /* One of a rank's two stages and how far each kind of work on it is. */

@@ -297,6 +297,9 @@ sl_status sl_lower_send_recv(const sl_schedule *in, sl_recv recv,
                              sl_schedule **out)
 {
     sl_placement *placement;
+    if (recv != SL_RECV_ASAP && recv != SL_RECV_LATE)
+        return sl_fail(SL_EINVAL, "unknown placement of receives: %d",
+                       (int)recv);
     sl_status status = sl__refuse_kinds(in, "send-recv", sl__is_communication);
     if (!status)
         status = sl_placement_derive(in, &placement);
