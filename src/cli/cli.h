@@ -32,6 +32,12 @@ int cli_parse(const char *verb, const struct argp *argp, int argc, char **argv,
 error_t cli_refuse(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 
+/* Help of options that more than one verb has. */
+#define CLI_RECV_HELP                                                          \
+    "Receives when their sender is scheduled, as PyTorch (asap), or just "     \
+    "before their user (late)"
+#define CLI_WINDOW_HELP "Stages fetched ahead of their compute by unshard (3)"
+
 /* Options' values; they refuse what is not one. */
 error_t cli_parse_int(const char *option, const char *text, int *out);
 error_t cli_parse_size(const char *option, const char *text, int *out);

@@ -23,12 +23,8 @@ static const struct argp_option options[] = {
      "Passes in order, between commas: drop-idle, merge-bw, unshard, "
      "reduce-grad, send-recv (default: unshard,reduce-grad,send-recv)",
      0},
-    {"recv", KEY_RECV, "asap|late", 0,
-     "Receives when their sender is scheduled, as PyTorch (asap), or just "
-     "before their user (late)",
-     0},
-    {"unshard-window", KEY_WINDOW, "N", 0,
-     "Stages fetched ahead of their compute (3)", 0},
+    {"recv", KEY_RECV, "asap|late", 0, CLI_RECV_HELP, 0},
+    {"unshard-window", KEY_WINDOW, "N", 0, CLI_WINDOW_HELP, 0},
     {0},
 };
 

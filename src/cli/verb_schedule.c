@@ -39,12 +39,8 @@ static const struct argp_option options[] = {
      "+ reduce-grad + send-recv; grid: a table, time down and ranks across; "
      "json",
      0},
-    {"unshard-window", KEY_WINDOW, "N", 0,
-     "Stages fetched ahead of their compute in `lowered` (3)", 0},
-    {"recv", KEY_RECV, "asap|late", 0,
-     "Receives when their sender is scheduled, as PyTorch (asap), or just "
-     "before their user (late)",
-     0},
+    {"unshard-window", KEY_WINDOW, "N", 0, CLI_WINDOW_HELP, 0},
+    {"recv", KEY_RECV, "asap|late", 0, CLI_RECV_HELP, 0},
     {"list", KEY_LIST, 0, 0, "List the schedules there are", 1},
     {"json", KEY_JSON, 0, 0, "With --list: as JSON", 1},
     {0},
