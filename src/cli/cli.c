@@ -13,17 +13,15 @@
 
 int cli_say(const char *verb, int status, const char *format, ...)
 {
-    char text[2048];
+    char text[1024];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    /* One line of text, whatever was quoted in it. */
-    for (char *at = text; *at; at++) {
-        if ((unsigned char)*at < 0x20 || *at == 0x7f)
-            *at = '?';
-    }
-    fprintf(stderr, "sluice%s%s: %s\n", *verb ? " " : "", verb, text);
+    /* Through sl_fail, which keeps a sentence to one line of plain text. */
+    sl_fail(SL_EINVAL, "%s", text);
+    fprintf(stderr, "sluice%s%s: %s\n", *verb ? " " : "", verb,
+            sl_error_text());
     return status;
 }
 
