@@ -199,8 +199,7 @@ static void tell_complete(const sl__events *events, const edge *before,
     uint32_t waiter = waiter_of(events, before, end);
     if (is_worth_telling(events, waiter, end))
         add_wait(events, waiter, end, waits, count);
-    if (taken->to % 2 == 0 && taken->to / 2 != end &&
-        is_worth_telling(events, end, taken->to / 2))
+    if (taken->to % 2 == 0 && is_worth_telling(events, end, taken->to / 2))
         add_wait(events, end, taken->to / 2, waits, count);
 }
 

@@ -15,9 +15,9 @@
 
 typedef struct dry_run {
     const sl__events *events;
-    uint32_t *done;  /* by node: the step it was done in, from 1; 0 not yet */
-    uint32_t *at;    /* by rank */
-    uint32_t *moved; /* by rank: the step it moved in last */
+    uint32_t *done; /* by node: the step it was done in, from 1; 0 not yet */
+    uint32_t *at;   /* by rank */
+    uint32_t last;  /* the latest step in which something was done */
     sl__visits visits;
     sl__waiters waiters;
     uint64_t turn; /* the visit being made, */
@@ -58,16 +58,12 @@ static bool is_ready(const dry_run *run, uint32_t node, uint32_t *out,
 }
 
 /* Visits ranks that waited for what was just done: in this turn if theirs is
- * still to come, else at the end of the step if they have not moved in it,
- * else in the next step. */
+ * still to come, else in the next. A rank that moved in this step is not among
+ * them: its next visit is in the next step already. */
 static void wake(dry_run *run, uint32_t node)
 {
-    for (int rank; (rank = sl__waiters_take(&run->waiters, node)) >= 0;) {
-        uint64_t turn = run->turn + (rank <= run->rank);
-        if (run->moved[rank] == step_of(turn))
-            turn = 2 * (uint64_t)(step_of(turn) + 1);
-        sl__visits_push(&run->visits, turn, rank);
-    }
+    for (int rank; (rank = sl__waiters_take(&run->waiters, node)) >= 0;)
+        sl__visits_push(&run->visits, run->turn + (rank <= run->rank), rank);
 }
 
 /* Lets a rank do one action if it can, else parks it. */
@@ -77,7 +73,7 @@ static void visit(dry_run *run, int rank)
     bool next_step;
     if (is_ready(run, node, &waits_for, &next_step)) {
         run->done[node] = step;
-        run->moved[rank] = step;
+        run->last = step;
         run->at[rank]++;
         skip_idle(run, rank);
         wake(run, node);
@@ -117,16 +113,6 @@ static sl_status run_all(dry_run *run)
     return report_stuck(run);
 }
 
-static size_t last_step(const dry_run *run)
-{
-    uint32_t last = 0;
-    for (int rank = 0; rank < run->events->extent.ranks; rank++) {
-        if (run->moved[rank] > last)
-            last = run->moved[rank];
-    }
-    return last;
-}
-
 sl_status sl_dry_run(const sl_schedule *schedule, size_t *out_steps)
 {
     sl__events events;
@@ -139,18 +125,15 @@ sl_status sl_dry_run(const sl_schedule *schedule, size_t *out_steps)
     if (!status)
         status = sl__alloc((size_t)ranks, sizeof *run.at, &run.at);
     if (!status)
-        status = sl__alloc((size_t)ranks, sizeof *run.moved, &run.moved);
-    if (!status)
         status = sl__visits_open(&run.visits, ranks);
     if (!status)
         status = sl__waiters_open(&run.waiters, events.nodes, ranks);
     if (!status)
         status = run_all(&run);
     if (!status)
-        *out_steps = last_step(&run);
+        *out_steps = run.last;
     free(run.done);
     free(run.at);
-    free(run.moved);
     sl__visits_close(&run.visits);
     sl__waiters_close(&run.waiters);
     sl__events_close(&events);

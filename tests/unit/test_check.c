@@ -271,6 +271,10 @@ static void findings_are_kept_by_place_and_all_counted(void **state)
     assert_ok(sl_check(schedule, &options, &all));
     const sl_finding *every = sl_report_findings(all, &all_count);
     assert_int_equal(all_count, sl_report_total(all));
+    for (size_t i = 1; i < all_count; i++)
+        assert_true(every[i - 1].rank < every[i].rank ||
+                    (every[i - 1].rank == every[i].rank &&
+                     every[i - 1].step <= every[i].step));
     for (size_t most = 1; most < all_count; most++) {
         options.max_findings = most;
         assert_ok(sl_check(schedule, &options, &some));
