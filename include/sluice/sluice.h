@@ -6,6 +6,7 @@
 
 #include "sluice/base.h"
 #include "sluice/schedule.h"
+#include "sluice/tensor.h"
 #include "sluice/view.h"
 
 #endif

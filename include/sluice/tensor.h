@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Tensor programs: a model as a graph, compiled into flat programs over a
+ * memory plan that is known to the byte before anything runs.
+ *
+ *     sl_graph *graph;
+ *     sl_graph_create(&graph);
+ *     sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(16, 8),
+ *                             SL_GRADIENT);
+ *     sl_tensor *w = sl_parameter(graph, "fc.weight", SL_F32, SL_SHAPE(4, 8));
+ *     sl_tensor *y = sl_relu(sl_linear(x, w, NULL, SL_OUT_IN));
+ *     sl_output(graph, "y", y, SL_GRADIENT);
+ *     sl_stage *stage = NULL;
+ *     if (sl_stage_compile(graph, NULL, &stage))
+ *         fprintf(stderr, "%s\n", sl_error_text());
+ *     else
+ *         printf("%lld bytes\n", (long long)sl_plan_bytes(stage, 1));
+ *     sl_stage_destroy(stage);
+ *     sl_graph_destroy(graph);
+ *
+ * Life cycle: a graph is built, then compiled as often as one likes, into
+ * stages; a stage never changes; an `sl_memory` holds what one user of a stage
+ * needs to run it: parameters, gradients, and a slot for every microbatch in
+ * flight. Thread rule: one thread at a time per graph and per memory; a stage
+ * is shared freely.
+ *
+ * A stage has four programs. F computes the outputs (and the loss); I the
+ * gradients of the inputs, touching no parameter gradient; W everything else,
+ * adding to the gradients of the parameters; B is I and W in one, in an order
+ * that keeps less memory alive. For every microbatch, F comes first, then
+ * either B, or I and later W. I then W gives the same bits as B.
+ */
+#ifndef SLUICE_TENSOR_H
+#define SLUICE_TENSOR_H
+
+#include "sluice/base.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------- element types -- */
+
+typedef enum sl_dtype {
+#define SL_DTYPE(name, text, bytes, safetensors) SL_##name,
+#include "sluice/dtypes.def"
+#undef SL_DTYPE
+} sl_dtype;
+
+/* "f32", "i64", ...; never NULL. */
+SL_API const char *sl_dtype_text(sl_dtype dtype);
+SL_API size_t sl_dtype_bytes(sl_dtype dtype);
+
+/* --------------------------------------------------------------- graphs -- */
+
+typedef struct sl_graph sl_graph;
+
+/* A value of a graph; it belongs to the graph. */
+typedef struct sl_tensor sl_tensor;
+
+enum { SL_RANK_MAX = 6 };
+
+/* A shape where a function takes `int rank, const int64_t *shape`. */
+#define SL_SHAPE(...)                                                          \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                 \
+        (const int64_t[])                                                      \
+    {                                                                          \
+        __VA_ARGS__                                                            \
+    }
+
+/* Whether a gradient flows back through an input or an output. */
+typedef enum sl_gradient { SL_NO_GRADIENT = 0, SL_GRADIENT = 1 } sl_gradient;
+
+SL_API sl_status sl_graph_create(sl_graph **out);
+SL_API void sl_graph_destroy(sl_graph *graph);
+
+/* Functions that build return a tensor, or NULL where they refuse: the sentence
+ * names the line, the op, the operands, what was expected and what was found.
+ * A NULL operand gives NULL, so a model is written without a check per line;
+ * the graph keeps the first refusal, and compiling it fails with that. */
+SL_API sl_status sl_graph_status(const sl_graph *graph);
+
+/* Opens a scope: names of parameters made inside begin with it and a dot. */
+SL_API void sl_scope_enter(sl_graph *graph, const char *format, ...)
+#ifdef __GNUC__
+    __attribute__((format(printf, 2, 3)))
+#endif
+    ;
+SL_API void sl_scope_leave(sl_graph *graph);
+
+/* What a stage receives. Only floats carry a gradient. */
+SL_API sl_tensor *sl_input(sl_graph *graph, const char *name, sl_dtype dtype,
+                           int rank, const int64_t *shape,
+                           sl_gradient gradient);
+
+/* What a stage learns, named by the open scopes and `name`. */
+SL_API sl_tensor *sl_parameter(sl_graph *graph, const char *name,
+                               sl_dtype dtype, int rank, const int64_t *shape);
+
+/* A second name for a parameter (GPT-2's lm_head.weight); returns it. */
+SL_API sl_tensor *sl_alias(sl_tensor *parameter, const char *name);
+
+/* What a stage gives. With SL_GRADIENT its consumer sends a gradient back. */
+SL_API void sl_output(sl_graph *graph, const char *name, sl_tensor *tensor,
+                      sl_gradient gradient);
+
+/* The scalar that backward starts from; it is an output named "loss". */
+SL_API void sl_loss(sl_graph *graph, sl_tensor *tensor);
+
+SL_API const char *sl_tensor_name(const sl_tensor *tensor);
+SL_API sl_dtype sl_tensor_dtype(const sl_tensor *tensor);
+SL_API int sl_tensor_rank(const sl_tensor *tensor);
+SL_API const int64_t *sl_tensor_shape(const sl_tensor *tensor);
+
+/* ------------------------------------------------------------------ ops -- */
+
+/* How a linear layer's weight lies: PyTorch's Linear or GPT-2's Conv1D. */
+typedef enum sl_layout { SL_OUT_IN, SL_IN_OUT } sl_layout;
+
+/* Reduces over every dimension, where a dimension is asked for. */
+enum { SL_ALL = INT32_MIN };
+
+/* A dimension counts from 0, or from the end with -1 for the last. Shapes
+ * broadcast as in NumPy for add, sub and mul. */
+
+/* a (.., M, K) times b (K, N), or (.., K, N) with the same leading sizes. */
+SL_API sl_tensor *sl_matmul(sl_tensor *a, sl_tensor *b);
+
+/* x (.., in) times the weight, plus the bias (out) unless it is NULL. */
+SL_API sl_tensor *sl_linear(sl_tensor *x, sl_tensor *weight, sl_tensor *bias,
+                            sl_layout layout);
+
+/* mul takes a bool second operand too: a mask of zeros and ones. */
+SL_API sl_tensor *sl_add(sl_tensor *a, sl_tensor *b);
+SL_API sl_tensor *sl_sub(sl_tensor *a, sl_tensor *b);
+SL_API sl_tensor *sl_mul(sl_tensor *a, sl_tensor *b);
+SL_API sl_tensor *sl_scale(sl_tensor *x, double factor);
+SL_API sl_tensor *sl_relu(sl_tensor *x);
+SL_API sl_tensor *sl_gelu_tanh(sl_tensor *x);
+SL_API sl_tensor *sl_gelu_erf(sl_tensor *x);
+SL_API sl_tensor *sl_silu(sl_tensor *x);
+
+/* Over the last dimension; weight and bias are (last). */
+SL_API sl_tensor *sl_layer_norm(sl_tensor *x, sl_tensor *weight,
+                                sl_tensor *bias, double epsilon);
+SL_API sl_tensor *sl_rms_norm(sl_tensor *x, sl_tensor *weight, double epsilon);
+SL_API sl_tensor *sl_softmax(sl_tensor *x);
+
+/* Rows of a table (rows, width) picked by i32 or i64 ids of any shape. An id
+ * outside the table ends the run with SL_EINVAL. */
+SL_API sl_tensor *sl_embedding(sl_tensor *table, sl_tensor *ids);
+
+/* x (.., T, C) plus the first T rows of a table (at least T, C). */
+SL_API sl_tensor *sl_add_positions(sl_tensor *x, sl_tensor *table);
+
+/* Multi-head attention, each place seeing itself and what lies before it: q, k
+ * and v are (B, T, C), heads divide C, scores are scaled by 1/sqrt(C/heads).
+ * Saved for backward are the output and one number per head and row. */
+SL_API sl_tensor *sl_causal_attention(sl_tensor *q, sl_tensor *k, sl_tensor *v,
+                                      int heads);
+
+/* Views: no memory, no time. One size of a reshape may be -1. A reshape of a
+ * tensor that does not lie in that order copies it first. */
+SL_API sl_tensor *sl_reshape(sl_tensor *x, int rank, const int64_t *shape);
+SL_API sl_tensor *sl_transpose(sl_tensor *x, int dim_a, int dim_b);
+SL_API sl_tensor *sl_slice(sl_tensor *x, int dim, int64_t start,
+                           int64_t length);
+
+/* Cuts a dimension into `count` equal views; parts are NULL on refusal. */
+SL_API void sl_split(sl_tensor *x, int dim, int count, sl_tensor **parts);
+SL_API sl_tensor *sl_concat(sl_tensor *const *parts, int count, int dim);
+
+/* Over one dimension, which goes away, or SL_ALL, giving a scalar. */
+SL_API sl_tensor *sl_sum(sl_tensor *x, int dim);
+SL_API sl_tensor *sl_mean(sl_tensor *x, int dim);
+
+/* The mean of (x - target)². */
+SL_API sl_tensor *sl_mse(sl_tensor *x, sl_tensor *target);
+
+/* The mean of -log softmax(logits)[label] over the rows of logits (.., V) whose
+ * label (..) is not `ignore`; NaN where there is none. */
+SL_API sl_tensor *sl_cross_entropy(sl_tensor *logits, sl_tensor *labels,
+                                   int64_t ignore);
+
+/* Zeroes with probability `rate` and scales the rest by 1 / (1 - rate). What is
+ * zeroed depends on the seed of the run, the place in the graph and the place
+ * in the tensor alone. */
+SL_API sl_tensor *sl_dropout(sl_tensor *x, double rate);
+
+/* --------------------------------------------------------------- stages -- */
+
+typedef struct sl_stage sl_stage;
+
+/* Which backward programs to make. */
+typedef enum sl_backward {
+    SL_BACKWARD_ANY,   /* B, and I with W */
+    SL_BACKWARD_WHOLE, /* B alone */
+    SL_BACKWARD_SPLIT, /* I and W alone */
+    SL_BACKWARD_NONE,  /* F alone, which then saves nothing */
+} sl_backward;
+
+typedef struct sl_stage_options {
+    const char *backend; /* "onednn", or "ref": plain C, the specification */
+    int threads;         /* that each program runs on; ref has one */
+    sl_backward backward;
+    bool recompute; /* save the inputs alone, and run F again in backward */
+} sl_stage_options;
+#define SL_STAGE_OPTIONS_INIT                                                  \
+    {                                                                          \
+        "onednn", 1, SL_BACKWARD_ANY, false                                    \
+    }
+
+/* Compiles a graph; `options` may be NULL. The graph may go afterwards. */
+SL_API sl_status sl_stage_compile(const sl_graph *graph,
+                                  const sl_stage_options *options,
+                                  sl_stage **out);
+SL_API void sl_stage_destroy(sl_stage *stage);
+
+typedef enum sl_program {
+    SL_PROGRAM_F,
+    SL_PROGRAM_I,
+    SL_PROGRAM_W,
+    SL_PROGRAM_B,
+} sl_program;
+#define SL_PROGRAM_COUNT 4
+
+/* Every byte a stage will use. Pieces of pools start at multiples of 64. */
+typedef struct sl_plan {
+    /* Once per memory. */
+    int64_t parameter_bytes;
+    int64_t gradient_bytes;
+    int64_t packed_bytes;    /* weights in the layout the backend likes */
+    int64_t workspace_bytes; /* the largest of the programs' */
+    /* Per slot, that is per microbatch in flight. */
+    int64_t slab_bytes;    /* what programs hand to later ones */
+    int64_t message_bytes; /* inputs, outputs, and their gradients */
+    /* Of those, what F leaves behind for backward: the slab's part, and the
+     * inputs and outputs that backward reads. */
+    int64_t saved_bytes;
+    /* For reading. */
+    int64_t program_workspace_bytes[SL_PROGRAM_COUNT];
+    int64_t scratch_bytes; /* the largest scratchpad of a library kernel,
+                              part of the workspace */
+    int kernels[SL_PROGRAM_COUNT];
+} sl_plan;
+
+SL_API const sl_plan *sl_stage_plan(const sl_stage *stage);
+
+/* All bytes of an `sl_memory` with this many slots. */
+SL_API int64_t sl_plan_bytes(const sl_stage *stage, int slots);
+
+/* Writes the programs as text, a line per kernel: op, operands as name, shape
+ * and pool+offset. */
+SL_API sl_status sl_stage_write_text(const sl_stage *stage, sl_write_fn write,
+                                     void *context);
+
+/* What can be written to and read from a memory. */
+typedef enum sl_port_kind {
+    SL_PORT_PARAMETER,          /* by any of its names */
+    SL_PORT_PARAMETER_GRADIENT, /* likewise */
+    SL_PORT_INPUT,
+    SL_PORT_INPUT_GRADIENT, /* written by I and B */
+    SL_PORT_OUTPUT,
+    SL_PORT_OUTPUT_GRADIENT, /* read by I, W and B */
+} sl_port_kind;
+
+typedef struct sl_port {
+    sl_port_kind kind;
+    int index;
+    sl_dtype dtype;
+    int rank;
+    int64_t shape[SL_RANK_MAX];
+    int64_t bytes;
+    const char *name; /* its first */
+} sl_port;
+
+/* Ports by name, or one after the other: how many there are of a kind. */
+SL_API sl_status sl_stage_port(const sl_stage *stage, sl_port_kind kind,
+                               const char *name, sl_port *out);
+SL_API int sl_stage_port_count(const sl_stage *stage, sl_port_kind kind);
+SL_API sl_status sl_stage_port_at(const sl_stage *stage, sl_port_kind kind,
+                                  int index, sl_port *out);
+
+/* -------------------------------------------------------------- running -- */
+
+typedef struct sl_memory sl_memory;
+
+/* Allocates every pool of the plan, with `slots` microbatches in flight. The
+ * stage must outlive it. Parameters and gradients start as zeros. */
+SL_API sl_status sl_memory_create(const sl_stage *stage, int slots,
+                                  sl_memory **out);
+SL_API void sl_memory_destroy(sl_memory *memory);
+
+/* Copies in and out; `bytes` must be the port's. The slot counts for inputs,
+ * outputs and their gradients. Writing a parameter makes the next run pack the
+ * weights again, once. */
+SL_API sl_status sl_memory_write(sl_memory *memory, const sl_port *port,
+                                 int slot, const void *data, size_t bytes);
+SL_API sl_status sl_memory_read(const sl_memory *memory, const sl_port *port,
+                                int slot, void *data, size_t bytes);
+SL_API void sl_memory_zero_gradients(sl_memory *memory);
+
+typedef struct sl_run_options {
+    uint64_t seed;     /* of dropout; backward uses what F was given */
+    double loss_scale; /* the gradient of the loss that backward starts from */
+} sl_run_options;
+#define SL_RUN_OPTIONS_INIT                                                    \
+    {                                                                          \
+        0, 1.0                                                                 \
+    }
+
+/* Runs a program on a slot; `options` may be NULL. Refused: backward before F,
+ * W before I, I or B twice, a program that was not compiled. */
+SL_API sl_status sl_stage_run(const sl_stage *stage, sl_program program,
+                              sl_memory *memory, int slot,
+                              const sl_run_options *options);
+
+/* Floating point operations of the matrix products and attentions of a
+ * program: the necessary ones, half of the square where it is causal. */
+SL_API double sl_stage_flops(const sl_stage *stage, sl_program program);
+
+/* The yardstick of `sluice bench`: GFLOP/s that oneDNN's matmul of (m, k) by a
+ * packed (k, n) reaches on `threads` threads, best of `seconds` of trying. */
+SL_API sl_status sl_measure_packed_matmul(int m, int n, int k, int threads,
+                                          double seconds, double *out_gflops);
+
+/* ---------------------------------------------------------- safetensors -- */
+
+/* A safetensors file, mapped into memory and wholly verified when opened:
+ * every length, offset, shape and overlap. */
+typedef struct sl_safetensors sl_safetensors;
+
+typedef struct sl_safetensor {
+    const char *name;
+    sl_dtype dtype;
+    int rank;
+    int64_t shape[SL_RANK_MAX];
+    const void *data; /* not aligned: copy it out */
+    size_t bytes;
+} sl_safetensor;
+
+SL_API sl_status sl_safetensors_open(const char *path, sl_safetensors **out);
+
+/* The same over bytes in memory, which are borrowed. */
+SL_API sl_status sl_safetensors_parse(const void *data, size_t bytes,
+                                      sl_safetensors **out);
+SL_API void sl_safetensors_close(sl_safetensors *file);
+SL_API size_t sl_safetensors_count(const sl_safetensors *file);
+SL_API const sl_safetensor *sl_safetensors_at(const sl_safetensors *file,
+                                              size_t index);
+
+/* By name; NULL where there is none. */
+SL_API const sl_safetensor *sl_safetensors_find(const sl_safetensors *file,
+                                                const char *name);
+
+/* An entry of `__metadata__`; NULL where there is none. */
+SL_API const char *sl_safetensors_metadata(const sl_safetensors *file,
+                                           const char *key);
+
+/* Writes a file in one move: a temporary file beside it, synced, renamed.
+ * `metadata` is pairs of key and value ended by NULL, or NULL. */
+SL_API sl_status sl_safetensors_write(const char *path,
+                                      const sl_safetensor *tensors,
+                                      size_t count,
+                                      const char *const *metadata);
+
+/* ------------------------------------------------------- lines in errors -- */
+
+/* Refusals name the line of the model that made the op: each of these names is
+ * also a macro that notes the line and then means the function. */
+SL_API void sl_note_line(const char *file, int line);
+
+#ifndef SL_BUILDING
+#define SL_NOTE_LINE(function) (sl_note_line(__FILE__, __LINE__), function)
+#define sl_input SL_NOTE_LINE(sl_input)
+#define sl_parameter SL_NOTE_LINE(sl_parameter)
+#define sl_alias SL_NOTE_LINE(sl_alias)
+#define sl_output SL_NOTE_LINE(sl_output)
+#define sl_loss SL_NOTE_LINE(sl_loss)
+#define sl_matmul SL_NOTE_LINE(sl_matmul)
+#define sl_linear SL_NOTE_LINE(sl_linear)
+#define sl_add SL_NOTE_LINE(sl_add)
+#define sl_sub SL_NOTE_LINE(sl_sub)
+#define sl_mul SL_NOTE_LINE(sl_mul)
+#define sl_scale SL_NOTE_LINE(sl_scale)
+#define sl_relu SL_NOTE_LINE(sl_relu)
+#define sl_gelu_tanh SL_NOTE_LINE(sl_gelu_tanh)
+#define sl_gelu_erf SL_NOTE_LINE(sl_gelu_erf)
+#define sl_silu SL_NOTE_LINE(sl_silu)
+#define sl_layer_norm SL_NOTE_LINE(sl_layer_norm)
+#define sl_rms_norm SL_NOTE_LINE(sl_rms_norm)
+#define sl_softmax SL_NOTE_LINE(sl_softmax)
+#define sl_embedding SL_NOTE_LINE(sl_embedding)
+#define sl_add_positions SL_NOTE_LINE(sl_add_positions)
+#define sl_causal_attention SL_NOTE_LINE(sl_causal_attention)
+#define sl_reshape SL_NOTE_LINE(sl_reshape)
+#define sl_transpose SL_NOTE_LINE(sl_transpose)
+#define sl_slice SL_NOTE_LINE(sl_slice)
+#define sl_split SL_NOTE_LINE(sl_split)
+#define sl_concat SL_NOTE_LINE(sl_concat)
+#define sl_sum SL_NOTE_LINE(sl_sum)
+#define sl_mean SL_NOTE_LINE(sl_mean)
+#define sl_mse SL_NOTE_LINE(sl_mse)
+#define sl_cross_entropy SL_NOTE_LINE(sl_cross_entropy)
+#define sl_dropout SL_NOTE_LINE(sl_dropout)
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif

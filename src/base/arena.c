@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Chunks in a list, each filled from its start; a piece larger than a chunk
+ * gets one of its own. */
+#include "base/arena.h"
+
+#include "base/memory.h"
+
+#include <stdint.h>
+#include <string.h>
+
+enum { CHUNK_BYTES = 1 << 16, ALIGNMENT = _Alignof(max_align_t) };
+
+struct sl__arena_chunk {
+    struct sl__arena_chunk *next;
+    size_t used;
+    size_t size;
+    max_align_t data[];
+};
+
+static sl_status add_chunk(sl__arena *arena, size_t bytes)
+{
+    struct sl__arena_chunk *chunk;
+    size_t size = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
+    if (size > SIZE_MAX - sizeof *chunk)
+        return sl_fail(SL_ENOMEM, "out of memory: %zu bytes", bytes);
+    sl_status status = sl__alloc(1, sizeof *chunk + size, &chunk);
+    if (status)
+        return status;
+    chunk->size = size;
+    chunk->next = arena->chunk;
+    arena->chunk = chunk;
+    return SL_OK;
+}
+
+sl_status sl__arena_take(sl__arena *arena, size_t count, size_t size,
+                         void *out_pointer)
+{
+    if (size && count > (SIZE_MAX - ALIGNMENT) / size)
+        return sl_fail(SL_ENOMEM, "out of memory: %zu elements of %zu bytes",
+                       count, size);
+    size_t bytes = (count * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    if (!arena->chunk || arena->chunk->size - arena->chunk->used < bytes) {
+        sl_status status = add_chunk(arena, bytes);
+        if (status)
+            return status;
+    }
+    void *memory = (char *)arena->chunk->data + arena->chunk->used;
+    arena->chunk->used += bytes;
+    memcpy(out_pointer, &memory, sizeof memory);
+    return SL_OK;
+}
+
+sl_status sl__arena_text(sl__arena *arena, const char *text, size_t length,
+                         const char **out)
+{
+    char *copy;
+    sl_status status = sl__arena_take(arena, length + 1, 1, &copy);
+    if (status)
+        return status;
+    memcpy(copy, text, length);
+    *out = copy;
+    return SL_OK;
+}
+
+void sl__arena_clear(sl__arena *arena)
+{
+    while (arena->chunk) {
+        struct sl__arena_chunk *next = arena->chunk->next;
+        free(arena->chunk);
+        arena->chunk = next;
+    }
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Walks the forward nodes from the last to the first; when a node is reached,
+ * all users of its result have contributed to its gradient. Rules per op are in
+ * gradients.c.
+ *
+ * A parameter's gradient is never summed up as a tensor: whatever contributes
+ * to it, or to a view of it, adds to its place in the pool of gradients. */
+#include "tensor/autodiff.h"
+
+#include <assert.h>
+#include <string.h>
+
+bool sl__wants(const sl_tensor *tensor)
+{
+    return tensor->needs_gradient;
+}
+
+/* Makes `gradient` land in the gradient of the parameter below `view`, at the
+ * place where the view lies in the parameter. */
+static void accumulate(sl__diff *diff, const sl_tensor *view,
+                       sl_tensor *gradient)
+{
+    sl_tensor *total = diff->parameters[view->base->leaf_index];
+    sl__node *node = gradient->node;
+    bool direct = node && (size_t)gradient->id >= diff->fresh &&
+                  gradient->base == gradient && node->results[0] == gradient &&
+                  sl__ops[node->op].traits & SL__ADDS &&
+                  (sl__ops[node->op].traits & SL__STRIDED || sl__is_dense(view));
+    if (!direct) {
+        gradient = sl__emit_like(diff->graph, SL__COPY, (sl__attributes){0}, 1,
+                                 &gradient, view);
+        if (!gradient)
+            return;
+        node = gradient->node;
+    }
+    node->adds = true;
+    gradient->base = total;
+    gradient->offset = view->offset;
+    memcpy(gradient->stride, view->stride, sizeof view->stride);
+}
+
+void sl__contribute(sl__diff *diff, sl_tensor *tensor, sl_tensor *gradient)
+{
+    if (!gradient || !sl__wants(tensor))
+        return;
+    assert(sl__same_shape(tensor, gradient));
+    if (tensor->base->leaf == SL__PARAMETER && !tensor->expanded) {
+        accumulate(diff, tensor, gradient);
+        return;
+    }
+    sl_tensor **sum = &diff->sums[tensor->id];
+    if (*sum) {
+        sl_tensor *both[] = {*sum, gradient};
+        gradient = sl__emit_like(diff->graph, SL__ADD, (sl__attributes){0}, 2,
+                                 both, tensor);
+    }
+    *sum = gradient;
+}
+
+void sl__contribute_piece(sl__diff *diff, sl_tensor *tensor,
+                          sl_tensor *gradient, int dim, int64_t start)
+{
+    sl__piece *piece;
+    if (!gradient || !sl__wants(tensor))
+        return;
+    if (sl__arena_take(&diff->graph->arena, 1, sizeof *piece, &piece)) {
+        sl__no_memory(diff->graph);
+        return;
+    }
+    *piece = (sl__piece){diff->pieces[tensor->id], gradient, dim, start};
+    diff->pieces[tensor->id] = piece;
+}
+
+/* Whether slices along one dimension fill it without overlap. */
+static bool pieces_fill(const sl_tensor *tensor, const sl__piece *first)
+{
+    int64_t total = 0;
+    for (const sl__piece *a = first; a; a = a->next) {
+        if (a->dim != first->dim)
+            return false;
+        int64_t length = a->gradient->shape[a->dim];
+        total += length;
+        for (const sl__piece *b = a->next; b; b = b->next) {
+            int64_t other = b->gradient->shape[first->dim];
+            if (a->start < b->start + other && b->start < a->start + length)
+                return false;
+        }
+    }
+    return total == tensor->shape[first->dim];
+}
+
+static void join_pieces(sl__diff *diff, sl_tensor *tensor)
+{
+    sl__piece *first = diff->pieces[tensor->id];
+    sl_graph *graph = diff->graph;
+    int count = 0;
+    for (sl__piece *piece = first; piece; piece = piece->next)
+        count++;
+    sl_tensor **parts;
+    int64_t *starts;
+    if (sl__arena_take(&graph->arena, count, sizeof *parts, &parts) ||
+        sl__arena_take(&graph->arena, (size_t)count * SL_RANK_MAX,
+                       sizeof *starts, &starts)) {
+        sl__no_memory(graph);
+        return;
+    }
+    /* The list is the last slice first; the node has them as they came. */
+    int at = count;
+    for (sl__piece *piece = first; piece; piece = piece->next) {
+        parts[--at] = piece->gradient;
+        starts[at * SL_RANK_MAX + piece->dim] = piece->start;
+    }
+    sl__contribute(diff, tensor,
+                   sl__emit_concat(graph, count, parts, starts,
+                                   !pieces_fill(tensor, first), tensor->rank,
+                                   tensor->shape));
+}
+
+/* The whole gradient of a tensor whose users have all been seen, or NULL. */
+static sl_tensor *finish(sl__diff *diff, sl_tensor *tensor)
+{
+    if (diff->pieces[tensor->id])
+        join_pieces(diff, tensor);
+    return diff->sums[tensor->id];
+}
+
+static sl_tensor *new_leaf(sl_graph *graph, const sl_tensor *like,
+                           sl__leaf leaf, int index, const char *name)
+{
+    sl_tensor *tensor =
+        sl__new_tensor(graph, like->dtype, like->rank, like->shape);
+    if (!tensor)
+        return NULL;
+    tensor->leaf = leaf;
+    tensor->leaf_index = index;
+    tensor->name = name;
+    return tensor;
+}
+
+static sl_status make_leaves(sl__diff *diff)
+{
+    sl_graph *graph = diff->graph;
+    for (size_t i = 0; i < graph->parameters.count; i++) {
+        sl_tensor *tensor = graph->parameters.data[i].tensor;
+        if (!diff->parameters[tensor->leaf_index])
+            diff->parameters[tensor->leaf_index] =
+                new_leaf(graph, tensor, SL__PARAMETER_GRADIENT,
+                         tensor->leaf_index, tensor->name);
+    }
+    for (size_t i = 0; i < graph->outputs.count; i++) {
+        const sl__named *output = &graph->outputs.data[i];
+        if (output->gradient)
+            diff->outputs[i] =
+                new_leaf(graph, output->tensor, SL__OUTPUT_GRADIENT, (int)i,
+                         output->name);
+    }
+    return sl_graph_status(graph);
+}
+
+static void seed(sl__diff *diff)
+{
+    sl_graph *graph = diff->graph;
+    for (size_t i = 0; i < graph->outputs.count; i++) {
+        if (diff->outputs[i])
+            sl__contribute(diff, graph->outputs.data[i].tensor,
+                           diff->outputs[i]);
+    }
+    if (graph->loss && sl__wants(graph->loss))
+        sl__contribute(diff, graph->loss,
+                       sl__emit_like(graph, SL__SEED, (sl__attributes){0}, 0,
+                                     NULL, graph->loss));
+}
+
+static void finish_inputs(sl__diff *diff)
+{
+    sl_graph *graph = diff->graph;
+    for (size_t i = 0; i < graph->inputs.count; i++) {
+        const sl__named *input = &graph->inputs.data[i];
+        if (!input->gradient)
+            continue;
+        diff->inputs[i] = finish(diff, input->tensor);
+        if (!diff->inputs[i])
+            diff->inputs[i] =
+                sl__emit_like(graph, SL__ZERO, (sl__attributes){0}, 0, NULL,
+                              input->tensor);
+    }
+}
+
+sl_status sl__differentiate(sl_graph *graph, sl__diff *out)
+{
+    sl__diff diff = {.graph = graph};
+    sl__arena *arena = &graph->arena;
+    size_t tensors = graph->tensor_count, nodes = graph->node_count;
+    if (sl__arena_take(arena, tensors, sizeof *diff.sums, &diff.sums) ||
+        sl__arena_take(arena, tensors, sizeof *diff.pieces, &diff.pieces) ||
+        sl__arena_take(arena, graph->inputs.count, sizeof *diff.inputs,
+                       &diff.inputs) ||
+        sl__arena_take(arena, graph->outputs.count, sizeof *diff.outputs,
+                       &diff.outputs) ||
+        sl__arena_take(arena, graph->parameter_count, sizeof *diff.parameters,
+                       &diff.parameters))
+        return SL_ENOMEM;
+    sl_status status = make_leaves(&diff);
+    if (status)
+        return status;
+    graph->in_backward = true;
+    diff.fresh = graph->tensor_count;
+    seed(&diff);
+    for (size_t i = nodes; i-- > 0;) {
+        const sl__node *node = graph->nodes[i];
+        sl_tensor *result = node->results[0];
+        if (!sl__wants(result))
+            continue;
+        sl_tensor *dy = finish(&diff, result);
+        diff.fresh = graph->tensor_count;
+        if (dy)
+            sl__apply_rule(&diff, node, dy);
+    }
+    finish_inputs(&diff);
+    status = sl_graph_status(graph);
+    if (!status)
+        *out = diff;
+    return status;
+}

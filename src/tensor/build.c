@@ -1,0 +1,622 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The ops of the public header: each checks its operands, infers its shape and
+ * appends its nodes. A refusal names the op, the operands, what was expected
+ * and what was found. */
+#include "tensor/graph.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ------------------------------------------------------------- checking -- */
+
+typedef char shape_text[SL__SHAPE_TEXT];
+
+static const char *shape_of(const sl_tensor *tensor, char *out)
+{
+    return sl__shape_text(tensor->rank, tensor->shape, out);
+}
+
+/* Whether the operands can be used at all: there, of one graph, floats of one
+ * type. NULL ones at the end are optional. */
+static bool usable(const char *op, int count, sl_tensor *const *operands)
+{
+    for (int i = 0; i < count; i++) {
+        if (!operands[i] || operands[i]->graph->status)
+            return false;
+        const sl_tensor *first = operands[0], *tensor = operands[i];
+        if (tensor->graph != first->graph) {
+            sl__refuse(first->graph, op, "'%s' is of another graph",
+                       sl_tensor_name(tensor));
+            return false;
+        }
+        if (tensor->dtype != SL_F32 && tensor->dtype != SL_F64) {
+            sl__refuse(first->graph, op, "'%s' is %s, expected a float",
+                       sl_tensor_name(tensor), sl_dtype_text(tensor->dtype));
+            return false;
+        }
+        if (tensor->dtype != first->dtype) {
+            sl__refuse(first->graph, op, "'%s' is %s, expected %s as '%s' is",
+                       sl_tensor_name(tensor), sl_dtype_text(tensor->dtype),
+                       sl_dtype_text(first->dtype), sl_tensor_name(first));
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether `indices`, an integer tensor, may be used with `x`. */
+static bool usable_integers(const char *op, const sl_tensor *x,
+                            const sl_tensor *indices)
+{
+    if (!indices)
+        return false;
+    if (indices->graph != x->graph) {
+        sl__refuse(x->graph, op, "'%s' is of another graph",
+                   sl_tensor_name(indices));
+        return false;
+    }
+    if (indices->dtype != SL_I32 && indices->dtype != SL_I64) {
+        sl__refuse(x->graph, op, "'%s' is %s, expected i32 or i64",
+                   sl_tensor_name(indices), sl_dtype_text(indices->dtype));
+        return false;
+    }
+    return true;
+}
+
+/* Resolves a dimension counted from either end. */
+static bool usable_dim(const char *op, const sl_tensor *x, int *dim)
+{
+    shape_text text;
+    if (*dim >= -x->rank && *dim < x->rank) {
+        *dim += *dim < 0 ? x->rank : 0;
+        return true;
+    }
+    sl__refuse(x->graph, op, "'%s' is %s and has no dimension %d",
+               sl_tensor_name(x), shape_of(x, text), *dim);
+    return false;
+}
+
+static sl_tensor *refuse_shape(const char *op, const sl_tensor *tensor,
+                               const char *expected, const sl_tensor *because)
+{
+    shape_text found, other;
+    return sl__refuse(tensor->graph, op, "'%s' is %s, expected %s to fit '%s' "
+                      "of %s",
+                      sl_tensor_name(tensor), shape_of(tensor, found), expected,
+                      sl_tensor_name(because), shape_of(because, other));
+}
+
+/* Whether a tensor is (size). */
+static bool is_vector(const char *op, const sl_tensor *tensor, int64_t size,
+                      const sl_tensor *because)
+{
+    shape_text expected;
+    if (tensor->rank == 1 && tensor->shape[0] == size)
+        return true;
+    refuse_shape(op, tensor, sl__shape_text(1, &size, expected), because);
+    return false;
+}
+
+static int64_t last_size(const sl_tensor *x)
+{
+    return x->shape[x->rank - 1];
+}
+
+/* x (.., K) as (M, K). */
+static sl_tensor *as_rows(sl_tensor *x)
+{
+    int64_t shape[2] = {sl__count(x) / last_size(x), last_size(x)};
+    return sl__view_as(x, 2, shape);
+}
+
+/* ------------------------------------------------------------- products -- */
+
+static sl_tensor *matmul_rows(sl_tensor *x, sl_tensor *b, sl_tensor *bias)
+{
+    int64_t shape[SL_RANK_MAX];
+    memcpy(shape, x->shape, sizeof shape);
+    shape[x->rank - 1] = b->shape[1];
+    sl_tensor *out = sl__emit_matmul(as_rows(x), b, bias);
+    return sl__view_as(out, x->rank, shape);
+}
+
+/* (.., M, K) and (.., K, N) with the same leading sizes. */
+static sl_tensor *matmul_batched(sl_tensor *a, sl_tensor *b)
+{
+    int rank = a->rank;
+    int64_t m = a->shape[rank - 2], k = a->shape[rank - 1];
+    int64_t n = b->shape[rank - 1], batch = sl__count(a) / (m * k);
+    int64_t shape[SL_RANK_MAX];
+    memcpy(shape, a->shape, sizeof shape);
+    shape[rank - 1] = n;
+    sl_tensor *a3 = sl__view_as(a, 3, (int64_t[]){batch, m, k});
+    sl_tensor *b3 = sl__view_as(b, 3, (int64_t[]){batch, k, n});
+    return sl__view_as(sl__emit_matmul(a3, b3, NULL), rank, shape);
+}
+
+sl_tensor *(sl_matmul)(sl_tensor *a, sl_tensor *b)
+{
+    sl_tensor *operands[] = {a, b};
+    shape_text text;
+    if (!usable("matmul", 2, operands))
+        return NULL;
+    if (a->rank < 2)
+        return sl__refuse(a->graph, "matmul", "'%s' is %s, expected (.., M, K)",
+                          sl_tensor_name(a), shape_of(a, text));
+    bool fits = b->rank == 2 || b->rank == a->rank;
+    for (int i = 0; fits && b->rank > 2 && i < a->rank - 2; i++)
+        fits = a->shape[i] == b->shape[i];
+    if (!fits || b->shape[b->rank - 2] != last_size(a))
+        return refuse_shape("matmul", b, "(K, N) or (.., K, N)", a);
+    return b->rank == 2 ? matmul_rows(a, b, NULL) : matmul_batched(a, b);
+}
+
+sl_tensor *(sl_linear)(sl_tensor *x, sl_tensor *weight, sl_tensor *bias,
+                       sl_layout layout)
+{
+    sl_tensor *operands[] = {x, weight, bias};
+    if (!usable("linear", bias ? 3 : 2, operands))
+        return NULL;
+    shape_text text;
+    bool out_in = layout == SL_OUT_IN;
+    if (x->rank < 1)
+        return sl__refuse(x->graph, "linear", "'%s' is (), expected (.., in)",
+                          sl_tensor_name(x));
+    if (weight->rank != 2)
+        return sl__refuse(x->graph, "linear", "'%s' is %s, expected %s",
+                          sl_tensor_name(weight), shape_of(weight, text),
+                          out_in ? "(out, in)" : "(in, out)");
+    if (weight->shape[out_in ? 1 : 0] != last_size(x)) {
+        int64_t shape[2] = {weight->shape[0], weight->shape[1]};
+        shape[out_in ? 1 : 0] = last_size(x);
+        return refuse_shape("linear", weight, sl__shape_text(2, shape, text),
+                            x);
+    }
+    if (bias && !is_vector("linear", bias, weight->shape[out_in ? 0 : 1],
+                           weight))
+        return NULL;
+    sl_tensor *b = out_in ? sl__view_transposed(weight, 0, 1) : weight;
+    return b ? matmul_rows(x, b, bias) : NULL;
+}
+
+/* ----------------------------------------------------- element by element -- */
+
+/* The common shape of two tensors; false where there is none. */
+static bool broadcast(const sl_tensor *a, const sl_tensor *b, int *rank,
+                      int64_t *shape)
+{
+    *rank = a->rank > b->rank ? a->rank : b->rank;
+    for (int i = 0; i < *rank; i++) {
+        int ia = i - (*rank - a->rank), ib = i - (*rank - b->rank);
+        int64_t na = ia < 0 ? 1 : a->shape[ia], nb = ib < 0 ? 1 : b->shape[ib];
+        if (na != nb && na != 1 && nb != 1)
+            return false;
+        shape[i] = na > nb ? na : nb;
+    }
+    return true;
+}
+
+static sl_tensor *binary(const char *name, sl__op op, sl_tensor *a,
+                         sl_tensor *b)
+{
+    int rank;
+    int64_t shape[SL_RANK_MAX];
+    if (!broadcast(a, b, &rank, shape))
+        return refuse_shape(name, b, "sizes that are equal or 1", a);
+    if (!sl__check_shape(a->graph, name, "result", a->dtype, rank, shape))
+        return NULL;
+    sl_tensor *operands[] = {sl__view_expanded(a, rank, shape),
+                             sl__view_expanded(b, rank, shape)};
+    if (!operands[0] || !operands[1])
+        return NULL;
+    return sl__emit(a->graph, op, (sl__attributes){0}, 2, operands, a->dtype,
+                    rank, shape);
+}
+
+static sl_tensor *binary_floats(const char *name, sl__op op, sl_tensor *a,
+                                sl_tensor *b)
+{
+    sl_tensor *operands[] = {a, b};
+    return usable(name, 2, operands) ? binary(name, op, a, b) : NULL;
+}
+
+sl_tensor *(sl_add)(sl_tensor *a, sl_tensor *b)
+{
+    return binary_floats("add", SL__ADD, a, b);
+}
+
+sl_tensor *(sl_sub)(sl_tensor *a, sl_tensor *b)
+{
+    return binary_floats("sub", SL__SUB, a, b);
+}
+
+sl_tensor *(sl_mul)(sl_tensor *a, sl_tensor *b)
+{
+    if (b && b->dtype == SL_BOOL && usable("mul", 1, &a)) {
+        if (b->graph != a->graph)
+            return sl__refuse(a->graph, "mul", "'%s' is of another graph",
+                              sl_tensor_name(b));
+        return binary("mul", SL__MUL, a, b);
+    }
+    return binary_floats("mul", SL__MUL, a, b);
+}
+
+static sl_tensor *unary(const char *name, sl__op op, sl_tensor *x,
+                        sl__attributes attributes)
+{
+    if (!usable(name, 1, &x))
+        return NULL;
+    return sl__emit_like(x->graph, op, attributes, 1, &x, x);
+}
+
+sl_tensor *(sl_scale)(sl_tensor *x, double factor)
+{
+    if (x && !x->graph->status && !isfinite(factor))
+        return sl__refuse(x->graph, "scale", "the factor is %g", factor);
+    return unary("scale", SL__SCALE, x, (sl__attributes){.number = factor});
+}
+
+sl_tensor *(sl_relu)(sl_tensor *x)
+{
+    return unary("relu", SL__RELU, x, (sl__attributes){0});
+}
+
+sl_tensor *(sl_gelu_tanh)(sl_tensor *x)
+{
+    return unary("gelu_tanh", SL__GELU_TANH, x, (sl__attributes){0});
+}
+
+sl_tensor *(sl_gelu_erf)(sl_tensor *x)
+{
+    return unary("gelu_erf", SL__GELU_ERF, x, (sl__attributes){0});
+}
+
+sl_tensor *(sl_silu)(sl_tensor *x)
+{
+    return unary("silu", SL__SILU, x, (sl__attributes){0});
+}
+
+sl_tensor *(sl_dropout)(sl_tensor *x, double rate)
+{
+    if (!usable("dropout", 1, &x))
+        return NULL;
+    if (!(rate >= 0 && rate < 1))
+        return sl__refuse(x->graph, "dropout",
+                          "the rate is %g, expected from 0 up to below 1",
+                          rate);
+    if (rate == 0)
+        return x;
+    /* The number of the node tells this dropout from the others. */
+    return unary("dropout", SL__DROPOUT, x,
+                 (sl__attributes){.number = rate,
+                                  .integer = (int64_t)x->graph->node_count});
+}
+
+/* ---------------------------------------------------------------- norms -- */
+
+static bool usable_norm(const char *op, double epsilon, int count,
+                        sl_tensor *const *operands)
+{
+    if (!usable(op, count, operands))
+        return false;
+    sl_graph *graph = operands[0]->graph;
+    if (operands[0]->rank < 1) {
+        sl__refuse(graph, op, "'%s' is (), expected (.., C)",
+                   sl_tensor_name(operands[0]));
+        return false;
+    }
+    if (!(epsilon >= 0) || !isfinite(epsilon)) {
+        sl__refuse(graph, op, "epsilon is %g, expected 0 or more", epsilon);
+        return false;
+    }
+    for (int i = 1; i < count; i++) {
+        if (!is_vector(op, operands[i], last_size(operands[0]), operands[0]))
+            return false;
+    }
+    return true;
+}
+
+/* The node's second result: mean and 1/deviation of every row. */
+static sl_tensor *with_statistics(sl_tensor *out)
+{
+    if (!out)
+        return NULL;
+    int64_t shape[2] = {sl__count(out) / last_size(out), 2};
+    return sl__add_result(out->node, out->dtype, 2, shape) ? out : NULL;
+}
+
+sl_tensor *(sl_layer_norm)(sl_tensor *x, sl_tensor *weight, sl_tensor *bias,
+                           double epsilon)
+{
+    sl_tensor *operands[] = {x, weight, bias};
+    if (!usable_norm("layer_norm", epsilon, 3, operands))
+        return NULL;
+    return with_statistics(sl__emit_like(
+        x->graph, SL__LAYER_NORM,
+        (sl__attributes){.number = epsilon, .flag = true}, 3, operands, x));
+}
+
+sl_tensor *(sl_rms_norm)(sl_tensor *x, sl_tensor *weight, double epsilon)
+{
+    sl_tensor *operands[] = {x, weight};
+    if (!usable_norm("rms_norm", epsilon, 2, operands))
+        return NULL;
+    return with_statistics(sl__emit_like(x->graph, SL__RMS_NORM,
+                                         (sl__attributes){.number = epsilon}, 2,
+                                         operands, x));
+}
+
+sl_tensor *(sl_softmax)(sl_tensor *x)
+{
+    if (!usable("softmax", 1, &x))
+        return NULL;
+    if (x->rank < 1)
+        return sl__refuse(x->graph, "softmax", "'%s' is (), expected (.., C)",
+                          sl_tensor_name(x));
+    return unary("softmax", SL__SOFTMAX, x, (sl__attributes){0});
+}
+
+/* ----------------------------------------------------------- embeddings -- */
+
+sl_tensor *(sl_embedding)(sl_tensor *table, sl_tensor *ids)
+{
+    shape_text text;
+    if (!usable("embedding", 1, &table) ||
+        !usable_integers("embedding", table, ids))
+        return NULL;
+    if (table->rank != 2)
+        return sl__refuse(table->graph, "embedding",
+                          "'%s' is %s, expected (rows, width)",
+                          sl_tensor_name(table), shape_of(table, text));
+    int64_t shape[SL_RANK_MAX + 1];
+    memcpy(shape, ids->shape, sizeof ids->shape);
+    shape[ids->rank] = table->shape[1];
+    if (!sl__check_shape(table->graph, "embedding", "result", table->dtype,
+                         ids->rank + 1, shape))
+        return NULL;
+    sl_tensor *operands[] = {table, ids};
+    return sl__emit(table->graph, SL__EMBEDDING, (sl__attributes){0}, 2,
+                    operands, table->dtype, ids->rank + 1, shape);
+}
+
+sl_tensor *(sl_add_positions)(sl_tensor *x, sl_tensor *table)
+{
+    sl_tensor *operands[] = {x, table};
+    if (!usable("add_positions", 2, operands))
+        return NULL;
+    if (x->rank < 2 || table->rank != 2 || table->shape[1] != last_size(x) ||
+        table->shape[0] < x->shape[x->rank - 2])
+        return refuse_shape("add_positions", table, "(at least T, C)", x);
+    sl_tensor *rows = sl__view_slice(table, 0, 0, x->shape[x->rank - 2]);
+    return rows ? binary("add_positions", SL__ADD, x, rows) : NULL;
+}
+
+/* ------------------------------------------------------------ attention -- */
+
+/* (B, T, C) whose rows are contiguous, so that a head is a part of a row. */
+static sl_tensor *with_whole_rows(sl_tensor *x)
+{
+    if (!x->expanded && (x->stride[2] == 1 || x->shape[2] == 1))
+        return x;
+    return sl__dense(x);
+}
+
+sl_tensor *(sl_causal_attention)(sl_tensor *q, sl_tensor *k, sl_tensor *v,
+                                 int heads)
+{
+    sl_tensor *operands[] = {q, k, v};
+    shape_text text;
+    if (!usable("causal_attention", 3, operands))
+        return NULL;
+    if (q->rank != 3)
+        return sl__refuse(q->graph, "causal_attention",
+                          "'%s' is %s, expected (B, T, C)", sl_tensor_name(q),
+                          shape_of(q, text));
+    for (int i = 1; i < 3; i++) {
+        if (!sl__same_shape(q, operands[i]))
+            return refuse_shape("causal_attention", operands[i],
+                                "the same shape", q);
+    }
+    if (heads < 1 || q->shape[2] % heads)
+        return sl__refuse(q->graph, "causal_attention",
+                          "%d heads do not divide the width of '%s' of %s",
+                          heads, sl_tensor_name(q), shape_of(q, text));
+    for (int i = 0; i < 3; i++) {
+        operands[i] = with_whole_rows(operands[i]);
+        if (!operands[i])
+            return NULL;
+    }
+    sl_tensor *out =
+        sl__emit_like(q->graph, SL__ATTENTION, (sl__attributes){.heads = heads},
+                      3, operands, q);
+    int64_t shape[3] = {q->shape[0], heads, q->shape[1]};
+    if (!out || !sl__add_result(out->node, out->dtype, 3, shape))
+        return NULL;
+    return out;
+}
+
+/* ---------------------------------------------------------------- views -- */
+
+/* Replaces a -1 by what is left; false where that is no whole number. */
+static bool complete_shape(const sl_tensor *x, int rank, int64_t *shape)
+{
+    int64_t known = 1, count = sl__count(x);
+    int open = -1;
+    for (int i = 0; i < rank; i++) {
+        if (shape[i] == -1 && open < 0)
+            open = i;
+        else if (shape[i] < 1 || __builtin_mul_overflow(known, shape[i], &known))
+            return false;
+    }
+    if (open < 0)
+        return known == count;
+    shape[open] = count / known;
+    return count % known == 0 && shape[open] > 0;
+}
+
+static bool usable_view(const char *op, const sl_tensor *x)
+{
+    (void)op;
+    return x && !x->graph->status;
+}
+
+sl_tensor *(sl_reshape)(sl_tensor *x, int rank, const int64_t *shape)
+{
+    shape_text found, wanted;
+    if (!usable_view("reshape", x))
+        return NULL;
+    if (rank < 0 || rank > SL_RANK_MAX)
+        return sl__refuse(x->graph, "reshape", "rank %d, expected 0 to %d",
+                          rank, SL_RANK_MAX);
+    int64_t sizes[SL_RANK_MAX];
+    memcpy(sizes, shape, sizeof *shape * rank);
+    if (!complete_shape(x, rank, sizes))
+        return sl__refuse(x->graph, "reshape",
+                          "'%s' is %s, expected as many elements as in %s",
+                          sl_tensor_name(x), shape_of(x, found),
+                          sl__shape_text(rank, shape, wanted));
+    return sl__view_as(x, rank, sizes);
+}
+
+sl_tensor *(sl_transpose)(sl_tensor *x, int dim_a, int dim_b)
+{
+    if (!usable_view("transpose", x) || !usable_dim("transpose", x, &dim_a) ||
+        !usable_dim("transpose", x, &dim_b))
+        return NULL;
+    return sl__view_transposed(x, dim_a, dim_b);
+}
+
+sl_tensor *(sl_slice)(sl_tensor *x, int dim, int64_t start, int64_t length)
+{
+    shape_text text;
+    if (!usable_view("slice", x) || !usable_dim("slice", x, &dim))
+        return NULL;
+    if (start < 0 || length < 1 || start > x->shape[dim] - length)
+        return sl__refuse(x->graph, "slice",
+                          "%lld from %lld of dimension %d, expected a part of "
+                          "'%s' of %s",
+                          (long long)length, (long long)start, dim,
+                          sl_tensor_name(x), shape_of(x, text));
+    return sl__view_slice(x, dim, start, length);
+}
+
+void (sl_split)(sl_tensor *x, int dim, int count, sl_tensor **parts)
+{
+    shape_text text;
+    for (int i = 0; i < count; i++)
+        parts[i] = NULL;
+    if (!usable_view("split", x) || !usable_dim("split", x, &dim))
+        return;
+    if (count < 1 || x->shape[dim] % count) {
+        sl__refuse(x->graph, "split",
+                   "%d parts do not divide dimension %d of '%s' of %s", count,
+                   dim, sl_tensor_name(x), shape_of(x, text));
+        return;
+    }
+    int64_t length = x->shape[dim] / count;
+    for (int i = 0; i < count; i++)
+        parts[i] = sl__view_slice(x, dim, i * length, length);
+}
+
+sl_tensor *(sl_concat)(sl_tensor *const *parts, int count, int dim)
+{
+    enum { PARTS_MAX = 4096 };
+    if (count < 1 || !parts || !usable("concat", count, parts) ||
+        !usable_dim("concat", parts[0], &dim))
+        return NULL;
+    sl_tensor *first = parts[0];
+    if (count > PARTS_MAX)
+        return sl__refuse(first->graph, "concat", "%d parts, expected 1 to %d",
+                          count, PARTS_MAX);
+    int64_t shape[SL_RANK_MAX], starts[PARTS_MAX * SL_RANK_MAX] = {0};
+    memcpy(shape, first->shape, sizeof shape);
+    shape[dim] = 0;
+    for (int i = 0; i < count; i++) {
+        int64_t expected[SL_RANK_MAX];
+        shape_text text;
+        memcpy(expected, first->shape, sizeof expected);
+        if (parts[i]->rank == first->rank)
+            expected[dim] = parts[i]->shape[dim];
+        if (parts[i]->rank != first->rank ||
+            memcmp(expected, parts[i]->shape, sizeof *expected * first->rank))
+            return refuse_shape("concat", parts[i],
+                                sl__shape_text(first->rank, expected, text),
+                                first);
+        starts[i * SL_RANK_MAX + dim] = shape[dim];
+        shape[dim] += parts[i]->shape[dim];
+    }
+    if (!sl__check_shape(first->graph, "concat", "result", first->dtype,
+                         first->rank, shape))
+        return NULL;
+    return sl__emit_concat(first->graph, count, parts, starts, false,
+                           first->rank, shape);
+}
+
+/* ----------------------------------------------------------- reductions -- */
+
+static sl_tensor *reduce(const char *op, sl_tensor *x, int dim, bool mean)
+{
+    if (!usable(op, 1, &x))
+        return NULL;
+    if (dim == SL_ALL)
+        return sl__emit_reduce(x, mean ? 1.0 / (double)sl__count(x) : 1.0, 0,
+                               NULL);
+    if (!usable_dim(op, x, &dim))
+        return NULL;
+    int64_t kept[SL_RANK_MAX], shape[SL_RANK_MAX];
+    memcpy(kept, x->shape, sizeof kept);
+    kept[dim] = 1;
+    for (int i = 0, at = 0; i < x->rank; i++) {
+        if (i != dim)
+            shape[at++] = x->shape[i];
+    }
+    sl_tensor *out = sl__emit_reduce(
+        x, mean ? 1.0 / (double)x->shape[dim] : 1.0, x->rank, kept);
+    return sl__view_as(out, x->rank - 1, shape);
+}
+
+sl_tensor *(sl_sum)(sl_tensor *x, int dim)
+{
+    return reduce("sum", x, dim, false);
+}
+
+sl_tensor *(sl_mean)(sl_tensor *x, int dim)
+{
+    return reduce("mean", x, dim, true);
+}
+
+/* --------------------------------------------------------------- losses -- */
+
+sl_tensor *(sl_mse)(sl_tensor *x, sl_tensor *target)
+{
+    sl_tensor *operands[] = {x, target};
+    if (!usable("mse", 2, operands))
+        return NULL;
+    if (!sl__same_shape(x, target))
+        return refuse_shape("mse", target, "the same shape", x);
+    return sl__emit(x->graph, SL__MSE, (sl__attributes){0}, 2, operands,
+                    x->dtype, 0, NULL);
+}
+
+sl_tensor *(sl_cross_entropy)(sl_tensor *logits, sl_tensor *labels,
+                              int64_t ignore)
+{
+    if (!usable("cross_entropy", 1, &logits) ||
+        !usable_integers("cross_entropy", logits, labels))
+        return NULL;
+    bool fits = logits->rank >= 1 && labels->rank == logits->rank - 1 &&
+                memcmp(labels->shape, logits->shape,
+                       sizeof *labels->shape * labels->rank) == 0;
+    if (!fits)
+        return refuse_shape("cross_entropy", labels,
+                            "the sizes of the logits but the last", logits);
+    sl_tensor *operands[] = {logits, labels};
+    sl_tensor *out = sl__emit(logits->graph, SL__CROSS_ENTROPY,
+                              (sl__attributes){.integer = ignore}, 2, operands,
+                              logits->dtype, 0, NULL);
+    int64_t rows = sl__count(labels);
+    if (!out || !sl__add_result(out->node, out->dtype, 1, &rows))
+        return NULL;
+    return out;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the backends on the CPU share: memory, and readings of a kernel's
+ * args. */
+#include "tensor/backend.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --------------------------------------------------------------- memory -- */
+
+sl_status sl__cpu_allocate(int64_t bytes, void **out)
+{
+    size_t size = (size_t)(bytes ? sl__aligned(bytes) : SL__ALIGNMENT);
+    void *memory = aligned_alloc(SL__ALIGNMENT, size);
+    if (!memory)
+        return sl_fail(SL_ENOMEM, "out of memory: a pool of %lld bytes",
+                       (long long)bytes);
+    memset(memory, 0, size);
+    *out = memory;
+    return SL_OK;
+}
+
+void sl__cpu_release(void *memory)
+{
+    free(memory);
+}
+
+void sl__cpu_copy(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+}
+
+void sl__cpu_clear(void *memory, size_t bytes)
+{
+    memset(memory, 0, bytes);
+}
+
+/* ----------------------------------------------------------------- args -- */
+
+sl_dtype sl__kernel_dtype(const sl__kernel *kernel)
+{
+    for (int i = kernel->operand_count; i < kernel->arg_count; i++) {
+        if (kernel->args[i].pool != SL__POOL_NONE)
+            return kernel->args[i].dtype;
+    }
+    return kernel->args[0].dtype;
+}
+
+bool sl__arg_is_dense(const sl__arg *arg)
+{
+    int64_t expected = 1;
+    for (int d = arg->rank - 1; d >= 0; d--) {
+        if (arg->shape[d] != 1 && arg->stride[d] != expected)
+            return false;
+        expected *= arg->shape[d];
+    }
+    return true;
+}
+
+sl__matmul_sizes sl__matmul_geometry(const sl__kernel *kernel)
+{
+    const sl__arg *args[] = {&kernel->args[0], &kernel->args[1],
+                             &kernel->args[kernel->operand_count]};
+    bool batched = args[0]->rank == 3;
+    sl__matmul_sizes s = {.batch = batched ? args[0]->shape[0] : 1};
+    int64_t *strides[] = {s.a, s.b, s.out};
+    for (int i = 0; i < 3; i++) {
+        const int64_t *stride = args[i]->stride + batched;
+        strides[i][0] = batched ? args[i]->stride[0] : 0;
+        strides[i][1] = stride[0];
+        strides[i][2] = stride[1];
+    }
+    s.m = args[0]->shape[batched];
+    s.k = args[0]->shape[batched + 1];
+    s.n = args[1]->shape[batched + 1];
+    return s;
+}
+
+int64_t sl__count_labels(const sl__arg *labels, const void *data,
+                         int64_t ignore)
+{
+    int64_t counted = 0, count = sl__arg_count(labels);
+    for (int64_t i = 0; i < count; i++)
+        counted += sl__integer(labels, data, i) != ignore;
+    return counted;
+}
+
+sl_status sl__refuse_id(const sl__kernel *kernel, int64_t id, int64_t place)
+{
+    const sl__node *node = kernel->node;
+    bool is_label = node->op == SL__CROSS_ENTROPY;
+    const sl__arg *table =
+        &kernel->args[node->op == SL__EMBEDDING_GRAD ? kernel->operand_count
+                                                     : 0];
+    int64_t known = is_label ? table->shape[table->rank - 1] : table->shape[0];
+    const sl_tensor *ids = node->operands[1];
+    return sl_fail(SL_EINVAL,
+                   "%s: '%s' has %lld at place %lld, expected 0 to %lld",
+                   sl__ops[node->op].name, ids->name ? ids->name : "ids",
+                   (long long)id, (long long)place, (long long)known - 1);
+}

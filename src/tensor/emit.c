@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Appending nodes: what builders (build.c) and gradient rules (gradients.c)
+ * share. Shapes are right when they come here; a NULL operand, left by an
+ * earlier refusal, gives NULL. */
+#include "tensor/graph.h"
+
+#include "base/memory.h"
+
+#include <string.h>
+
+static sl__node *new_node(sl_graph *graph, sl__op op, sl__attributes attributes,
+                          int count, sl_tensor *const *operands)
+{
+    sl__node *node;
+    if (sl__grow(&graph->nodes, &graph->node_capacity, graph->node_count + 1,
+                 sizeof *graph->nodes) ||
+        sl__arena_take(&graph->arena, 1, sizeof *node, &node) ||
+        sl__arena_take(&graph->arena, count, sizeof *node->operands,
+                       &node->operands)) {
+        sl__no_memory(graph);
+        return NULL;
+    }
+    node->op = op;
+    node->attributes = attributes;
+    node->operand_count = count;
+    node->backward = graph->in_backward;
+    for (int i = 0; i < count; i++)
+        node->operands[i] = operands[i];
+    return node;
+}
+
+static void append(sl_graph *graph, sl__node *node)
+{
+    node->index = (int)graph->node_count;
+    graph->nodes[graph->node_count++] = node;
+}
+
+sl_tensor *sl__add_result(sl__node *node, sl_dtype dtype, int rank,
+                          const int64_t *shape)
+{
+    sl_graph *graph = node->operands[0]->graph;
+    sl_tensor *tensor = sl__new_tensor(graph, dtype, rank, shape);
+    if (!tensor)
+        return NULL;
+    tensor->node = node;
+    int slot = 0;
+    while (node->results[slot])
+        slot++;
+    node->results[slot] = tensor;
+    return tensor;
+}
+
+sl_tensor *sl__emit(sl_graph *graph, sl__op op, sl__attributes attributes,
+                    int count, sl_tensor *const *operands, sl_dtype dtype,
+                    int rank, const int64_t *shape)
+{
+    if (graph->status)
+        return NULL;
+    sl__node *node = new_node(graph, op, attributes, count, operands);
+    if (!node)
+        return NULL;
+    bool needs_gradient = false;
+    for (int i = 0; i < count; i++) {
+        if (sl__ops[op].traits & SL__DENSE)
+            node->operands[i] = sl__dense(node->operands[i]);
+        if (!node->operands[i])
+            return NULL;
+        needs_gradient |= node->operands[i]->needs_gradient;
+    }
+    sl_tensor *result = sl__new_tensor(graph, dtype, rank, shape);
+    if (!result)
+        return NULL;
+    result->node = node;
+    result->needs_gradient = needs_gradient && !graph->in_backward;
+    node->results[0] = result;
+    append(graph, node);
+    return result;
+}
+
+sl_tensor *sl__emit_like(sl_graph *graph, sl__op op, sl__attributes attributes,
+                         int count, sl_tensor *const *operands,
+                         const sl_tensor *like)
+{
+    return sl__emit(graph, op, attributes, count, operands, like->dtype,
+                    like->rank, like->shape);
+}
+
+sl_tensor *sl__emit_view(sl_graph *graph, sl__op op, sl__attributes attributes,
+                         sl_tensor *operand, int rank, const int64_t *shape,
+                         const int64_t *stride, int64_t offset)
+{
+    if (graph->status)
+        return NULL;
+    sl__node *node = new_node(graph, op, attributes, 1, &operand);
+    sl_tensor *view =
+        node ? sl__new_tensor(graph, operand->dtype, rank, shape) : NULL;
+    if (!view)
+        return NULL;
+    view->node = node;
+    view->base = operand->base;
+    view->offset = offset;
+    view->needs_gradient = operand->needs_gradient;
+    view->expanded = operand->expanded || op == SL__EXPAND;
+    if (rank)
+        memcpy(view->stride, stride, sizeof *stride * rank);
+    node->results[0] = view;
+    append(graph, node);
+    return view;
+}
+
+sl_tensor *sl__dense(sl_tensor *tensor)
+{
+    if (!tensor || sl__is_dense(tensor))
+        return tensor;
+    return sl__emit_like(tensor->graph, SL__COPY, (sl__attributes){0}, 1,
+                         &tensor, tensor);
+}
+
+sl_tensor *sl__view_as(sl_tensor *x, int rank, const int64_t *shape)
+{
+    int64_t stride[SL_RANK_MAX];
+    if (!x)
+        return NULL;
+    if (rank == x->rank && memcmp(shape, x->shape, sizeof *shape * rank) == 0)
+        return x;
+    if (!sl__reshape_strides(x, rank, shape, stride)) {
+        x = sl__dense(x);
+        sl__dense_strides(rank, shape, stride);
+    }
+    if (!x)
+        return NULL;
+    return sl__emit_view(x->graph, SL__RESHAPE, (sl__attributes){0}, x, rank,
+                         shape, stride, x->offset);
+}
+
+sl_tensor *sl__view_transposed(sl_tensor *x, int dim_a, int dim_b)
+{
+    if (!x)
+        return NULL;
+    int64_t shape[SL_RANK_MAX], stride[SL_RANK_MAX];
+    memcpy(shape, x->shape, sizeof shape);
+    memcpy(stride, x->stride, sizeof stride);
+    shape[dim_a] = x->shape[dim_b];
+    shape[dim_b] = x->shape[dim_a];
+    stride[dim_a] = x->stride[dim_b];
+    stride[dim_b] = x->stride[dim_a];
+    return sl__emit_view(x->graph, SL__TRANSPOSE,
+                         (sl__attributes){.dim = dim_a, .dim_b = dim_b}, x,
+                         x->rank, shape, stride, x->offset);
+}
+
+sl_tensor *sl__view_slice(sl_tensor *x, int dim, int64_t start, int64_t length)
+{
+    if (!x)
+        return NULL;
+    int64_t shape[SL_RANK_MAX];
+    memcpy(shape, x->shape, sizeof shape);
+    shape[dim] = length;
+    return sl__emit_view(x->graph, SL__SLICE,
+                         (sl__attributes){.dim = dim, .integer = start}, x,
+                         x->rank, shape, x->stride,
+                         x->offset + start * x->stride[dim]);
+}
+
+sl_tensor *sl__view_expanded(sl_tensor *x, int rank, const int64_t *shape)
+{
+    if (!x || (rank == x->rank &&
+               memcmp(shape, x->shape, sizeof *shape * rank) == 0))
+        return x;
+    int64_t stride[SL_RANK_MAX] = {0};
+    for (int i = 0; i < x->rank; i++) {
+        int at = rank - x->rank + i;
+        stride[at] = x->shape[i] == shape[at] ? x->stride[i] : 0;
+    }
+    return sl__emit_view(x->graph, SL__EXPAND, (sl__attributes){0}, x, rank,
+                         shape, stride, x->offset);
+}
+
+/* A matrix the kernels take as it lies: one of its last two strides is 1 and
+ * the other does not fold rows onto one another. */
+static sl_tensor *matrix(sl_tensor *x)
+{
+    int rows = x->rank - 2, columns = x->rank - 1;
+    bool row_major = (x->stride[columns] == 1 || x->shape[columns] == 1) &&
+                     x->stride[rows] >= x->shape[columns];
+    bool column_major = (x->stride[rows] == 1 || x->shape[rows] == 1) &&
+                        x->stride[columns] >= x->shape[rows];
+    if (!x->expanded && (row_major || column_major))
+        return x;
+    return sl__dense(x);
+}
+
+sl_tensor *sl__emit_matmul(sl_tensor *a, sl_tensor *b, sl_tensor *bias)
+{
+    if (!a || !b)
+        return NULL;
+    int rank = a->rank;
+    int64_t shape[3] = {a->shape[0], a->shape[rank - 2], b->shape[rank - 1]};
+    sl_tensor *operands[] = {matrix(a), matrix(b), sl__dense(bias)};
+    if (!operands[0] || !operands[1] || (bias && !operands[2]))
+        return NULL;
+    return sl__emit(a->graph, SL__MATMUL, (sl__attributes){0}, bias ? 3 : 2,
+                    operands, a->dtype, rank, rank == 3 ? shape : shape + 1);
+}
+
+sl_tensor *sl__emit_concat(sl_graph *graph, int count, sl_tensor *const *parts,
+                           const int64_t *starts, bool gaps, int rank,
+                           const int64_t *shape)
+{
+    sl_tensor *out = sl__emit(graph, SL__CONCAT, (sl__attributes){.flag = gaps},
+                              count, parts, parts[0]->dtype, rank, shape);
+    if (!out)
+        return NULL;
+    size_t numbers = (size_t)count * SL_RANK_MAX;
+    if (sl__arena_take(&graph->arena, numbers, sizeof *starts,
+                       &out->node->starts))
+        return sl__no_memory(graph);
+    memcpy(out->node->starts, starts, numbers * sizeof *starts);
+    return out;
+}
+
+sl_tensor *sl__emit_reduce(sl_tensor *x, double factor, int rank,
+                           const int64_t *shape)
+{
+    if (!x)
+        return NULL;
+    return sl__emit(x->graph, SL__REDUCE, (sl__attributes){.number = factor}, 1,
+                    &x, x->dtype, rank, shape);
+}

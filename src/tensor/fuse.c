@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Fewer kernels, less memory: the gradients of one attention in one call, parts
+ * of a concat written where they belong, activations applied by the product
+ * before them. None of it changes a value that anybody reads. */
+#include "tensor/program.h"
+
+#include <string.h>
+
+/* --------------------------------------------------- attention gradients -- */
+
+static bool same_operands(const sl__node *a, const sl__node *b)
+{
+    return a->operand_count == b->operand_count &&
+           memcmp(a->operands, b->operands,
+                  sizeof *a->operands * a->operand_count) == 0;
+}
+
+/* Requires: nodes of an attention's gradients follow one another closely, as
+ * the rule emits them. Nodes merged away keep no set. */
+void sl__merge_attention_grads(sl_graph *graph, uint8_t *sets)
+{
+    for (size_t i = 0; i < graph->node_count; i++) {
+        sl__node *first = graph->nodes[i];
+        if (first->op != SL__ATTENTION_GRAD || !sets[i])
+            continue;
+        for (size_t k = i + 1; k < graph->node_count; k++) {
+            sl__node *other = graph->nodes[k];
+            if (other->op != SL__ATTENTION_GRAD || sets[k] != sets[i] ||
+                !same_operands(first, other))
+                continue;
+            for (int r = 0; r < SL__RESULTS_MAX; r++) {
+                if (!other->results[r])
+                    continue;
+                first->results[r] = other->results[r];
+                first->results[r]->node = first;
+                other->results[r] = NULL;
+            }
+            sets[k] = 0;
+        }
+    }
+}
+
+/* --------------------------------------------------------- concat parts -- */
+
+static bool is_message(const sl_stage *stage, const sl_tensor *tensor)
+{
+    const sl_graph *graph = stage->graph;
+    for (size_t i = 0; i < graph->outputs.count; i++) {
+        if (graph->outputs.data[i].tensor->base == tensor)
+            return true;
+    }
+    for (size_t i = 0; i < graph->inputs.count; i++) {
+        if (stage->diff.inputs && stage->diff.inputs[i] &&
+            stage->diff.inputs[i]->base == tensor)
+            return true;
+    }
+    return false;
+}
+
+/* Lets the memory of `part` be its box in `whole`. */
+static void place_part(sl_tensor *part, const sl_tensor *whole,
+                       const int64_t *start)
+{
+    int64_t offset = whole->offset;
+    for (int d = 0; d < whole->rank; d++)
+        offset += start[d] * whole->stride[d];
+    part->base = whole->base;
+    part->offset = offset;
+    memcpy(part->stride, whole->stride, sizeof part->stride);
+}
+
+sl_status sl__place_concat_parts(sl_stage *stage)
+{
+    sl_graph *graph = stage->graph;
+    int *users;
+    bool *viewed;
+    sl_status status = sl__arena_take(&graph->arena, graph->tensor_count,
+                                      sizeof *users, &users);
+    if (!status)
+        status = sl__arena_take(&graph->arena, graph->tensor_count,
+                                sizeof *viewed, &viewed);
+    if (status)
+        return status;
+    for (size_t i = 0; i < graph->node_count; i++) {
+        for (int k = 0; k < graph->nodes[i]->operand_count; k++)
+            users[graph->nodes[i]->operands[k]->id]++;
+    }
+    for (size_t i = 0; i < graph->tensor_count; i++) {
+        const sl_tensor *tensor = graph->tensors[i];
+        if (tensor->base != tensor)
+            viewed[tensor->base->id] = true;
+    }
+    /* From the last concat on, so that one inside another follows it. */
+    for (size_t i = graph->node_count; i-- > 0;) {
+        sl__node *node = graph->nodes[i];
+        if (node->op != SL__CONCAT || node->attributes.flag)
+            continue;
+        for (int k = 0; k < node->operand_count; k++) {
+            sl_tensor *part = node->operands[k];
+            if (part->leaf == SL__RESULT && part->base == part &&
+                users[part->id] == 1 && !viewed[part->id] &&
+                sl__ops[part->node->op].traits & SL__STRIDED &&
+                !part->node->adds && !is_message(stage, part))
+                place_part(part, node->results[0],
+                           node->starts + k * SL_RANK_MAX);
+        }
+    }
+    return SL_OK;
+}
+
+/* ---------------------------------------------------------- activations -- */
+
+static bool is_activation(sl__op op)
+{
+    return op == SL__RELU || op == SL__GELU_TANH || op == SL__GELU_ERF;
+}
+
+static bool reads(const sl__node *node, const sl_tensor *base)
+{
+    for (int i = 0; i < node->operand_count; i++) {
+        if (node->operands[i]->base == base)
+            return true;
+    }
+    return false;
+}
+
+/* The activation right after a product that alone reads its result, in this
+ * program and in later ones; NULL where there is none. */
+static sl__step *find_activation(const sl_stage *stage, sl_program program,
+                                 size_t at)
+{
+    const sl__steps *steps = &stage->programs[program];
+    const sl_tensor *product = steps->data[at].node->results[0];
+    if (product->base != product || is_message(stage, product))
+        return NULL;
+    for (int later = 0; later < SL_PROGRAM_COUNT; later++) {
+        if (later != (int)program &&
+            sl__is_carried_in(stage, (sl_program)later, product))
+            return NULL;
+    }
+    sl__step *found = NULL;
+    for (size_t i = at + 1; i < steps->count; i++) {
+        const sl__node *node = steps->data[i].node;
+        if (!reads(node, product))
+            continue;
+        if (found || !is_activation(node->op))
+            return NULL;
+        found = &steps->data[i];
+    }
+    return found && sl__is_dense(found->node->operands[0]) ? found : NULL;
+}
+
+void sl__fuse_activations(sl_stage *stage, sl_program program)
+{
+    sl__steps *steps = &stage->programs[program];
+    for (size_t i = 0; i < steps->count; i++) {
+        const sl__node *node = steps->data[i].node;
+        if (node->op != SL__MATMUL || node->adds || node->backward)
+            continue;
+        sl__step *found = find_activation(stage, program, i);
+        if (!found)
+            continue;
+        steps->data[i].activation = found->node;
+        steps->count--;
+        memmove(found, found + 1,
+                sizeof *found * (&steps->data[steps->count] - found));
+    }
+}

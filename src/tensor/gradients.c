@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The gradient rule of every op: given the gradient of the first result, emit
+ * the gradient of each operand that somebody wants, each as nodes of its own,
+ * parameters first: what they read can then go before the next gradient needs
+ * room. */
+#include "tensor/autodiff.h"
+
+typedef void (*rule_fn)(sl__diff *diff, const sl__node *node, sl_tensor *dy);
+
+static const sl__attributes none;
+
+/* A node of a backward op over these operands, shaped like another tensor. */
+#define EMIT(op, attributes, like, ...)                                        \
+    sl__emit_like(                                                             \
+        diff->graph, op, attributes,                                           \
+        (int)(sizeof((sl_tensor *[]){__VA_ARGS__}) / sizeof(sl_tensor *)),     \
+        (sl_tensor *[]){__VA_ARGS__}, like)
+
+static void gradient_matmul(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+{
+    sl_tensor *a = node->operands[0], *b = node->operands[1];
+    int rows = a->rank - 2, columns = a->rank - 1;
+    if (sl__wants(b))
+        sl__contribute(
+            diff, b,
+            sl__emit_matmul(sl__view_transposed(a, rows, columns), dy, NULL));
+    if (node->operand_count == 3 && sl__wants(node->operands[2]))
+        sl__contribute(diff, node->operands[2],
+                       sl__emit_reduce(dy, 1, 1, &dy->shape[columns]));
+    if (sl__wants(a))
+        sl__contribute(
+            diff, a,
+            sl__emit_matmul(dy, sl__view_transposed(b, rows, columns), NULL));
+}
+
+static void gradient_add(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+{
+    sl__contribute(diff, node->operands[1], dy);
+    sl__contribute(diff, node->operands[0], dy);
+}
+
+static void gradient_sub(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+{
+    sl_tensor *b = node->operands[1];
+    if (sl__wants(b))
+        sl__contribute(
+            diff, b, EMIT(SL__SCALE, (sl__attributes){.number = -1}, b, dy));
+    sl__contribute(diff, node->operands[0], dy);
+}
+
+static void gradient_mul(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+{
+    for (int i = 1; i >= 0; i--) {
+        sl_tensor *operand = node->operands[i];
+        if (sl__wants(operand))
+            sl__contribute(
+                diff, operand,
+                EMIT(SL__MUL, none, operand, dy, node->operands[1 - i]));
+    }
+}
+
+/* Ops whose gradient is themselves, applied to dy. */
+static void gradient_scale(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+{
+    sl__contribute(diff, node->operands[0],
+                   EMIT(node->op, node->attributes, dy, dy));
+}
+
+static void gradient_dropout(sl__diff *diff, const sl__node *node,
+                             sl_tensor *dy)
+{
+    gradient_scale(diff, node, dy);
+}
+
+static void gradient_relu(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+{
+    sl__contribute(diff, node->operands[0],
+                   EMIT(SL__RELU_GRAD, none, dy, dy, node->results[0]));
+}
+
+static void gradient_gelu_tanh(sl__diff *diff, const sl__node *node,
+                               sl_tensor *dy)
+{
+    sl__contribute(diff, node->operands[0],
+                   EMIT(SL__GELU_TANH_GRAD, none, dy, dy, node->operands[0]));
+}
+
+static void gradient_gelu_erf(sl__diff *diff, const sl__node *node,
+                              sl_tensor *dy)
+{
+    sl__contribute(diff, node->operands[0],
+                   EMIT(SL__GELU_ERF_GRAD, none, dy, dy, node->operands[0]));
+}
+
+static void gradient_silu(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+{
+    sl__contribute(diff, node->operands[0],
+                   EMIT(SL__SILU_GRAD, none, dy, dy, node->operands[0]));
+}
+
+static void gradient_layer_norm(sl__diff *diff, const sl__node *node,
+                                sl_tensor *dy)
+{
+    sl_tensor *x = node->operands[0], *weight = node->operands[1];
+    sl_tensor *statistics = node->results[1];
+    if (sl__wants(weight))
+        sl__contribute(
+            diff, weight,
+            EMIT(SL__NORM_WEIGHT_GRAD, none, weight, dy, x, statistics));
+    if (node->operand_count == 3 && sl__wants(node->operands[2]))
+        sl__contribute(diff, node->operands[2],
+                       sl__emit_reduce(dy, 1, 1, weight->shape));
+    if (sl__wants(x))
+        sl__contribute(diff, x,
+                       EMIT(SL__NORM_GRAD, node->attributes, x, dy, x, weight,
+                            statistics));
+}
+
+static void gradient_rms_norm(sl__diff *diff, const sl__node *node,
+                              sl_tensor *dy)
+{
+    gradient_layer_norm(diff, node, dy);
+}
+
+static void gradient_softmax(sl__diff *diff, const sl__node *node,
+                             sl_tensor *dy)
+{
+    sl__contribute(diff, node->operands[0],
+                   EMIT(SL__SOFTMAX_GRAD, none, dy, dy, node->results[0]));
+}
+
+static void gradient_embedding(sl__diff *diff, const sl__node *node,
+                               sl_tensor *dy)
+{
+    sl_tensor *table = node->operands[0];
+    sl__contribute(
+        diff, table,
+        EMIT(SL__EMBEDDING_GRAD, none, table, dy, node->operands[1]));
+}
+
+static void gradient_attention(sl__diff *diff, const sl__node *node,
+                               sl_tensor *dy)
+{
+    sl_tensor *q = node->operands[0], *k = node->operands[1],
+              *v = node->operands[2];
+    if (dy->expanded || dy->stride[2] != 1)
+        dy = sl__dense(dy);
+    if (!dy)
+        return;
+    /* One node each; those that end up in one program are merged (split.c). */
+    for (int i = 0; i < 3; i++) {
+        sl_tensor *operand = node->operands[i];
+        if (!sl__wants(operand))
+            continue;
+        sl_tensor *gradient =
+            EMIT(SL__ATTENTION_GRAD, node->attributes, operand, dy, q, k, v,
+                 node->results[0], node->results[1]);
+        if (!gradient)
+            return;
+        gradient->node->results[0] = NULL;
+        gradient->node->results[i] = gradient;
+        sl__contribute(diff, operand, gradient);
+    }
+}
+
+static void gradient_concat(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+{
+    for (int i = 0; i < node->operand_count; i++) {
+        sl_tensor *part = node->operands[i], *gradient = dy;
+        if (!sl__wants(part))
+            continue;
+        for (int d = 0; d < part->rank && gradient; d++) {
+            if (part->shape[d] != dy->shape[d])
+                gradient = sl__view_slice(gradient, d,
+                                          node->starts[i * SL_RANK_MAX + d],
+                                          part->shape[d]);
+        }
+        sl__contribute(diff, part, gradient);
+    }
+}
+
+static void gradient_copy(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+{
+    sl__contribute(diff, node->operands[0], dy);
+}
+
+static void gradient_reduce(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+{
+    sl_tensor *x = node->operands[0];
+    if (node->attributes.number != 1)
+        dy = EMIT(SL__SCALE, node->attributes, dy, dy);
+    sl__contribute(diff, x, sl__view_expanded(dy, x->rank, x->shape));
+}
+
+static void gradient_mse(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+{
+    for (int i = 0; i < 2; i++) {
+        sl_tensor *operand = node->operands[i];
+        if (sl__wants(operand))
+            sl__contribute(diff, operand,
+                           EMIT(SL__MSE_GRAD, (sl__attributes){.operand = i},
+                                operand, dy, node->operands[0],
+                                node->operands[1]));
+    }
+}
+
+static void gradient_cross_entropy(sl__diff *diff, const sl__node *node,
+                                   sl_tensor *dy)
+{
+    sl_tensor *logits = node->operands[0];
+    sl__contribute(diff, logits,
+                   EMIT(SL__CROSS_ENTROPY_GRAD, node->attributes, logits, dy,
+                        logits, node->operands[1], node->results[1]));
+}
+
+static void gradient_reshape(sl__diff *diff, const sl__node *node,
+                             sl_tensor *dy)
+{
+    sl_tensor *x = node->operands[0];
+    sl__contribute(diff, x, sl__view_as(dy, x->rank, x->shape));
+}
+
+static void gradient_transpose(sl__diff *diff, const sl__node *node,
+                               sl_tensor *dy)
+{
+    sl__contribute(diff, node->operands[0],
+                   sl__view_transposed(dy, node->attributes.dim,
+                                       node->attributes.dim_b));
+}
+
+static void gradient_slice(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+{
+    sl__contribute_piece(diff, node->operands[0], dy, node->attributes.dim,
+                         node->attributes.integer);
+}
+
+static void gradient_expand(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+{
+    sl_tensor *x = node->operands[0];
+    sl__contribute(diff, x, sl__emit_reduce(dy, 1, x->rank, x->shape));
+}
+
+void sl__apply_rule(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+{
+    static const rule_fn rules[SL__OP_COUNT] = {
+#define SL_OP(NAME, name, results, traits) [SL__##NAME] = gradient_##name,
+#define SL_VIEW_OP(NAME, name) [SL__##NAME] = gradient_##name,
+#define SL_BACKWARD_OP(NAME, name, results, traits)
+#include "tensor/ops.def"
+#undef SL_OP
+#undef SL_VIEW_OP
+#undef SL_BACKWARD_OP
+    };
+    rules[node->op](diff, node, dy);
+}

@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Graphs: life, names, inputs, parameters, outputs, and the refusal that a
+ * graph remembers. Ops are in build.c, what they append with in emit.c. */
+#include "tensor/graph.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ADDS SL__ADDS
+#define DENSE SL__DENSE
+#define STRIDED SL__STRIDED
+#define IN_PLACE SL__IN_PLACE
+#define IN_PLACE2 SL__IN_PLACE2
+const sl__op_info sl__ops[SL__OP_COUNT] = {
+#define SL_OP(NAME, name, results, traits) {#name, results, traits},
+#define SL_VIEW_OP(NAME, name) {#name, 1, SL__VIEW},
+#define SL_BACKWARD_OP(NAME, name, results, traits) {#name, results, traits},
+#include "tensor/ops.def"
+#undef SL_OP
+#undef SL_VIEW_OP
+#undef SL_BACKWARD_OP
+};
+
+/* The line of the model that is being built, as sl_note_line was last told. */
+static _Thread_local struct {
+    const char *file;
+    int line;
+} here;
+
+void sl_note_line(const char *file, int line)
+{
+    here.file = file;
+    here.line = line;
+}
+
+/* ------------------------------------------------------------ refusals -- */
+
+static void remember(sl_graph *graph, sl_status status)
+{
+    if (graph->status)
+        return;
+    graph->status = status;
+    graph->refusal = strdup(sl_error_text());
+}
+
+sl_tensor *sl__refuse(sl_graph *graph, const char *op, const char *format, ...)
+{
+    char text[768], place[160] = "";
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (here.file) {
+        const char *slash = strrchr(here.file, '/');
+        snprintf(place, sizeof place, "%s:%d: ", slash ? slash + 1 : here.file,
+                 here.line);
+    }
+    remember(graph, sl_fail(SL_EINVAL, "%s%s: %s", place, op, text));
+    return NULL;
+}
+
+sl_tensor *sl__no_memory(sl_graph *graph)
+{
+    remember(graph, sl_fail(SL_ENOMEM, "out of memory building the graph"));
+    return NULL;
+}
+
+sl_status sl_graph_status(const sl_graph *graph)
+{
+    if (!graph->status)
+        return SL_OK;
+    return sl_fail(graph->status, "%s",
+                   graph->refusal ? graph->refusal : "out of memory");
+}
+
+/* ---------------------------------------------------------------- life -- */
+
+sl_status sl_graph_create(sl_graph **out)
+{
+    return sl__alloc(1, sizeof **out, out);
+}
+
+void sl_graph_destroy(sl_graph *graph)
+{
+    if (!graph)
+        return;
+    sl__arena_clear(&graph->arena);
+    free(graph->nodes);
+    free(graph->tensors);
+    free(graph->inputs.data);
+    free(graph->parameters.data);
+    free(graph->outputs.data);
+    free(graph->refusal);
+    free(graph);
+}
+
+sl_tensor *sl__new_tensor(sl_graph *graph, sl_dtype dtype, int rank,
+                          const int64_t *shape)
+{
+    sl_tensor *tensor;
+    if (sl__grow(&graph->tensors, &graph->tensor_capacity,
+                 graph->tensor_count + 1, sizeof *graph->tensors) ||
+        sl__arena_take(&graph->arena, 1, sizeof *tensor, &tensor))
+        return sl__no_memory(graph);
+    tensor->graph = graph;
+    tensor->base = tensor;
+    tensor->id = (int)graph->tensor_count;
+    tensor->dtype = dtype;
+    tensor->rank = rank;
+    if (rank)
+        memcpy(tensor->shape, shape, sizeof *shape * rank);
+    sl__dense_strides(rank, tensor->shape, tensor->stride);
+    graph->tensors[graph->tensor_count++] = tensor;
+    return tensor;
+}
+
+/* --------------------------------------------------------------- names -- */
+
+sl_status sl__add_name(sl__names *names, const char *name, sl_tensor *tensor,
+                       sl_gradient gradient)
+{
+    sl_status status = sl__grow(&names->data, &names->capacity,
+                                names->count + 1, sizeof *names->data);
+    if (!status)
+        names->data[names->count++] = (sl__named){name, tensor, gradient};
+    return status;
+}
+
+const sl__named *sl__find_name(const sl__names *names, const char *name)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        if (strcmp(names->data[i].name, name) == 0)
+            return &names->data[i];
+    }
+    return NULL;
+}
+
+void sl_scope_enter(sl_graph *graph, const char *format, ...)
+{
+    char part[256];
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(part, sizeof part, format, arguments);
+    va_end(arguments);
+    size_t used = strlen(graph->scope);
+    if (length < 1 || (size_t)length >= sizeof part ||
+        used + length + 2 > sizeof graph->scope || strchr(part, '/')) {
+        sl__refuse(graph, "scope",
+                   "'%.32s' is empty, too long, or has a slash in it", part);
+        /* Something to leave again. */
+        snprintf(part, sizeof part, "-");
+    }
+    if (used + strlen(part) + 2 <= sizeof graph->scope)
+        sprintf(graph->scope + used, "%s/", part);
+}
+
+void sl_scope_leave(sl_graph *graph)
+{
+    size_t used = strlen(graph->scope);
+    if (used == 0) {
+        sl__refuse(graph, "scope", "left without having been entered");
+        return;
+    }
+    graph->scope[used - 1] = '\0';
+    char *slash = strrchr(graph->scope, '/');
+    if (slash)
+        slash[1] = '\0';
+    else
+        graph->scope[0] = '\0';
+}
+
+/* The scopes, joined by dots, and the name, in the graph's arena. */
+static const char *scoped_name(sl_graph *graph, const char *op,
+                               const char *name, bool scoped)
+{
+    char full[sizeof graph->scope + 256];
+    const char *out;
+    if (!name || !*name || strlen(name) > 255) {
+        sl__refuse(graph, op, "a name of 1 to 255 bytes is needed");
+        return NULL;
+    }
+    int length =
+        snprintf(full, sizeof full, "%s%s", scoped ? graph->scope : "", name);
+    for (size_t i = 0; scoped && graph->scope[i]; i++) {
+        if (full[i] == '/')
+            full[i] = '.';
+    }
+    if (sl__arena_text(&graph->arena, full, length, &out)) {
+        sl__no_memory(graph);
+        return NULL;
+    }
+    return out;
+}
+
+static bool is_new_name(sl_graph *graph, const char *op, const sl__names *names,
+                        const char *name)
+{
+    char quoted[SL__QUOTED_MAX];
+    if (!sl__find_name(names, name))
+        return true;
+    sl__refuse(graph, op, "there is already one named '%s'",
+               sl__quoted(name, strlen(name), quoted));
+    return false;
+}
+
+static bool is_float(sl_dtype dtype)
+{
+    return dtype == SL_F32 || dtype == SL_F64;
+}
+
+static sl_tensor *new_leaf(sl_graph *graph, const char *op, const char *name,
+                           bool scoped, sl__names *names, sl_dtype dtype,
+                           int rank, const int64_t *shape)
+{
+    if (graph->status)
+        return NULL;
+    name = scoped_name(graph, op, name, scoped);
+    if (!name || !is_new_name(graph, op, names, name))
+        return NULL;
+    if (sl_dtype_bytes(dtype) == 0)
+        return sl__refuse(graph, op, "dtype %d does not exist", (int)dtype);
+    if (!sl__check_shape(graph, op, name, dtype, rank, shape))
+        return NULL;
+    sl_tensor *tensor = sl__new_tensor(graph, dtype, rank, shape);
+    if (tensor)
+        tensor->name = name;
+    return tensor;
+}
+
+sl_tensor *(sl_input)(sl_graph *graph, const char *name, sl_dtype dtype,
+                      int rank, const int64_t *shape, sl_gradient gradient)
+{
+    sl_tensor *tensor = new_leaf(graph, "input", name, false, &graph->inputs,
+                                 dtype, rank, shape);
+    if (!tensor)
+        return NULL;
+    if (gradient && !is_float(dtype))
+        return sl__refuse(graph, "input",
+                          "'%s' is %s, expected a float to carry a gradient",
+                          tensor->name, sl_dtype_text(dtype));
+    tensor->leaf = SL__INPUT;
+    tensor->leaf_index = (int)graph->inputs.count;
+    tensor->needs_gradient = gradient == SL_GRADIENT;
+    if (sl__add_name(&graph->inputs, tensor->name, tensor, gradient))
+        return sl__no_memory(graph);
+    return tensor;
+}
+
+sl_tensor *(sl_parameter)(sl_graph *graph, const char *name, sl_dtype dtype,
+                          int rank, const int64_t *shape)
+{
+    sl_tensor *tensor = new_leaf(graph, "parameter", name, true,
+                                 &graph->parameters, dtype, rank, shape);
+    if (!tensor)
+        return NULL;
+    if (!is_float(dtype))
+        return sl__refuse(graph, "parameter", "'%s' is %s, expected a float",
+                          tensor->name, sl_dtype_text(dtype));
+    tensor->leaf = SL__PARAMETER;
+    tensor->leaf_index = graph->parameter_count++;
+    tensor->needs_gradient = true;
+    if (sl__add_name(&graph->parameters, tensor->name, tensor, SL_GRADIENT))
+        return sl__no_memory(graph);
+    return tensor;
+}
+
+sl_tensor *(sl_alias)(sl_tensor *parameter, const char *name)
+{
+    if (!parameter || parameter->graph->status)
+        return NULL;
+    sl_graph *graph = parameter->graph;
+    name = scoped_name(graph, "alias", name, true);
+    if (!name || !is_new_name(graph, "alias", &graph->parameters, name))
+        return NULL;
+    if (parameter->leaf != SL__PARAMETER)
+        return sl__refuse(graph, "alias", "'%s' is no parameter",
+                          sl_tensor_name(parameter));
+    if (sl__add_name(&graph->parameters, name, parameter, SL_GRADIENT))
+        return sl__no_memory(graph);
+    return parameter;
+}
+
+static void add_output(sl_graph *graph, const char *op, const char *name,
+                       sl_tensor *tensor, sl_gradient gradient)
+{
+    if (graph->status)
+        return;
+    name = scoped_name(graph, op, name, false);
+    if (!name || !is_new_name(graph, op, &graph->outputs, name))
+        return;
+    if (!tensor || tensor->graph != graph) {
+        sl__refuse(graph, op, "'%s' is no tensor of this graph", name);
+        return;
+    }
+    if (gradient && !is_float(tensor->dtype)) {
+        sl__refuse(graph, op,
+                   "'%s' is %s, expected a float to carry a gradient", name,
+                   sl_dtype_text(tensor->dtype));
+        return;
+    }
+    if (sl__add_name(&graph->outputs, name, tensor, gradient))
+        sl__no_memory(graph);
+}
+
+void (sl_output)(sl_graph *graph, const char *name, sl_tensor *tensor,
+                 sl_gradient gradient)
+{
+    add_output(graph, "output", name, tensor, gradient);
+}
+
+void (sl_loss)(sl_graph *graph, sl_tensor *tensor)
+{
+    char text[SL__SHAPE_TEXT];
+    if (graph->status)
+        return;
+    if (tensor && tensor->graph == graph &&
+        (sl__count(tensor) != 1 || !is_float(tensor->dtype))) {
+        sl__refuse(graph, "loss", "'%s' is %s of %s, expected one float",
+                   sl_tensor_name(tensor),
+                   sl__shape_text(tensor->rank, tensor->shape, text),
+                   sl_dtype_text(tensor->dtype));
+        return;
+    }
+    add_output(graph, "loss", "loss", tensor, SL_NO_GRADIENT);
+    if (!graph->status)
+        graph->loss = tensor;
+}
+
+/* ------------------------------------------------------------- reading -- */
+
+const char *sl_tensor_name(const sl_tensor *tensor)
+{
+    /* A result is named by its op and number, when first asked for. */
+    if (!tensor->name) {
+        char text[64];
+        int length = snprintf(text, sizeof text, "%s.%d",
+                              sl__ops[tensor->node->op].name, tensor->id);
+        const char *name;
+        if (sl__arena_text(&tensor->graph->arena, text, length, &name))
+            return sl__ops[tensor->node->op].name;
+        ((sl_tensor *)tensor)->name = name;
+    }
+    return tensor->name;
+}
+
+sl_dtype sl_tensor_dtype(const sl_tensor *tensor)
+{
+    return tensor->dtype;
+}
+
+int sl_tensor_rank(const sl_tensor *tensor)
+{
+    return tensor->rank;
+}
+
+const int64_t *sl_tensor_shape(const sl_tensor *tensor)
+{
+    return tensor->shape;
+}
+
+/* --------------------------------------------------------------- clone -- */
+
+static sl_tensor *twin(sl_graph *copy, const sl_tensor *tensor)
+{
+    return tensor ? copy->tensors[tensor->id] : NULL;
+}
+
+static sl_status clone_names(sl_graph *copy, const sl__names *from,
+                             sl__names *to)
+{
+    for (size_t i = 0; i < from->count; i++) {
+        const sl__named *named = &from->data[i];
+        const char *name;
+        sl_status status = sl__arena_text(&copy->arena, named->name,
+                                          strlen(named->name), &name);
+        if (!status)
+            status = sl__add_name(to, name, twin(copy, named->tensor),
+                                  named->gradient);
+        if (status)
+            return status;
+    }
+    return SL_OK;
+}
+
+static sl_status clone_tensors(const sl_graph *graph, sl_graph *copy)
+{
+    for (size_t i = 0; i < graph->tensor_count; i++) {
+        const sl_tensor *from = graph->tensors[i];
+        sl_tensor *to =
+            sl__new_tensor(copy, from->dtype, from->rank, from->shape);
+        if (!to)
+            return sl_graph_status(copy);
+        int id = to->id;
+        *to = *from;
+        to->id = id;
+        to->graph = copy;
+        to->base = copy->tensors[from->base->id];
+        to->node = NULL;
+        if (from->name) {
+            sl_status status = sl__arena_text(&copy->arena, from->name,
+                                              strlen(from->name), &to->name);
+            if (status)
+                return status;
+        }
+    }
+    return SL_OK;
+}
+
+static sl_status clone_node(const sl__node *from, sl_graph *copy)
+{
+    sl__node *to;
+    sl_status status = sl__grow(&copy->nodes, &copy->node_capacity,
+                                copy->node_count + 1, sizeof *copy->nodes);
+    if (!status)
+        status = sl__arena_take(&copy->arena, 1, sizeof *to, &to);
+    if (status)
+        return status;
+    *to = *from;
+    status = sl__arena_take(&copy->arena, from->operand_count,
+                            sizeof *to->operands, &to->operands);
+    if (status)
+        return status;
+    for (int i = 0; i < from->operand_count; i++)
+        to->operands[i] = twin(copy, from->operands[i]);
+    if (from->starts) {
+        size_t numbers = (size_t)from->operand_count * SL_RANK_MAX;
+        status = sl__arena_take(&copy->arena, numbers, sizeof *to->starts,
+                                &to->starts);
+        if (status)
+            return status;
+        memcpy(to->starts, from->starts, numbers * sizeof *to->starts);
+    }
+    for (int i = 0; i < SL__RESULTS_MAX; i++) {
+        to->results[i] = twin(copy, from->results[i]);
+        if (to->results[i])
+            to->results[i]->node = to;
+    }
+    copy->nodes[copy->node_count++] = to;
+    return SL_OK;
+}
+
+sl_status sl__graph_clone(const sl_graph *graph, sl_graph **out)
+{
+    sl_graph *copy;
+    sl_status status = sl_graph_create(&copy);
+    if (status)
+        return status;
+    status = clone_tensors(graph, copy);
+    for (size_t i = 0; i < graph->node_count && !status; i++)
+        status = clone_node(graph->nodes[i], copy);
+    if (!status)
+        status = clone_names(copy, &graph->inputs, &copy->inputs);
+    if (!status)
+        status = clone_names(copy, &graph->parameters, &copy->parameters);
+    if (!status)
+        status = clone_names(copy, &graph->outputs, &copy->outputs);
+    if (status) {
+        sl_graph_destroy(copy);
+        return status;
+    }
+    copy->parameter_count = graph->parameter_count;
+    copy->loss = twin(copy, graph->loss);
+    *out = copy;
+    return SL_OK;
+}

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The memory of one user of a stage, and the run: walk the kernels of a program
+ * with operands resolved from (pool, offset). Nothing is allocated, looked up
+ * or decided here that could have been before. */
+#include "tensor/program.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+
+#include <string.h>
+
+/* What a slot has behind it. */
+typedef enum slot_state { SLOT_EMPTY, SLOT_F, SLOT_I } slot_state;
+
+typedef struct microbatch {
+    slot_state state;
+    uint64_t seed;
+    void *memory;  /* slab, then messages */
+    void **bases;  /* of the pools */
+    void **states; /* of kernels and packs, by state_index */
+} microbatch;
+
+struct sl_memory {
+    const sl_stage *stage;
+    void *parameters;
+    void *gradients;
+    void *packed;
+    void *workspace;
+    microbatch *slots;
+    int slot_count;
+    void **bases;    /* of all slots */
+    void **states;   /* of all slots */
+    void **pointers; /* of the args of the kernel at hand */
+    bool stale;      /* parameters were written since they were packed */
+};
+
+/* ----------------------------------------------------------------- life -- */
+
+static void resolve(const sl__kernel *kernel, void *const *bases,
+                    void **pointers)
+{
+    for (int i = 0; i < kernel->arg_count; i++) {
+        const sl__arg *arg = &kernel->args[i];
+        pointers[i] = arg->pool == SL__POOL_NONE
+                          ? NULL
+                          : (char *)bases[arg->pool] + arg->offset;
+    }
+}
+
+static sl_status bind_kernel(sl_memory *memory, const microbatch *slot,
+                             const sl__kernel *kernel)
+{
+    const sl_stage *stage = memory->stage;
+    if (kernel->state_index < 0)
+        return SL_OK;
+    resolve(kernel, slot->bases, memory->pointers);
+    return stage->backend->bind(stage->context, kernel, memory->pointers,
+                                &slot->states[kernel->state_index]);
+}
+
+static sl_status bind_slot(sl_memory *memory, const microbatch *slot)
+{
+    const sl_stage *stage = memory->stage;
+    sl_status status = SL_OK;
+    for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
+        for (size_t i = 0; i < stage->programs[p].count && !status; i++)
+            status = bind_kernel(memory, slot, &stage->kernels[p][i]);
+    }
+    for (size_t i = 0; i < stage->packs.count && !status; i++)
+        status = bind_kernel(memory, slot, &stage->packs.data[i]->kernel);
+    return status;
+}
+
+static void fill_bases(sl_memory *memory, microbatch *slot)
+{
+    const sl_stage *stage = memory->stage;
+    char *start = slot->memory;
+    slot->bases[SL__POOL_PARAMETERS] = memory->parameters;
+    slot->bases[SL__POOL_GRADIENTS] = memory->gradients;
+    slot->bases[SL__POOL_PACKED] = memory->packed;
+    slot->bases[SL__POOL_WORKSPACE] = memory->workspace;
+    slot->bases[SL__POOL_SLAB] = start;
+    for (int m = 0; m < stage->message_count; m++)
+        slot->bases[SL__POOL_MESSAGES + m] =
+            start + stage->plan.slab_bytes + stage->messages[m].offset;
+}
+
+static sl_status make_slots(sl_memory *memory)
+{
+    const sl_stage *stage = memory->stage;
+    size_t pools = SL__POOL_MESSAGES + (size_t)stage->message_count;
+    int64_t bytes = stage->plan.slab_bytes + stage->plan.message_bytes;
+    size_t states = (size_t)stage->state_count;
+    sl_status status =
+        sl__alloc(pools * memory->slot_count, sizeof(void *), &memory->bases);
+    if (!status)
+        status = sl__alloc(states * memory->slot_count, sizeof(void *),
+                           &memory->states);
+    for (int i = 0; i < memory->slot_count && !status; i++) {
+        microbatch *slot = &memory->slots[i];
+        slot->bases = memory->bases + i * pools;
+        slot->states = memory->states + i * states;
+        status = stage->backend->allocate(bytes, &slot->memory);
+        if (!status) {
+            fill_bases(memory, slot);
+            status = bind_slot(memory, slot);
+        }
+    }
+    return status;
+}
+
+static sl_status make_pools(sl_memory *memory)
+{
+    const sl_stage *stage = memory->stage;
+    const sl_plan *plan = &stage->plan;
+    const struct {
+        int64_t bytes;
+        void **out;
+    } pools[] = {
+        {plan->parameter_bytes, &memory->parameters},
+        {plan->gradient_bytes, &memory->gradients},
+        {plan->packed_bytes, &memory->packed},
+        {plan->workspace_bytes, &memory->workspace},
+    };
+    sl_status status = SL_OK;
+    for (size_t i = 0; i < sizeof pools / sizeof *pools && !status; i++) {
+        if (pools[i].bytes)
+            status = stage->backend->allocate(pools[i].bytes, pools[i].out);
+    }
+    return status;
+}
+
+sl_status sl_memory_create(const sl_stage *stage, int slots, sl_memory **out)
+{
+    enum { SLOTS_MAX = 1 << 20 };
+    if (slots < 1 || slots > SLOTS_MAX)
+        return sl_fail(SL_EINVAL, "%d slots, expected 1 to %d", slots,
+                       SLOTS_MAX);
+    sl_memory *memory;
+    sl_status status = sl__alloc(1, sizeof *memory, &memory);
+    if (status)
+        return status;
+    memory->stage = stage;
+    memory->stale = true;
+    status = sl__alloc(slots, sizeof *memory->slots, &memory->slots);
+    if (!status)
+        memory->slot_count = slots;
+    if (!status)
+        status = sl__alloc(stage->arg_count_max + 2, sizeof *memory->pointers,
+                           &memory->pointers);
+    if (!status)
+        status = make_pools(memory);
+    if (!status)
+        status = make_slots(memory);
+    if (status) {
+        sl_memory_destroy(memory);
+        return status;
+    }
+    *out = memory;
+    return SL_OK;
+}
+
+void sl_memory_destroy(sl_memory *memory)
+{
+    if (!memory)
+        return;
+    const sl__backend *backend = memory->stage->backend;
+    int states = memory->stage->state_count * memory->slot_count;
+    for (int i = 0; memory->states && i < states; i++) {
+        if (memory->states[i])
+            backend->unbind(memory->states[i]);
+    }
+    for (int i = 0; i < memory->slot_count; i++)
+        backend->release(memory->slots[i].memory);
+    backend->release(memory->parameters);
+    backend->release(memory->gradients);
+    backend->release(memory->packed);
+    backend->release(memory->workspace);
+    free(memory->slots);
+    free(memory->bases);
+    free(memory->states);
+    free(memory->pointers);
+    free(memory);
+}
+
+/* ---------------------------------------------------------------- ports -- */
+
+static bool is_message_kind(sl_port_kind kind)
+{
+    return kind >= SL_PORT_INPUT && kind <= SL_PORT_OUTPUT_GRADIENT;
+}
+
+/* The first byte of a port, or NULL where there is no such slot. */
+static char *port_memory(const sl_memory *memory, const sl_port *port, int slot)
+{
+    const sl_stage *stage = memory->stage;
+    if (!is_message_kind(port->kind)) {
+        if (port->index < 0 || port->index >= stage->graph->parameter_count)
+            return NULL;
+        char *pool = port->kind == SL_PORT_PARAMETER ? memory->parameters
+                                                     : memory->gradients;
+        return pool ? pool + stage->parameter_offsets[port->index] : NULL;
+    }
+    int message = sl__find_message(stage, port->kind, port->index);
+    if (message < 0 || slot < 0 || slot >= memory->slot_count)
+        return NULL;
+    return memory->slots[slot].bases[SL__POOL_MESSAGES + message];
+}
+
+static sl_status find_port(const sl_memory *memory, const sl_port *port,
+                           int slot, size_t bytes, char **out)
+{
+    if ((int64_t)bytes != port->bytes)
+        return sl_fail(SL_EINVAL, "'%s' has %lld bytes, found %zu", port->name,
+                       (long long)port->bytes, bytes);
+    *out = port_memory(memory, port, slot);
+    if (!*out)
+        return sl_fail(SL_EINVAL, "'%s' is not in slot %d of %d of this memory",
+                       port->name, slot, memory->slot_count);
+    return SL_OK;
+}
+
+sl_status sl_memory_write(sl_memory *memory, const sl_port *port, int slot,
+                          const void *data, size_t bytes)
+{
+    char *to;
+    sl_status status = find_port(memory, port, slot, bytes, &to);
+    if (status)
+        return status;
+    memory->stage->backend->copy_in(to, data, bytes);
+    if (port->kind == SL_PORT_PARAMETER)
+        memory->stale = true;
+    return SL_OK;
+}
+
+sl_status sl_memory_read(const sl_memory *memory, const sl_port *port, int slot,
+                         void *data, size_t bytes)
+{
+    char *from;
+    sl_status status = find_port(memory, port, slot, bytes, &from);
+    if (!status)
+        memory->stage->backend->copy_out(data, from, bytes);
+    return status;
+}
+
+void sl_memory_zero_gradients(sl_memory *memory)
+{
+    if (memory->gradients)
+        memory->stage->backend->clear(
+            memory->gradients, (size_t)memory->stage->plan.gradient_bytes);
+}
+
+/* -------------------------------------------------------------- running -- */
+
+static sl_status run_kernel(const sl__kernel *kernel, void *const *bases,
+                            void **pointers, const sl__run *run)
+{
+    resolve(kernel, bases, pointers);
+    return kernel->run(kernel, pointers, run);
+}
+
+static sl_status run_packs(sl_memory *memory, const microbatch *slot,
+                           const sl__run *run)
+{
+    const sl__packs *packs = &memory->stage->packs;
+    sl_status status = SL_OK;
+    for (size_t i = 0; i < packs->count && !status; i++)
+        status = run_kernel(&packs->data[i]->kernel, slot->bases,
+                            memory->pointers, run);
+    if (!status)
+        memory->stale = false;
+    return status;
+}
+
+static const char program_names[SL_PROGRAM_COUNT + 1] = "FIWB";
+
+static sl_status check_run(const sl_stage *stage, sl_program program,
+                           const sl_memory *memory, int slot)
+{
+    if (program < 0 || program >= SL_PROGRAM_COUNT)
+        return sl_fail(SL_EINVAL, "there is no program %d", (int)program);
+    char name = program_names[program];
+    if (memory->stage != stage)
+        return sl_fail(SL_EINVAL, "%c: the memory is of another stage", name);
+    if (slot < 0 || slot >= memory->slot_count)
+        return sl_fail(SL_EINVAL, "%c: slot %d, expected 0 to %d", name, slot,
+                       memory->slot_count - 1);
+    if (!stage->programs[program].exists)
+        return sl_fail(SL_EINVAL, "%c was not asked for when the stage was "
+                       "compiled", name);
+    slot_state state = memory->slots[slot].state;
+    if (program == SL_PROGRAM_W && state != SLOT_I)
+        return sl_fail(SL_EINVAL, "W on slot %d comes before its I", slot);
+    if ((program == SL_PROGRAM_I || program == SL_PROGRAM_B) && state != SLOT_F)
+        return sl_fail(SL_EINVAL, "%c on slot %d %s", name, slot,
+                       state == SLOT_I ? "comes after its I"
+                                       : "comes before its F");
+    return SL_OK;
+}
+
+sl_status sl_stage_run(const sl_stage *stage, sl_program program,
+                       sl_memory *memory, int slot_index,
+                       const sl_run_options *options)
+{
+    static const sl_run_options defaults = SL_RUN_OPTIONS_INIT;
+    static const slot_state after[SL_PROGRAM_COUNT] = {SLOT_F, SLOT_I,
+                                                       SLOT_EMPTY, SLOT_EMPTY};
+    sl_status status = check_run(stage, program, memory, slot_index);
+    if (status)
+        return status;
+    if (!options)
+        options = &defaults;
+    microbatch *slot = &memory->slots[slot_index];
+    if (program == SL_PROGRAM_F)
+        slot->seed = options->seed;
+    sl__run run = {slot->states, slot->seed, options->loss_scale,
+                   stage->options.threads};
+    int saved;
+    stage->backend->begin(run.threads, &saved);
+    if (memory->stale)
+        status = run_packs(memory, slot, &run);
+    const sl__kernel *kernel = stage->kernels[program];
+    const sl__kernel *end = kernel + stage->programs[program].count;
+    for (; kernel < end && !status; kernel++)
+        status = run_kernel(kernel, slot->bases, memory->pointers, &run);
+    stage->backend->end(saved);
+    /* A failed run leaves a slot that only F can use again. */
+    slot->state = status ? SLOT_EMPTY : after[program];
+    return status;
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Which instruction sets oneDNN may use. Some CPUs claim AMX and kill the
+ * process when it is used (a hypervisor that does not enable the tiles); oneDNN
+ * believes the claim. So where AMX is claimed, a child process tries it first:
+ * whatever happens to the child, the parent lives and knows. */
+#include "tensor/onednn/product.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+
+/* Whether the CPU says that it has AMX tiles. */
+static bool claims_amx(void)
+{
+#ifdef __x86_64__
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 1);
+#else
+    return false;
+#endif
+}
+
+static bool ends_well(pid_t child, int seconds)
+{
+    const struct timespec pause = {0, 2000000};
+    for (int64_t waited_ms = 0; waited_ms < seconds * 1000; waited_ms += 2) {
+        int status;
+        pid_t ended = waitpid(child, &status, WNOHANG);
+        if (ended == child)
+            return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        if (ended < 0)
+            return false;
+        nanosleep(&pause, NULL);
+    }
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    return false;
+}
+
+bool sl__survives_in_child(int (*attempt)(void), int seconds)
+{
+    pid_t child = fork();
+    if (child < 0)
+        return false;
+    if (child == 0) {
+        signal(SIGILL, SIG_DFL);
+        signal(SIGSEGV, SIG_DFL);
+        close(STDERR_FILENO); /* A dying child has nothing to say here. */
+        _exit(attempt());
+    }
+    return ends_well(child, seconds);
+}
+
+/* A product in bf16, which oneDNN runs on AMX where it believes in it, against
+ * its known result. One thread: a child of fork has no other. */
+int sl__dnn_try_amx(void)
+{
+    enum { SIZE = 64 };
+    static uint16_t ones[SIZE * SIZE];
+    static float out[SIZE * SIZE];
+    static char scratch[1 << 20];
+    const sl__product_spec spec = {.batch = 1,
+                                   .m = SIZE,
+                                   .n = SIZE,
+                                   .k = SIZE,
+                                   .src = {0, SIZE, 1},
+                                   .weights = {0, SIZE, 1},
+                                   .dst = {0, SIZE, 1},
+                                   .type = dnnl_bf16,
+                                   .activation = SL__OP_COUNT};
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    sl__product product;
+    for (int i = 0; i < SIZE * SIZE; i++)
+        ones[i] = 0x3f80; /* 1 in bf16 */
+    sl__set_threads(1);
+    if (dnnl_engine_create(&engine, dnnl_cpu, 0) ||
+        dnnl_stream_create(&stream, engine, dnnl_stream_default_flags) ||
+        sl__product_create(engine, &spec, &product) ||
+        product.scratch_bytes > (int64_t)sizeof scratch)
+        return 1;
+    const struct {
+        int name;
+        const sl__md *md;
+        void *data;
+    } parts[] = {{DNNL_ARG_SRC, &product.src, ones},
+                 {DNNL_ARG_WEIGHTS, &product.weights, ones},
+                 {DNNL_ARG_DST, &product.dst, out},
+                 {DNNL_ARG_SCRATCHPAD, &product.scratch, scratch}};
+    dnnl_exec_arg_t args[4];
+    int count = product.scratch.set ? 4 : 3;
+    for (int i = 0; i < count; i++) {
+        args[i].arg = parts[i].name;
+        if (dnnl_memory_create(&args[i].memory, sl__md_use(parts[i].md), engine,
+                               parts[i].data))
+            return 1;
+    }
+    if (dnnl_primitive_execute(product.primitive, stream, count, args) ||
+        dnnl_stream_wait(stream))
+        return 1;
+    for (int i = 0; i < SIZE * SIZE; i++) {
+        if (out[i] != SIZE)
+            return 1;
+    }
+    return 0;
+}
+
+static sl_status cap_status = SL_OK;
+
+static void cap_once(void)
+{
+    /* Who has set a cap in the environment has decided. */
+    if (getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA") ||
+        !claims_amx())
+        return;
+    if (sl__survives_in_child(sl__dnn_try_amx, 20))
+        return;
+    if (dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16) != dnnl_success)
+        cap_status = SL_EINVAL;
+}
+
+sl_status sl__dnn_cap_isa(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, cap_once);
+    if (!cap_status)
+        return SL_OK;
+    return sl_fail(cap_status,
+                   "oneDNN was used before Sluice could keep it from AMX, which "
+                   "does not work here; set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16");
+}

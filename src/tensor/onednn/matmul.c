@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Products by oneDNN. A weight is packed once, into the layout oneDNN likes,
+ * and shared by every kernel that likes the same one; the pack runs when
+ * parameters have changed. A result that lies by columns (the gradient of a
+ * weight of (out, in)) is computed as its transpose. */
+#include "tensor/onednn/product.h"
+
+#include "base/memory.h"
+
+/* What a kernel or a pack keeps: its primitive, and which arg goes where. */
+typedef struct dnn_job {
+    sl__product product; /* of a pack: src and dst alone */
+    int arg_count;
+    struct {
+        int name;  /* DNNL_ARG_... */
+        int index; /* in the kernel's args */
+        const sl__md *md;
+    } args[5];
+} dnn_job;
+
+/* The same for one slot: oneDNN's handles of the memory. */
+typedef struct binding {
+    const dnn_job *job;
+    dnnl_stream_t stream;
+    dnnl_exec_arg_t args[5];
+    void *pointers[5];
+} binding;
+
+/* -------------------------------------------------------------- running -- */
+
+static sl_status execute(const sl__kernel *kernel, void *const *p,
+                         const sl__run *run)
+{
+    binding *state = run->states[kernel->state_index];
+    const dnn_job *job = state->job;
+    for (int i = 0; i < job->arg_count; i++) {
+        void *pointer = p[job->args[i].index];
+        if (pointer == state->pointers[i])
+            continue;
+        dnnl_memory_set_data_handle(state->args[i].memory, pointer);
+        state->pointers[i] = pointer;
+    }
+    dnnl_status_t status = dnnl_primitive_execute(
+        job->product.primitive, state->stream, job->arg_count, state->args);
+    return status ? sl__dnn_fail("dnnl_primitive_execute", status) : SL_OK;
+}
+
+void sl__dnn_unbind(void *state)
+{
+    binding *bound = state;
+    for (int i = 0; i < 5; i++) {
+        if (bound->args[i].memory)
+            dnnl_memory_destroy(bound->args[i].memory);
+    }
+    free(bound);
+}
+
+sl_status sl__dnn_bind(void *context, const sl__kernel *kernel, void *const *p,
+                       void **out_state)
+{
+    const sl__dnn_context *dnn = context;
+    const dnn_job *job = kernel->private;
+    binding *state;
+    sl_status status = sl__alloc(1, sizeof *state, &state);
+    if (status)
+        return status;
+    state->job = job;
+    state->stream = dnn->stream;
+    for (int i = 0; i < job->arg_count; i++) {
+        void *pointer = p[job->args[i].index];
+        dnnl_status_t made =
+            dnnl_memory_create(&state->args[i].memory,
+                               sl__md_use(job->args[i].md), dnn->engine,
+                               pointer);
+        if (made) {
+            sl__dnn_unbind(state);
+            return sl__dnn_fail("dnnl_memory_create", made);
+        }
+        state->args[i].arg = job->args[i].name;
+        state->pointers[i] = pointer;
+    }
+    *out_state = state;
+    return SL_OK;
+}
+
+void sl__dnn_forget(sl__kernel *kernel)
+{
+    if (!kernel->private)
+        return;
+    dnn_job *job = kernel->private;
+    sl__product_clear(&job->product);
+    free(job);
+}
+
+/* -------------------------------------------------------------- packing -- */
+
+static void add_arg(dnn_job *job, int name, int index, const sl__md *md)
+{
+    job->args[job->arg_count].name = name;
+    job->args[job->arg_count].index = index;
+    job->args[job->arg_count].md = md;
+    job->arg_count++;
+}
+
+static bool is_same_pack(const sl__pack *pack, const sl_tensor *tensor,
+                         const sl__md *layout)
+{
+    const sl_tensor *packed = pack->tensor;
+    const dnn_job *job = pack->kernel.private;
+    if (packed->base != tensor->base || packed->offset != tensor->offset ||
+        !sl__same_shape(packed, tensor))
+        return false;
+    for (int d = 0; d < tensor->rank; d++) {
+        if (packed->stride[d] != tensor->stride[d])
+            return false;
+    }
+    return dnnl_memory_desc_equal(sl__md_use(&job->product.dst),
+                                  sl__md_use(layout));
+}
+
+/* The reorder from the weight as it lies to the layout of the product. */
+static sl_status make_reorder(dnnl_engine_t engine,
+                              const sl__product_spec *spec,
+                              const sl__md *layout, dnn_job *job)
+{
+    sl__product *product = &job->product;
+    dnnl_primitive_desc_t description = NULL;
+    dnnl_status_t status =
+        sl__describe_matrix(&product->src, 1, spec->k, spec->n, spec->weights,
+                            dnnl_f32);
+    if (!status)
+        status = sl__md_copy(&product->dst, sl__md_use(layout));
+    if (!status)
+        status = dnnl_reorder_primitive_desc_create(
+            &description, sl__md_use(&product->src), engine,
+            sl__md_use(&product->dst), engine, NULL);
+    if (!status)
+        status = dnnl_primitive_create(&product->primitive, description);
+    if (description)
+        dnnl_primitive_desc_destroy(description);
+    add_arg(job, DNNL_ARG_FROM, 0, &product->src);
+    add_arg(job, DNNL_ARG_TO, 1, &product->dst);
+    return status ? sl__dnn_fail("dnnl_reorder", status) : SL_OK;
+}
+
+/* Finds the pack of a weight in a layout, or adds it. */
+static sl_status find_pack(dnnl_engine_t engine, sl__packs *packs,
+                           const sl__node *node, int operand,
+                           const sl__product_spec *spec, const sl__md *layout,
+                           int *out)
+{
+    const sl_tensor *tensor = node->operands[operand];
+    for (size_t i = 0; i < packs->count; i++) {
+        if (is_same_pack(packs->data[i], tensor, layout)) {
+            *out = (int)i;
+            return SL_OK;
+        }
+    }
+    sl__pack *pack;
+    dnn_job *job;
+    sl_status status = sl__grow(&packs->data, &packs->capacity,
+                                packs->count + 1, sizeof *packs->data);
+    if (!status)
+        status = sl__alloc(1, sizeof *pack, &pack);
+    if (status)
+        return status;
+    packs->data[packs->count++] = pack;
+    pack->tensor = tensor;
+    pack->kernel = (sl__kernel){.run = execute,
+                                .args = pack->args,
+                                .arg_count = 2,
+                                .operand_count = 1,
+                                .node = node,
+                                .activation = SL__OP_COUNT,
+                                .packed_operand = -1};
+    pack->bytes = (int64_t)dnnl_memory_desc_get_size(sl__md_use(layout));
+    status = sl__alloc(1, sizeof *job, &job);
+    if (status)
+        return status;
+    pack->kernel.private = job;
+    *out = (int)packs->count - 1;
+    return make_reorder(engine, spec, layout, job);
+}
+
+/* ------------------------------------------------------------ preparing -- */
+
+/* Describes a kernel as a product that writes by rows; tells which of its
+ * operands are src and weights. False where no orientation does. */
+static bool orient(const sl__kernel *kernel, sl__product_spec *spec, int *src,
+                   int *weights)
+{
+    sl__matmul_sizes s = sl__matmul_geometry(kernel);
+    bool by_rows = s.out[2] == 1 || s.n == 1;
+    bool by_columns = s.out[1] == 1 || s.m == 1;
+    bool has_bias = kernel->operand_count == 3;
+    *spec = (sl__product_spec){.batch = s.batch,
+                               .k = s.k,
+                               .type = dnnl_f32,
+                               .has_bias = has_bias,
+                               .adds = kernel->adds,
+                               .activation = kernel->activation};
+    *src = by_rows ? 0 : 1;
+    *weights = by_rows ? 1 : 0;
+    spec->m = by_rows ? s.m : s.n;
+    spec->n = by_rows ? s.n : s.m;
+    const int64_t *a = by_rows ? s.a : s.b, *b = by_rows ? s.b : s.a;
+    for (int d = 0; d < 3; d++) {
+        int flipped = d == 0 ? 0 : 3 - d;
+        spec->src[d] = a[by_rows ? d : flipped];
+        spec->weights[d] = b[by_rows ? d : flipped];
+        spec->dst[d] = s.out[by_rows ? d : flipped];
+    }
+    return by_rows || (by_columns && !has_bias);
+}
+
+static bool is_parameter(const sl_tensor *tensor)
+{
+    return tensor->base->leaf == SL__PARAMETER;
+}
+
+sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
+                                 sl__kernel *kernel)
+{
+    sl__product_spec spec;
+    int src, weights;
+    if (!orient(kernel, &spec, &src, &weights))
+        return SL_OK;
+    const sl__node *node = kernel->node;
+    spec.packed = spec.batch == 1 && is_parameter(node->operands[weights]);
+    dnn_job *job;
+    sl_status status = sl__alloc(1, sizeof *job, &job);
+    if (status)
+        return status;
+    kernel->private = job;
+    sl__product *product = &job->product;
+    status = sl__product_create(context->engine, &spec, product);
+    if (!status && spec.packed)
+        status = find_pack(context->engine, packs, node, weights, &spec,
+                           &product->weights, &kernel->pack);
+    if (status)
+        return status;
+    if (spec.packed)
+        kernel->packed_operand = weights;
+    add_arg(job, DNNL_ARG_SRC, src, &product->src);
+    add_arg(job, DNNL_ARG_WEIGHTS, weights, &product->weights);
+    add_arg(job, DNNL_ARG_DST, kernel->operand_count, &product->dst);
+    if (spec.has_bias)
+        add_arg(job, DNNL_ARG_BIAS, 2, &product->bias);
+    if (product->scratch.set)
+        add_arg(job, DNNL_ARG_SCRATCHPAD, kernel->arg_count,
+                &product->scratch);
+    kernel->scratch_bytes = product->scratch_bytes;
+    kernel->run = execute;
+    kernel->state_index = 0;
+    return SL_OK;
+}

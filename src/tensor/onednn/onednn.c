@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The table of the `onednn` backend: which kernel an op gets. */
+#include "tensor/onednn/onednn.h"
+
+#include "base/memory.h"
+
+enum { THREADS_MAX = 1024 };
+
+static void close_context(void *context)
+{
+    sl__dnn_context *dnn = context;
+    if (dnn->stream)
+        dnnl_stream_destroy(dnn->stream);
+    if (dnn->engine)
+        dnnl_engine_destroy(dnn->engine);
+    free(dnn);
+}
+
+static sl_status open_context(int threads, void **out_context)
+{
+    sl__dnn_context *dnn;
+    sl_status status = sl__dnn_cap_isa();
+    if (!status)
+        status = sl__alloc(1, sizeof *dnn, &dnn);
+    if (status)
+        return status;
+    dnn->threads = threads;
+    dnnl_status_t made = dnnl_engine_create(&dnn->engine, dnnl_cpu, 0);
+    if (!made)
+        made = dnnl_stream_create(&dnn->stream, dnn->engine,
+                                  dnnl_stream_default_flags);
+    if (made) {
+        close_context(dnn);
+        return sl__dnn_fail("dnnl_engine_create", made);
+    }
+    *out_context = dnn;
+    return SL_OK;
+}
+
+static sl_status prepare(void *context, sl__packs *packs, sl__kernel *kernel)
+{
+    sl__dnn_context *dnn = context;
+    sl__op op = kernel->node->op;
+    sl_dtype dtype = sl__kernel_dtype(kernel);
+    kernel->run = sl__ref_kernel(op, dtype);
+    if (dtype != SL_F32)
+        return SL_OK;
+    if (op == SL__MATMUL)
+        return sl__dnn_prepare_matmul(dnn, packs, kernel);
+    sl__kernel_fn fast = sl__vector_choose()->table[op];
+    if (fast && sl__vector_accepts(kernel, dnn->threads))
+        kernel->run = fast;
+    return SL_OK;
+}
+
+static void begin(int threads, int *out_saved)
+{
+    *out_saved = sl__set_threads(threads);
+}
+
+static void end(int saved)
+{
+    sl__set_threads(saved);
+}
+
+const sl__backend sl__backend_onednn = {
+    .name = "onednn",
+    .threads_max = THREADS_MAX,
+    .open = open_context,
+    .close = close_context,
+    .prepare = prepare,
+    .forget = sl__dnn_forget,
+    .bind = sl__dnn_bind,
+    .unbind = sl__dnn_unbind,
+    .allocate = sl__cpu_allocate,
+    .release = sl__cpu_release,
+    .copy_in = sl__cpu_copy,
+    .copy_out = sl__cpu_copy,
+    .clear = sl__cpu_clear,
+    .begin = begin,
+    .end = end,
+};

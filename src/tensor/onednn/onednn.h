@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The `onednn` backend: products by oneDNN with weights packed once per
+ * optimizer step, everything else by our own vector kernels. */
+#ifndef SL_TENSOR_ONEDNN_H
+#define SL_TENSOR_ONEDNN_H
+
+#include "tensor/backend.h"
+
+#include <dnnl.h>
+
+typedef struct sl__dnn_context {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    int threads;
+} sl__dnn_context;
+
+/* Names the oneDNN call that failed. */
+sl_status sl__dnn_fail(const char *call, dnnl_status_t status);
+
+/* --------------------------------------------------------------- isa.c -- */
+
+/* Keeps oneDNN from instruction sets that kill the process: caps it at
+ * AVX512_CORE_BF16 where the CPU claims AMX, unless a try in a child process
+ * comes back alive. Once per process, before oneDNN is first used. */
+sl_status sl__dnn_cap_isa(void);
+
+/* What decides: whether AMX may be used, by running `attempt` in a child that
+ * must leave with 0 within `seconds`. */
+bool sl__survives_in_child(int (*attempt)(void), int seconds);
+int sl__dnn_try_amx(void);
+
+/* ------------------------------------------------------------ matmul.c -- */
+
+/* Prepares a product; leaves kernel->run alone where oneDNN has no fast way. */
+sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
+                                 sl__kernel *kernel);
+void sl__dnn_forget(sl__kernel *kernel);
+sl_status sl__dnn_bind(void *context, const sl__kernel *kernel, void *const *p,
+                       void **out_state);
+void sl__dnn_unbind(void *state);
+
+/* ----------------------------------------------------------- threads.c -- */
+
+/* The threads of oneDNN's own runtime, OpenMP, so that its kernels and ours
+ * take turns on one team. */
+int sl__set_threads(int threads); /* of this thread; returns what it was */
+
+/* Calls `body` with parts of 0..count, on at most `threads` threads, parts of
+ * no less than `grain`. `worker` counts threads from 0. */
+typedef void (*sl__parallel_fn)(void *data, int worker, int64_t from,
+                                int64_t to);
+void sl__parallel(int threads, int64_t count, int64_t grain,
+                  sl__parallel_fn body, void *data);
+
+/* -------------------------------------------------------------- vector -- */
+
+/* Kernels for one instruction set, by op; NULL where there is none. `accepts`
+ * tells whether they take a kernel's geometry, and asks for scratch. */
+typedef struct sl__vector_kernels {
+    const char *name;
+    sl__kernel_fn table[SL__OP_COUNT];
+} sl__vector_kernels;
+extern const sl__vector_kernels sl__vector_avx512;
+extern const sl__vector_kernels sl__vector_avx2;
+extern const sl__vector_kernels sl__vector_portable;
+
+/* Queries whose scores are kept at a time, and the floats of scratch that one
+ * thread needs for a head. */
+enum { SL__ATTENTION_BLOCK = 32 };
+int64_t sl__attention_scratch(sl__op op, int64_t length, int64_t size);
+
+/* The best that this CPU runs. */
+const sl__vector_kernels *sl__vector_choose(void);
+
+/* Whether the vector kernels take this geometry; sets kernel->scratch_bytes. */
+bool sl__vector_accepts(sl__kernel *kernel, int threads);
+
+#endif

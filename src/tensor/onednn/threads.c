@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Threads. oneDNN runs on OpenMP; a second pool of ours would fight with its
+ * workers, which spin between calls. So ours are the same: parallel regions
+ * through the entry points that every OpenMP runtime of GCC's lineage exports
+ * and that compilers call, which needs no compiler flag. A thread that calls in
+ * has a team of its own, so two programs in two threads do not meet. */
+#include "tensor/onednn/onednn.h"
+
+void GOMP_parallel(void (*body)(void *), void *data, unsigned threads,
+                   unsigned flags);
+int omp_get_thread_num(void);
+int omp_get_num_threads(void);
+int omp_get_max_threads(void);
+void omp_set_num_threads(int threads);
+
+int sl__set_threads(int threads)
+{
+    int before = omp_get_max_threads();
+    if (before != threads)
+        omp_set_num_threads(threads);
+    return before;
+}
+
+struct region {
+    sl__parallel_fn body;
+    void *data;
+    int64_t count;
+};
+
+static void run_part(void *data)
+{
+    const struct region *region = data;
+    int worker = omp_get_thread_num(), workers = omp_get_num_threads();
+    int64_t from = region->count * worker / workers;
+    int64_t to = region->count * (worker + 1) / workers;
+    if (from < to)
+        region->body(region->data, worker, from, to);
+}
+
+void sl__parallel(int threads, int64_t count, int64_t grain,
+                  sl__parallel_fn body, void *data)
+{
+    int64_t parts = grain > 0 ? count / grain : count;
+    if (parts < threads)
+        threads = (int)parts;
+    if (threads <= 1) {
+        body(data, 0, 0, count);
+        return;
+    }
+    struct region region = {body, data, count};
+    GOMP_parallel(run_part, &region, (unsigned)threads, 0);
+}

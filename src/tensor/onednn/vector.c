@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Which of our kernels to use: by instruction set, and by geometry. */
+#include "tensor/onednn/onednn.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const sl__vector_kernels *sl__vector_choose(void)
+{
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl"))
+        return &sl__vector_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return &sl__vector_avx2;
+#endif
+    return &sl__vector_portable;
+}
+
+int64_t sl__attention_scratch(sl__op op, int64_t length, int64_t size)
+{
+    int64_t copies = op == SL__ATTENTION ? 1 : 2;
+    return sl__aligned(copies * length * (size + SL__ATTENTION_BLOCK));
+}
+
+/* Contiguous, but for leading dimensions that repeat it. */
+static bool is_periodic(const sl__arg *arg)
+{
+    int64_t expected = 1;
+    int d = arg->rank - 1;
+    for (; d >= 0; d--) {
+        if (arg->shape[d] == 1)
+            continue;
+        if (arg->stride[d] != expected)
+            break;
+        expected *= arg->shape[d];
+    }
+    for (; d >= 0; d--) {
+        if (arg->shape[d] != 1 && arg->stride[d] != 0)
+            return false;
+    }
+    /* A single number repeated is no row to walk. */
+    return arg->dtype == SL_F32 && (expected > 1 || sl__arg_count(arg) == 1);
+}
+
+/* To a single number, or to the last dimensions. */
+static bool reduces_rows(const sl__arg *in, const sl__arg *out)
+{
+    if (!sl__arg_is_dense(in) || !sl__arg_is_dense(out))
+        return false;
+    int64_t count = sl__arg_count(out), trailing = 1;
+    for (int d = in->rank - 1; d >= 0 && trailing < count; d--) {
+        int at = d - (in->rank - out->rank);
+        if (at < 0 || out->shape[at] != in->shape[d])
+            return false;
+        trailing *= in->shape[d];
+    }
+    return trailing == count;
+}
+
+bool sl__vector_accepts(sl__kernel *kernel, int threads)
+{
+    const sl__arg *args = kernel->args;
+    sl__op op = kernel->node->op;
+    switch (op) {
+    case SL__ADD:
+    case SL__SUB:
+    case SL__MUL: return is_periodic(&args[0]) && is_periodic(&args[1]);
+    case SL__REDUCE: return reduces_rows(&args[0], &args[1]);
+    case SL__ATTENTION:
+    case SL__ATTENTION_GRAD: {
+        const sl__arg *q = &args[op == SL__ATTENTION ? 0 : 1];
+        int64_t size = q->shape[2] / kernel->node->attributes.heads;
+        kernel->scratch_bytes =
+            threads * (int64_t)sizeof(float) *
+            sl__attention_scratch(op, q->shape[1], size);
+        return true;
+    }
+    default: return true;
+    }
+}

@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Where every tensor lies. A base tensor that one program makes and a later one
+ * of the same microbatch reads lies in the slab; one that lives within a
+ * program lies in the workspace, where what is never alive together may share
+ * room. Both are packed largest first, each piece at the lowest place free for
+ * its whole life. */
+#include "tensor/program.h"
+
+#include "base/memory.h"
+
+#include <assert.h>
+#include <string.h>
+
+int64_t sl__aligned(int64_t bytes)
+{
+    return (bytes + SL__ALIGNMENT - 1) / SL__ALIGNMENT * SL__ALIGNMENT;
+}
+
+int sl__find_message(const sl_stage *stage, sl_port_kind kind, int index)
+{
+    for (int i = 0; i < stage->message_count; i++) {
+        if (stage->messages[i].kind == kind && stage->messages[i].index == index)
+            return i;
+    }
+    return -1;
+}
+
+/* -------------------------------------------------------------- touches -- */
+
+static void touch(sl__touch *touches, const sl_tensor *tensor, size_t step,
+                  bool writes)
+{
+    if (!tensor)
+        return;
+    sl__touch *t = &touches[tensor->base->id];
+    if (t->first < 0)
+        t->first = (int)step;
+    t->last = (int)step;
+    t->writers += writes;
+}
+
+static void touch_steps(const sl__steps *steps, sl__touch *touches)
+{
+    for (size_t i = 0; i < steps->count; i++) {
+        const sl__step *step = &steps->data[i];
+        const sl__node *writer = step->activation ? step->activation
+                                                  : step->node;
+        for (int k = 0; k < step->node->operand_count; k++)
+            touch(touches, step->node->operands[k], i, false);
+        for (int k = 0; k < SL__RESULTS_MAX; k++)
+            touch(touches, writer->results[k], i, true);
+    }
+}
+
+/* Counts each node once, however many programs run it. */
+static void count_writers(sl_stage *stage, bool *seen)
+{
+    for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
+        const sl__steps *steps = &stage->programs[p];
+        for (size_t i = 0; i < steps->count; i++) {
+            const sl__node *nodes[] = {steps->data[i].node,
+                                       steps->data[i].activation};
+            for (int n = 0; n < 2; n++) {
+                if (!nodes[n] || seen[nodes[n]->index])
+                    continue;
+                seen[nodes[n]->index] = true;
+                for (int k = 0; k < SL__RESULTS_MAX; k++) {
+                    if (nodes[n]->results[k])
+                        stage->writers[nodes[n]->results[k]->base->id]++;
+                }
+            }
+        }
+    }
+}
+
+sl_status sl__compute_touches(sl_stage *stage)
+{
+    sl__arena *arena = &stage->graph->arena;
+    size_t tensors = stage->graph->tensor_count;
+    bool *seen;
+    sl_status status =
+        sl__arena_take(arena, stage->graph->node_count, sizeof *seen, &seen);
+    if (!status)
+        status = sl__arena_take(arena, tensors, sizeof *stage->writers,
+                                &stage->writers);
+    for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {
+        status = sl__arena_take(arena, tensors, sizeof *stage->touches[p],
+                                &stage->touches[p]);
+        for (size_t i = 0; i < tensors && !status; i++)
+            stage->touches[p][i].first = stage->touches[p][i].last = -1;
+        if (!status)
+            touch_steps(&stage->programs[p], stage->touches[p]);
+    }
+    if (!status)
+        count_writers(stage, seen);
+    return status;
+}
+
+bool sl__is_carried_in(const sl_stage *stage, sl_program program,
+                       const sl_tensor *base)
+{
+    const sl__touch *t = &stage->touches[program][base->id];
+    return program != SL_PROGRAM_F && base->leaf == SL__RESULT &&
+           t->first >= 0 && t->writers < stage->writers[base->id];
+}
+
+/* -------------------------------------------------------------- packing -- */
+
+/* A piece of a pool, alive from the first to the last turn. */
+typedef struct room {
+    int64_t bytes;
+    int64_t offset;
+    int first;
+    int last;
+    int id; /* whose it is; -1 the scratch of a step */
+} room;
+
+typedef struct pieces {
+    room *data;
+    size_t count;
+    size_t capacity;
+} pieces;
+
+static sl_status add_piece(pieces *list, int64_t bytes, int first, int last,
+                           int id)
+{
+    sl_status status = sl__grow(&list->data, &list->capacity, list->count + 1,
+                                sizeof *list->data);
+    if (!status)
+        list->data[list->count++] =
+            (room){sl__aligned(bytes), 0, first, last, id};
+    return status;
+}
+
+static int by_bytes(const void *left, const void *right)
+{
+    const room *a = left, *b = right;
+    if (a->bytes != b->bytes)
+        return a->bytes < b->bytes ? 1 : -1;
+    if (a->first != b->first)
+        return a->first < b->first ? -1 : 1;
+    return (a->id > b->id) - (a->id < b->id);
+}
+
+/* Inserts a piece at the lowest free place; `placed` is in order of offset. */
+static void place_piece(room **placed, size_t count, room *piece)
+{
+    int64_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (placed[i]->first > piece->last || placed[i]->last < piece->first)
+            continue;
+        if (placed[i]->offset - at >= piece->bytes)
+            break;
+        if (placed[i]->offset + placed[i]->bytes > at)
+            at = placed[i]->offset + placed[i]->bytes;
+    }
+    piece->offset = at;
+    size_t slot = count;
+    while (slot > 0 && placed[slot - 1]->offset > at) {
+        placed[slot] = placed[slot - 1];
+        slot--;
+    }
+    placed[slot] = piece;
+}
+
+/* Gives offsets to pieces from `from` on, those before having theirs, and tells
+ * how many bytes all of them need. */
+static sl_status pack(pieces *list, size_t from, int64_t *out_bytes)
+{
+    room **placed;
+    sl_status status = sl__alloc(list->count, sizeof *placed, &placed);
+    if (status)
+        return status;
+    if (list->count > from)
+        qsort(list->data + from, list->count - from, sizeof *list->data,
+              by_bytes);
+    int64_t bytes = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        room *piece = &list->data[i];
+        if (i < from)
+            placed[i] = piece;
+        else
+            place_piece(placed, i, piece);
+        if (piece->offset + piece->bytes > bytes)
+            bytes = piece->offset + piece->bytes;
+    }
+    free(placed);
+    *out_bytes = bytes;
+    return SL_OK;
+}
+
+/* --------------------------------------------------------- fixed places -- */
+
+static void fix(sl_stage *stage, int program, const sl_tensor *base, int pool,
+                int64_t offset)
+{
+    stage->places[program][base->id] = (sl__place){pool, offset};
+}
+
+/* Outputs of F and gradients of inputs are made where they leave from. */
+static void fix_messages(sl_stage *stage, int p)
+{
+    const sl_graph *graph = stage->graph;
+    for (int m = 0; m < stage->message_count; m++) {
+        const sl__message *message = &stage->messages[m];
+        const sl_tensor *tensor = NULL;
+        switch (message->kind) {
+        case SL_PORT_INPUT:
+            tensor = graph->inputs.data[message->index].tensor;
+            break;
+        case SL_PORT_OUTPUT_GRADIENT:
+            tensor = stage->diff.outputs[message->index];
+            break;
+        case SL_PORT_INPUT_GRADIENT:
+            tensor = stage->diff.inputs[message->index];
+            break;
+        case SL_PORT_OUTPUT:
+            /* What F is rerun for need not be where F has put it. */
+            tensor = graph->outputs.data[message->index].tensor;
+            if (p != SL_PROGRAM_F && stage->options.recompute)
+                tensor = NULL;
+            break;
+        default: assert(false);
+        }
+        if (tensor)
+            fix(stage, p, tensor->base, SL__POOL_MESSAGES + m, 0);
+    }
+}
+
+static void fix_places(sl_stage *stage, int p)
+{
+    const sl_graph *graph = stage->graph;
+    for (size_t i = 0; i < graph->tensor_count; i++) {
+        const sl_tensor *tensor = graph->tensors[i];
+        fix(stage, p, tensor, SL__POOL_NONE, 0);
+        if (tensor->leaf == SL__PARAMETER)
+            fix(stage, p, tensor, SL__POOL_PARAMETERS,
+                stage->parameter_offsets[tensor->leaf_index]);
+        if (tensor->leaf == SL__PARAMETER_GRADIENT)
+            fix(stage, p, tensor, SL__POOL_GRADIENTS,
+                stage->parameter_offsets[tensor->leaf_index]);
+    }
+    fix_messages(stage, p);
+}
+
+static bool is_placed(const sl_stage *stage, int p, const sl_tensor *base)
+{
+    return stage->places[p][base->id].pool != SL__POOL_NONE;
+}
+
+/* ----------------------------------------------------------------- slab -- */
+
+/* The last turn of a base in I and W, counted on from the first of I. */
+static int last_turn(const sl_stage *stage, const sl_tensor *base)
+{
+    int turns = (int)stage->programs[SL_PROGRAM_I].count;
+    int in_w = stage->touches[SL_PROGRAM_W][base->id].last;
+    return in_w >= 0 ? turns + in_w : stage->touches[SL_PROGRAM_I][base->id].last;
+}
+
+static bool made_by_f(const sl_stage *stage, const sl_tensor *base)
+{
+    return !stage->options.recompute && !base->node->backward;
+}
+
+/* What F leaves lies in a row: it is all alive when F ends. What I leaves for W
+ * may take the room of what has served its last turn. */
+static sl_status plan_slab(sl_stage *stage, int64_t *out_from_f)
+{
+    const sl_graph *graph = stage->graph;
+    pieces list = {0};
+    int64_t used = 0;
+    sl_status status = SL_OK;
+    for (size_t pass = 0; pass < 2 && !status; pass++) {
+        for (size_t i = 0; i < graph->tensor_count && !status; i++) {
+            const sl_tensor *base = graph->tensors[i];
+            bool in_w = sl__is_carried_in(stage, SL_PROGRAM_W, base);
+            bool carried = in_w ||
+                           sl__is_carried_in(stage, SL_PROGRAM_I, base) ||
+                           sl__is_carried_in(stage, SL_PROGRAM_B, base);
+            if (base->base != base || !carried ||
+                made_by_f(stage, base) != (pass == 0) ||
+                is_placed(stage, SL_PROGRAM_W, base))
+                continue;
+            int first = pass == 0
+                            ? -1
+                            : stage->touches[SL_PROGRAM_I][base->id].first;
+            status = add_piece(&list, sl__bytes(base), first,
+                               last_turn(stage, base), base->id);
+            if (!status && pass == 0) {
+                list.data[list.count - 1].offset = used;
+                used += list.data[list.count - 1].bytes;
+            }
+        }
+        if (pass == 0)
+            *out_from_f = used;
+    }
+    size_t from_f = 0;
+    while (from_f < list.count && list.data[from_f].first < 0)
+        from_f++;
+    if (!status)
+        status = pack(&list, from_f, &stage->plan.slab_bytes);
+    for (size_t i = 0; i < list.count && !status; i++) {
+        for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
+            if (i < from_f || p == SL_PROGRAM_I || p == SL_PROGRAM_W)
+                stage->places[p][list.data[i].id] =
+                    (sl__place){SL__POOL_SLAB, list.data[i].offset};
+        }
+    }
+    free(list.data);
+    return status;
+}
+
+/* ------------------------------------------------------------ workspace -- */
+
+/* Whether a step's result may lie where operand `k` lies, which dies there. */
+static bool may_share(const sl_stage *stage, int p, size_t at, int k)
+{
+    const sl__step *step = &stage->programs[p].data[at];
+    const sl__node *node = step->node;
+    const sl_tensor *operand = node->operands[k], *result = node->results[0];
+    const sl__touch *touches = stage->touches[p];
+    if (step->activation || node->adds || result->base != result ||
+        operand->base->leaf != SL__RESULT ||
+        is_placed(stage, p, operand->base) || is_placed(stage, p, result) ||
+        touches[operand->base->id].last != (int)at ||
+        touches[result->id].first != (int)at ||
+        sl__bytes(operand->base) != sl__bytes(result) ||
+        operand->dtype != result->dtype || !sl__is_dense(operand))
+        return false;
+    for (int i = 0; i < node->operand_count; i++) {
+        if (node->operands[i]->base == operand->base &&
+            !sl__is_dense(node->operands[i]))
+            return false;
+    }
+    return true;
+}
+
+/* For each base, the one in whose memory it lies: itself or an operand. */
+static void share_places(const sl_stage *stage, int p, int *host)
+{
+    const sl__steps *steps = &stage->programs[p];
+    for (size_t i = 0; i < steps->count; i++) {
+        const sl__node *node = steps->data[i].node;
+        int traits = sl__ops[node->op].traits;
+        for (int k = 0; k < 2 && k < node->operand_count; k++) {
+            if (!(traits & (k ? SL__IN_PLACE2 : SL__IN_PLACE)) ||
+                !may_share(stage, p, i, k))
+                continue;
+            host[node->results[0]->id] = host[node->operands[k]->base->id];
+            break;
+        }
+    }
+}
+
+static sl_status plan_workspace(sl_stage *stage, int p)
+{
+    const sl_graph *graph = stage->graph;
+    const sl__touch *touches = stage->touches[p];
+    pieces list = {0};
+    int *host, *last;
+    sl_status status = sl__alloc(graph->tensor_count, sizeof *host, &host);
+    if (status)
+        return status;
+    status = sl__alloc(graph->tensor_count, sizeof *last, &last);
+    for (size_t i = 0; i < graph->tensor_count && !status; i++)
+        host[i] = (int)i;
+    if (!status)
+        share_places(stage, p, host);
+    for (size_t i = 0; i < graph->tensor_count && !status; i++) {
+        if (touches[i].last > last[host[i]])
+            last[host[i]] = touches[i].last;
+    }
+    for (size_t i = 0; i < graph->tensor_count && !status; i++) {
+        const sl_tensor *base = graph->tensors[i];
+        if (touches[i].first >= 0 && host[i] == (int)i &&
+            !is_placed(stage, p, base))
+            status = add_piece(&list, sl__bytes(base), touches[i].first,
+                               last[i], (int)i);
+    }
+    const sl__steps *steps = &stage->programs[p];
+    for (size_t i = 0; i < steps->count && !status; i++) {
+        if (steps->data[i].kernel->scratch_bytes)
+            status = add_piece(&list, steps->data[i].kernel->scratch_bytes,
+                               (int)i, (int)i, -1);
+    }
+    int64_t bytes = 0;
+    if (!status)
+        status = pack(&list, 0, &bytes);
+    for (size_t i = 0; i < list.count && !status; i++) {
+        const room *piece = &list.data[i];
+        if (piece->id >= 0)
+            stage->places[p][piece->id] =
+                (sl__place){SL__POOL_WORKSPACE, piece->offset};
+        else
+            steps->data[piece->first].scratch_offset = piece->offset;
+    }
+    for (size_t i = 0; i < graph->tensor_count && !status; i++)
+        stage->places[p][i] = stage->places[p][host[i]];
+    stage->plan.program_workspace_bytes[p] = bytes;
+    free(list.data);
+    free(host);
+    free(last);
+    return status;
+}
+
+/* ---------------------------------------------------------------- bytes -- */
+
+static bool is_read_by_backward(const sl_stage *stage, const sl_tensor *base)
+{
+    for (int p = SL_PROGRAM_I; p < SL_PROGRAM_COUNT; p++) {
+        if (stage->touches[p][base->id].first >= 0)
+            return true;
+    }
+    return false;
+}
+
+static void count_saved(sl_stage *stage, int64_t from_f)
+{
+    const sl_graph *graph = stage->graph;
+    int64_t saved = from_f;
+    for (int m = 0; m < stage->message_count; m++) {
+        const sl__message *message = &stage->messages[m];
+        const sl_tensor *tensor = NULL;
+        if (message->kind == SL_PORT_INPUT)
+            tensor = graph->inputs.data[message->index].tensor;
+        if (message->kind == SL_PORT_OUTPUT && !stage->options.recompute)
+            tensor = graph->outputs.data[message->index].tensor;
+        if (tensor && is_read_by_backward(stage, tensor->base))
+            saved += message->bytes;
+    }
+    stage->plan.saved_bytes = saved;
+}
+
+static void plan_parameters(sl_stage *stage)
+{
+    const sl_graph *graph = stage->graph;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < graph->parameters.count; i++) {
+        const sl_tensor *tensor = graph->parameters.data[i].tensor;
+        if (strcmp(tensor->name, graph->parameters.data[i].name) != 0)
+            continue; /* An alias. */
+        stage->parameter_offsets[tensor->leaf_index] = bytes;
+        bytes += sl__aligned(sl__bytes(tensor));
+    }
+    stage->plan.parameter_bytes = bytes;
+    stage->plan.gradient_bytes =
+        stage->options.backward == SL_BACKWARD_NONE ? 0 : bytes;
+}
+
+static void plan_messages(sl_stage *stage)
+{
+    int64_t bytes = 0;
+    for (int m = 0; m < stage->message_count; m++) {
+        stage->messages[m].offset = bytes;
+        bytes += sl__aligned(stage->messages[m].bytes);
+    }
+    stage->plan.message_bytes = bytes;
+}
+
+static void plan_packs(sl_stage *stage)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < stage->packs.count; i++) {
+        sl__pack *pack = stage->packs.data[i];
+        pack->args[1].pool = SL__POOL_PACKED;
+        pack->args[1].offset = bytes;
+        bytes += sl__aligned(pack->bytes);
+    }
+    stage->plan.packed_bytes = bytes;
+}
+
+sl_status sl__plan_memory(sl_stage *stage)
+{
+    sl__arena *arena = &stage->graph->arena;
+    sl_plan *plan = &stage->plan;
+    int64_t from_f = 0;
+    sl_status status = sl__arena_take(arena, stage->graph->parameter_count,
+                                      sizeof *stage->parameter_offsets,
+                                      &stage->parameter_offsets);
+    if (!status)
+        plan_parameters(stage);
+    plan_messages(stage);
+    plan_packs(stage);
+    for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {
+        status = sl__arena_take(arena, stage->graph->tensor_count,
+                                sizeof *stage->places[p], &stage->places[p]);
+        if (!status)
+            fix_places(stage, p);
+    }
+    if (!status)
+        status = plan_slab(stage, &from_f);
+    for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {
+        status = plan_workspace(stage, p);
+        if (plan->program_workspace_bytes[p] > plan->workspace_bytes)
+            plan->workspace_bytes = plan->program_workspace_bytes[p];
+        plan->kernels[p] = (int)stage->programs[p].count;
+    }
+    if (!status)
+        count_saved(stage, from_f);
+    return status;
+}

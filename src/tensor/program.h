@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * From a differentiated graph to programs: who runs which node when (split.c),
+ * where every tensor lies (plan.c), and the flat kernel calls (stage.c). */
+#ifndef SL_TENSOR_PROGRAM_H
+#define SL_TENSOR_PROGRAM_H
+
+#include "tensor/autodiff.h"
+#include "tensor/backend.h"
+
+/* A node in its turn; an activation that the kernel of a product applies itself
+ * comes with the product. */
+typedef struct sl__step {
+    const sl__node *node;
+    const sl__node *activation; /* NULL, or fused into this step */
+    sl__kernel *kernel;
+    int64_t scratch_offset; /* in the workspace */
+} sl__step;
+
+typedef struct sl__steps {
+    sl__step *data;
+    size_t count;
+    bool exists; /* was asked for */
+} sl__steps;
+
+/* When a program touches the memory of a base tensor. */
+typedef struct sl__touch {
+    int first; /* step; -1: never */
+    int last;
+    int writers; /* nodes that write it */
+} sl__touch;
+
+/* Where a base tensor lies while a program runs. */
+typedef struct sl__place {
+    int pool; /* SL__POOL_NONE while unknown */
+    int64_t offset;
+} sl__place;
+
+/* A message of a microbatch: an input, an output or a gradient of one. */
+typedef struct sl__message {
+    sl_port_kind kind;
+    int index; /* of the input or output */
+    int64_t bytes;
+    int64_t offset; /* in the slot's messages */
+} sl__message;
+
+struct sl_stage {
+    sl_stage_options options;
+    const sl__backend *backend;
+    void *context; /* the backend's */
+    sl_graph *graph; /* with backward nodes */
+    sl__diff diff;
+    sl__steps programs[SL_PROGRAM_COUNT];
+    sl__touch *touches[SL_PROGRAM_COUNT]; /* by id of a base tensor */
+    int *writers;                         /* in all programs */
+    sl__message *messages;
+    int message_count;
+    sl__place *places[SL_PROGRAM_COUNT]; /* by id of a base tensor */
+    int64_t *parameter_offsets;          /* also those of the gradients */
+    sl__kernel *kernels[SL_PROGRAM_COUNT]; /* flat, as they run */
+    sl__packs packs;
+    int state_count; /* kernels and packs that keep state per slot */
+    int arg_count_max;
+    sl_plan plan;
+};
+
+/* The message of a kind and index; -1 where there is none. */
+int sl__find_message(const sl_stage *stage, sl_port_kind kind, int index);
+
+/* ------------------------------------------------------------ split.c -- */
+
+/* Decides which nodes each program runs, in which order.
+ *
+ * Requires: a differentiated graph. Ensures: I has exactly the backward nodes
+ * that some input gradient needs, W the other backward nodes that some
+ * parameter gradient needs, B both; F what outputs need and, unless it is to
+ * be recomputed, what backward reads. With recompute every forward node that
+ * backward needs is in I where I needs it, else in W, once. */
+sl_status sl__split(sl_stage *stage);
+
+/* ------------------------------------------------------------- fuse.c -- */
+
+/* Merges the gradients of one attention that share a program, lets parts of a
+ * concat be written in place, and gives activations to the products before
+ * them. The first two change the graph and come before sl__split_order. */
+void sl__merge_attention_grads(sl_graph *graph, uint8_t *sets);
+sl_status sl__place_concat_parts(sl_stage *stage);
+void sl__fuse_activations(sl_stage *stage, sl_program program);
+
+/* ------------------------------------------------------------- plan.c -- */
+
+/* Gives every base tensor of every program its place, and the plan its bytes.
+ *
+ * Requires: steps with prepared kernels, whose scratch is known. Ensures: what
+ * is alive at the same time does not overlap; what a program hands to a later
+ * one lies in the slab at one place for both. */
+sl_status sl__plan_memory(sl_stage *stage);
+
+/* Notes which step touches what; anew whenever steps have changed. */
+sl_status sl__compute_touches(sl_stage *stage);
+
+/* Whether the memory of `base` comes into `program` from an earlier one of the
+ * same microbatch. */
+bool sl__is_carried_in(const sl_stage *stage, sl_program program,
+                       const sl_tensor *base);
+
+#endif

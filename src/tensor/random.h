@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Counter-based random bits: what dropout zeroes is a function of the seed, the
+ * op and the place alone, so backward and every backend agree with forward. */
+#ifndef SL_TENSOR_RANDOM_H
+#define SL_TENSOR_RANDOM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The finaliser of splitmix64. */
+static inline uint64_t sl__mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* What the places of one dropout in one run count on from. */
+static inline uint64_t sl__dropout_key(uint64_t seed, int64_t op)
+{
+    return sl__mix(sl__mix(seed + 0x9e3779b97f4a7c15u) + (uint64_t)op);
+}
+
+/* The kept fraction of 2^32, against which a place's bits are held. */
+static inline uint64_t sl__dropout_threshold(double rate)
+{
+    return (uint64_t)((1 - rate) * 4294967296.0);
+}
+
+static inline bool sl__dropout_keeps(uint64_t key, uint64_t place,
+                                     uint64_t threshold)
+{
+    return sl__mix(key + place * 0x9e3779b97f4a7c15u) >> 32 < threshold;
+}
+
+#endif

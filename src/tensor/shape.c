@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Shapes: sizes, strides, text. Every size here was checked when its tensor was
+ * made, so products cannot overflow. */
+#include "tensor/graph.h"
+
+#include "base/text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* More than any machine has, and small enough to add a million of them. */
+#define TENSOR_BYTES_MAX ((int64_t)1 << 42)
+
+const char *sl_dtype_text(sl_dtype dtype)
+{
+    switch (dtype) {
+#define SL_DTYPE(name, text, bytes, safetensors)                               \
+    case SL_##name:                                                            \
+        return text;
+#include "sluice/dtypes.def"
+#undef SL_DTYPE
+    }
+    return "unknown";
+}
+
+size_t sl_dtype_bytes(sl_dtype dtype)
+{
+    switch (dtype) {
+#define SL_DTYPE(name, text, bytes, safetensors)                               \
+    case SL_##name:                                                            \
+        return bytes;
+#include "sluice/dtypes.def"
+#undef SL_DTYPE
+    }
+    return 0;
+}
+
+int64_t sl__count(const sl_tensor *tensor)
+{
+    int64_t count = 1;
+    for (int i = 0; i < tensor->rank; i++)
+        count *= tensor->shape[i];
+    return count;
+}
+
+int64_t sl__bytes(const sl_tensor *tensor)
+{
+    return sl__count(tensor) * (int64_t)sl_dtype_bytes(tensor->dtype);
+}
+
+bool sl__is_dense(const sl_tensor *tensor)
+{
+    int64_t expected = 1;
+    for (int i = tensor->rank - 1; i >= 0; i--) {
+        if (tensor->shape[i] == 1)
+            continue;
+        if (tensor->stride[i] != expected)
+            return false;
+        expected *= tensor->shape[i];
+    }
+    return true;
+}
+
+bool sl__same_shape(const sl_tensor *a, const sl_tensor *b)
+{
+    return a->rank == b->rank &&
+           memcmp(a->shape, b->shape, sizeof *a->shape * a->rank) == 0;
+}
+
+void sl__dense_strides(int rank, const int64_t *shape, int64_t *stride)
+{
+    int64_t step = 1;
+    for (int i = rank - 1; i >= 0; i--) {
+        stride[i] = step;
+        step *= shape[i];
+    }
+}
+
+const char *sl__shape_text(int rank, const int64_t *shape,
+                           char out[SL__SHAPE_TEXT])
+{
+    int used = snprintf(out, SL__SHAPE_TEXT, "(");
+    for (int i = 0; i < rank && i < SL_RANK_MAX; i++)
+        used += snprintf(out + used, SL__SHAPE_TEXT - used, "%s%lld",
+                         i ? ", " : "", (long long)shape[i]);
+    snprintf(out + used, SL__SHAPE_TEXT - used, ")");
+    return out;
+}
+
+bool sl__reshape_strides(const sl_tensor *from, int rank, const int64_t *shape,
+                         int64_t *stride)
+{
+    /* Walk both shapes from the end in groups of equal size: inside a group
+     * the old dimensions must follow one another in memory. */
+    int old = from->rank - 1, new = rank - 1;
+    while (new >= 0) {
+        while (old >= 0 && from->shape[old] == 1)
+            old--;
+        if (shape[new] == 1 || old < 0) {
+            stride[new--] = 1;
+            continue;
+        }
+        int64_t step = from->stride[old];
+        int64_t have = from->shape[old], want = 1;
+        int64_t run = from->shape[old] * step; /* stride that joins the next */
+        old--;
+        int first = new;
+        while (want < have || (new >= 0 && new == first)) {
+            want *= shape[new];
+            new--;
+            while (have < want) {
+                while (old >= 0 && from->shape[old] == 1)
+                    old--;
+                if (old < 0 || from->stride[old] != run)
+                    return false;
+                have *= from->shape[old];
+                run = from->shape[old] * from->stride[old];
+                old--;
+            }
+            if (new < 0 && want < have)
+                return false;
+        }
+        if (want != have)
+            return false;
+        for (int i = first; i > new; i--) {
+            stride[i] = step;
+            step *= shape[i];
+        }
+    }
+    return true;
+}
+
+bool sl__check_shape(sl_graph *graph, const char *op, const char *name,
+                     sl_dtype dtype, int rank, const int64_t *shape)
+{
+    char text[SL__SHAPE_TEXT], quoted[SL__QUOTED_MAX];
+    sl__quoted(name, strlen(name), quoted);
+    if (rank < 0 || rank > SL_RANK_MAX || (rank > 0 && !shape)) {
+        sl__refuse(graph, op, "'%s' has rank %d, expected 0 to %d", quoted,
+                   rank, SL_RANK_MAX);
+        return false;
+    }
+    int64_t bytes = (int64_t)sl_dtype_bytes(dtype);
+    for (int i = 0; i < rank; i++) {
+        sl__shape_text(rank, shape, text);
+        if (shape[i] < 1) {
+            sl__refuse(graph, op, "'%s' is %s, expected sizes from 1 up",
+                       quoted, text);
+            return false;
+        }
+        if (__builtin_mul_overflow(bytes, shape[i], &bytes) ||
+            bytes > TENSOR_BYTES_MAX) {
+            sl__refuse(graph, op,
+                       "'%s' is %s, expected at most %lld bytes of %s", quoted,
+                       text, (long long)TENSOR_BYTES_MAX, sl_dtype_text(dtype));
+            return false;
+        }
+    }
+    return true;
+}

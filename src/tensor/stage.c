@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Compiling a graph into a stage: a straight list of passes over a copy of it.
+ * Running is in memory.c. */
+#include "tensor/program.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+
+#include <string.h>
+
+static const sl__backend *const backends[] = {&sl__backend_onednn,
+                                              &sl__backend_ref};
+enum { BACKEND_COUNT = sizeof backends / sizeof *backends };
+
+/* ------------------------------------------------------------- messages -- */
+
+/* Whether a tensor can be made right where it leaves from: it is all of the
+ * memory of a result that leaves from nowhere else yet. */
+static bool can_leave(const sl_tensor *tensor, const bool *taken)
+{
+    const sl_tensor *base = tensor->base;
+    return base->leaf == SL__RESULT && !taken[base->id] &&
+           sl__is_dense(tensor) && sl__count(tensor) == sl__count(base);
+}
+
+static sl_tensor *leaving(sl_tensor *tensor, bool *taken)
+{
+    if (can_leave(tensor, taken)) {
+        taken[tensor->base->id] = true;
+        return tensor;
+    }
+    /* The copy is a new tensor, beyond the end of `taken`. */
+    return sl__emit_like(tensor->graph, SL__COPY, (sl__attributes){0}, 1,
+                         &tensor, tensor);
+}
+
+static sl_status bind_outputs(sl_graph *graph)
+{
+    bool *taken;
+    sl_status status =
+        sl__alloc(graph->tensor_count, sizeof *taken, &taken);
+    if (status)
+        return status;
+    for (size_t i = 0; i < graph->outputs.count && !status; i++) {
+        sl__named *output = &graph->outputs.data[i];
+        bool is_loss = output->tensor == graph->loss;
+        output->tensor = leaving(output->tensor, taken);
+        if (is_loss)
+            graph->loss = output->tensor;
+        status = sl_graph_status(graph);
+    }
+    free(taken);
+    return status;
+}
+
+static sl_status bind_input_gradients(sl_graph *graph, sl__diff *diff)
+{
+    bool *taken;
+    sl_status status =
+        sl__alloc(graph->tensor_count, sizeof *taken, &taken);
+    if (status)
+        return status;
+    for (size_t i = 0; i < graph->inputs.count && !status; i++) {
+        if (diff->inputs[i])
+            diff->inputs[i] = leaving(diff->inputs[i], taken);
+        status = sl_graph_status(graph);
+    }
+    free(taken);
+    return status;
+}
+
+static void add_message(sl_stage *stage, sl_port_kind kind, size_t index,
+                        const sl_tensor *tensor)
+{
+    stage->messages[stage->message_count++] =
+        (sl__message){kind, (int)index, sl__bytes(tensor), 0};
+}
+
+static sl_status list_messages(sl_stage *stage)
+{
+    const sl_graph *graph = stage->graph;
+    size_t most = 2 * (graph->inputs.count + graph->outputs.count);
+    sl_status status = sl__arena_take(&stage->graph->arena, most,
+                                      sizeof *stage->messages,
+                                      &stage->messages);
+    if (status)
+        return status;
+    bool backward = stage->options.backward != SL_BACKWARD_NONE;
+    for (size_t i = 0; i < graph->inputs.count; i++)
+        add_message(stage, SL_PORT_INPUT, i, graph->inputs.data[i].tensor);
+    for (size_t i = 0; i < graph->outputs.count; i++)
+        add_message(stage, SL_PORT_OUTPUT, i, graph->outputs.data[i].tensor);
+    for (size_t i = 0; i < graph->inputs.count && backward; i++) {
+        if (stage->diff.inputs[i])
+            add_message(stage, SL_PORT_INPUT_GRADIENT, i,
+                        graph->inputs.data[i].tensor);
+    }
+    for (size_t i = 0; i < graph->outputs.count && backward; i++) {
+        if (stage->diff.outputs[i])
+            add_message(stage, SL_PORT_OUTPUT_GRADIENT, i,
+                        graph->outputs.data[i].tensor);
+    }
+    return SL_OK;
+}
+
+/* -------------------------------------------------------------- kernels -- */
+
+static void describe(sl__arg *arg, const sl_tensor *tensor)
+{
+    arg->pool = SL__POOL_NONE;
+    if (!tensor)
+        return;
+    arg->pool = SL__POOL_WORKSPACE; /* Somewhere: the plan says where. */
+    arg->dtype = tensor->dtype;
+    arg->rank = tensor->rank;
+    memcpy(arg->shape, tensor->shape, sizeof arg->shape);
+    memcpy(arg->stride, tensor->stride, sizeof arg->stride);
+}
+
+/* Builds the call of a step, geometry only, and lets the backend prepare it. */
+static sl_status make_kernel(sl_stage *stage, sl__step *step,
+                             sl__kernel *kernel)
+{
+    const sl__node *node = step->node;
+    int results = sl__ops[node->op].results;
+    int count = node->operand_count + results + 1; /* scratch */
+    sl__arg *args;
+    sl_status status = sl__arena_take(&stage->graph->arena, count,
+                                      sizeof *args, &args);
+    if (status)
+        return status;
+    for (int i = 0; i < node->operand_count; i++)
+        describe(&args[i], node->operands[i]);
+    for (int i = 0; i < results; i++)
+        describe(&args[node->operand_count + i], node->results[i]);
+    *kernel = (sl__kernel){
+        .args = args,
+        .arg_count = count - 1,
+        .operand_count = node->operand_count,
+        .node = node,
+        .activation = step->activation ? step->activation->op : SL__OP_COUNT,
+        .adds = node->adds,
+        .packed_operand = -1,
+        .state_index = -1,
+    };
+    step->kernel = kernel;
+    status = stage->backend->prepare(stage->context, &stage->packs, kernel);
+    if (!status && kernel->scratch_bytes) {
+        args[kernel->arg_count].dtype = SL_BOOL;
+        kernel->arg_count++;
+        if (kernel->scratch_bytes > stage->plan.scratch_bytes)
+            stage->plan.scratch_bytes = kernel->scratch_bytes;
+    }
+    if (kernel->arg_count > stage->arg_count_max)
+        stage->arg_count_max = kernel->arg_count;
+    return status;
+}
+
+static sl_status make_kernels(sl_stage *stage)
+{
+    sl_status status = SL_OK;
+    int saved;
+    stage->backend->begin(stage->options.threads, &saved);
+    for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {
+        sl__steps *steps = &stage->programs[p];
+        status = sl__arena_take(&stage->graph->arena, steps->count,
+                                sizeof *stage->kernels[p], &stage->kernels[p]);
+        for (size_t i = 0; i < steps->count && !status; i++)
+            status =
+                make_kernel(stage, &steps->data[i], &stage->kernels[p][i]);
+    }
+    stage->backend->end(saved);
+    return status;
+}
+
+static void locate(const sl_stage *stage, int p, const sl_tensor *tensor,
+                   sl__arg *arg)
+{
+    if (!tensor)
+        return;
+    const sl__place *place = &stage->places[p][tensor->base->id];
+    arg->pool = place->pool;
+    arg->offset = place->offset +
+                  tensor->offset * (int64_t)sl_dtype_bytes(tensor->dtype);
+}
+
+/* Writes pool and offset into the args, now that the plan knows them. */
+static void locate_step(sl_stage *stage, int p, const sl__step *step)
+{
+    const sl__node *node = step->node;
+    sl__kernel *kernel = step->kernel;
+    sl__arg *args = (sl__arg *)kernel->args;
+    int results = sl__ops[node->op].results;
+    for (int i = 0; i < node->operand_count; i++)
+        locate(stage, p, node->operands[i], &args[i]);
+    for (int i = 0; i < results; i++)
+        locate(stage, p,
+               step->activation ? step->activation->results[i]
+                                : node->results[i],
+               &args[node->operand_count + i]);
+    if (kernel->scratch_bytes) {
+        args[kernel->arg_count - 1].pool = SL__POOL_WORKSPACE;
+        args[kernel->arg_count - 1].offset = step->scratch_offset;
+    }
+    if (kernel->packed_operand >= 0) {
+        const sl__pack *pack = stage->packs.data[kernel->pack];
+        args[kernel->packed_operand].pool = SL__POOL_PACKED;
+        args[kernel->packed_operand].offset = pack->args[1].offset;
+    }
+    if (kernel->state_index >= 0)
+        kernel->state_index = stage->state_count++;
+}
+
+static void locate_packs(sl_stage *stage)
+{
+    for (size_t i = 0; i < stage->packs.count; i++) {
+        sl__pack *pack = stage->packs.data[i];
+        locate(stage, SL_PROGRAM_F, pack->tensor, &pack->args[0]);
+        if (pack->kernel.state_index >= 0)
+            pack->kernel.state_index = stage->state_count++;
+    }
+}
+
+static void locate_all(sl_stage *stage)
+{
+    for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
+        for (size_t i = 0; i < stage->programs[p].count; i++)
+            locate_step(stage, p, &stage->programs[p].data[i]);
+    }
+    locate_packs(stage);
+}
+
+/* ------------------------------------------------------------ compiling -- */
+
+static sl_status choose_backend(sl_stage *stage)
+{
+    const char *name = stage->options.backend;
+    char quoted[SL__QUOTED_MAX];
+    for (int i = 0; i < BACKEND_COUNT && name; i++) {
+        if (strcmp(backends[i]->name, name) == 0)
+            stage->backend = backends[i];
+    }
+    if (!stage->backend)
+        return sl_fail(SL_ENOTFOUND,
+                       "unknown backend '%s'; known ones: onednn, ref",
+                       name ? sl__quoted(name, strlen(name), quoted) : "");
+    /* The name lives as long as the backend, not as long as the options. */
+    stage->options.backend = stage->backend->name;
+    int threads = stage->options.threads;
+    if (threads < 1 || threads > stage->backend->threads_max)
+        return sl_fail(SL_EINVAL, "%d threads, expected 1 to %d on %s", threads,
+                       stage->backend->threads_max, stage->backend->name);
+    return stage->backend->open(threads, &stage->context);
+}
+
+static sl_status check_options(const sl_stage_options *options)
+{
+    if (options->backward < SL_BACKWARD_ANY ||
+        options->backward > SL_BACKWARD_NONE)
+        return sl_fail(SL_EINVAL, "unknown kind of backward %d",
+                       (int)options->backward);
+    if (options->recompute && options->backward == SL_BACKWARD_NONE)
+        return sl_fail(SL_EINVAL,
+                       "recompute asks for a backward, and none is wanted");
+    return SL_OK;
+}
+
+static sl_status check_graph(const sl_graph *graph)
+{
+    sl_status status = sl_graph_status(graph);
+    if (!status && graph->outputs.count == 0)
+        status = sl_fail(SL_EINVAL, "the graph has no output and no loss");
+    if (!status && graph->scope[0])
+        status = sl_fail(SL_EINVAL, "scope '%.64s' was not left", graph->scope);
+    return status;
+}
+
+static sl_status run_passes(sl_stage *stage, const sl_graph *graph)
+{
+    sl_status status = sl__graph_clone(graph, &stage->graph);
+    if (!status)
+        status = bind_outputs(stage->graph);
+    if (!status && stage->options.backward != SL_BACKWARD_NONE)
+        status = sl__differentiate(stage->graph, &stage->diff);
+    if (!status && stage->options.backward != SL_BACKWARD_NONE)
+        status = bind_input_gradients(stage->graph, &stage->diff);
+    if (!status)
+        status = sl__place_concat_parts(stage);
+    if (!status)
+        status = sl__split(stage);
+    if (!status)
+        status = sl__compute_touches(stage);
+    for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++)
+        sl__fuse_activations(stage, (sl_program)p);
+    if (!status)
+        status = sl__compute_touches(stage);
+    if (!status)
+        status = list_messages(stage);
+    if (!status)
+        status = make_kernels(stage);
+    if (!status)
+        status = sl__plan_memory(stage);
+    if (!status)
+        locate_all(stage);
+    return status;
+}
+
+sl_status sl_stage_compile(const sl_graph *graph,
+                           const sl_stage_options *options, sl_stage **out)
+{
+    static const sl_stage_options defaults = SL_STAGE_OPTIONS_INIT;
+    if (!options)
+        options = &defaults;
+    sl_stage *stage;
+    sl_status status = check_options(options);
+    if (!status)
+        status = check_graph(graph);
+    if (!status)
+        status = sl__alloc(1, sizeof *stage, &stage);
+    if (status)
+        return status;
+    stage->options = *options;
+    status = choose_backend(stage);
+    if (!status)
+        status = run_passes(stage, graph);
+    if (status) {
+        sl_stage_destroy(stage);
+        return status;
+    }
+    *out = stage;
+    return SL_OK;
+}
+
+void sl_stage_destroy(sl_stage *stage)
+{
+    if (!stage)
+        return;
+    for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
+        for (size_t i = 0; i < stage->programs[p].count; i++) {
+            if (stage->programs[p].data[i].kernel)
+                stage->backend->forget(stage->programs[p].data[i].kernel);
+        }
+    }
+    for (size_t i = 0; i < stage->packs.count; i++) {
+        stage->backend->forget(&stage->packs.data[i]->kernel);
+        free(stage->packs.data[i]);
+    }
+    free(stage->packs.data);
+    if (stage->context)
+        stage->backend->close(stage->context);
+    sl_graph_destroy(stage->graph);
+    free(stage);
+}
+
+/* -------------------------------------------------------------- reading -- */
+
+const sl_plan *sl_stage_plan(const sl_stage *stage)
+{
+    return &stage->plan;
+}
+
+int64_t sl_plan_bytes(const sl_stage *stage, int slots)
+{
+    const sl_plan *plan = &stage->plan;
+    return plan->parameter_bytes + plan->gradient_bytes + plan->packed_bytes +
+           plan->workspace_bytes +
+           slots * (plan->slab_bytes + plan->message_bytes);
+}
+
+static double matmul_flops(const sl__node *node)
+{
+    const sl_tensor *a = node->operands[0], *out = node->results[0];
+    return 2.0 * (double)sl__count(out) * (double)a->shape[a->rank - 1];
+}
+
+/* Two products of T x T/2 x C forward; five backward, of which dq needs three
+ * and dk and dv two each where they are alone. */
+static double attention_flops(const sl__node *node)
+{
+    const sl_tensor *q = node->operands[node->op == SL__ATTENTION ? 0 : 1];
+    double product = (double)sl__count(q) * (double)(q->shape[1] + 1);
+    if (node->op == SL__ATTENTION)
+        return 2 * product;
+    int wanted = 0;
+    for (int i = 0; i < 3; i++)
+        wanted += node->results[i] != NULL;
+    return product * (2 + wanted);
+}
+
+double sl_stage_flops(const sl_stage *stage, sl_program program)
+{
+    double flops = 0;
+    for (size_t i = 0; i < stage->programs[program].count; i++) {
+        const sl__node *node = stage->programs[program].data[i].node;
+        if (node->op == SL__MATMUL)
+            flops += matmul_flops(node);
+        if (node->op == SL__ATTENTION || node->op == SL__ATTENTION_GRAD)
+            flops += attention_flops(node);
+    }
+    return flops;
+}

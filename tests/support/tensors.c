@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+#include "tensors.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+test_stage test_compile(const sl_graph *graph, const sl_stage_options *options,
+                        int slots)
+{
+    test_stage out = {0};
+    assert_ok(sl_stage_compile(graph, options, &out.stage));
+    assert_ok(sl_memory_create(out.stage, slots, &out.memory));
+    return out;
+}
+
+void test_release(test_stage *stage)
+{
+    sl_memory_destroy(stage->memory);
+    sl_stage_destroy(stage->stage);
+    *stage = (test_stage){0};
+}
+
+void test_put(const test_stage *stage, sl_port_kind kind, const char *name,
+              int slot, const void *data)
+{
+    sl_port port;
+    assert_ok(sl_stage_port(stage->stage, kind, name, &port));
+    assert_ok(sl_memory_write(stage->memory, &port, slot, data,
+                              (size_t)port.bytes));
+}
+
+void *test_get(const test_stage *stage, sl_port_kind kind, const char *name,
+               int slot, size_t *count)
+{
+    sl_port port;
+    assert_ok(sl_stage_port(stage->stage, kind, name, &port));
+    void *data = malloc((size_t)port.bytes);
+    assert_ok(
+        sl_memory_read(stage->memory, &port, slot, data, (size_t)port.bytes));
+    if (count)
+        *count = (size_t)port.bytes / sl_dtype_bytes(port.dtype);
+    return data;
+}
+
+float test_get_float(const test_stage *stage, sl_port_kind kind,
+                     const char *name, int slot)
+{
+    float *data = test_get(stage, kind, name, slot, NULL);
+    float value = data[0];
+    free(data);
+    return value;
+}
+
+void test_run(const test_stage *stage, const char *programs, int slot)
+{
+    for (; *programs; programs++) {
+        sl_program program =
+            (sl_program)(strchr("FIWB", *programs) - "FIWB");
+        assert_ok(
+            sl_stage_run(stage->stage, program, stage->memory, slot, NULL));
+    }
+}
+
+double test_distance(const float *ours, const float *theirs, size_t count)
+{
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < count; i++) {
+        double d = (double)ours[i] - theirs[i];
+        difference += d * d;
+        norm += (double)theirs[i] * theirs[i];
+    }
+    if (isnan(difference) || isnan(norm))
+        return INFINITY;
+    return norm > 0 ? sqrt(difference / norm) : sqrt(difference);
+}
+
+static uint64_t next_bits(uint64_t *state)
+{
+    *state += 0x9e3779b97f4a7c15u;
+    uint64_t x = *state;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+double test_random(uint64_t *state)
+{
+    return (double)(next_bits(state) >> 11) * 0x1p-52 - 1;
+}
+
+int test_random_int(uint64_t *state, int from, int to)
+{
+    return from + (int)(next_bits(state) % (uint64_t)(to - from + 1));
+}
+
+void test_fill(uint64_t *state, sl_dtype dtype, void *data, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (dtype == SL_F64)
+            ((double *)data)[i] = test_random(state);
+        else if (dtype == SL_F32)
+            ((float *)data)[i] = (float)test_random(state);
+        else if (dtype == SL_BOOL)
+            ((uint8_t *)data)[i] = next_bits(state) & 1;
+    }
+}
+
+static void fill_integers(uint64_t *state, sl_dtype dtype, void *data,
+                          size_t count, int below)
+{
+    for (size_t i = 0; i < count; i++) {
+        int value = test_random_int(state, 0, below - 1);
+        if (dtype == SL_I32)
+            ((int32_t *)data)[i] = value;
+        else
+            ((int64_t *)data)[i] = value;
+    }
+}
+
+static void fill_kind(const test_stage *stage, sl_port_kind kind,
+                      uint64_t *state, int slot, int below)
+{
+    for (int i = 0; i < sl_stage_port_count(stage->stage, kind); i++) {
+        sl_port port;
+        assert_ok(sl_stage_port_at(stage->stage, kind, i, &port));
+        size_t count = (size_t)port.bytes / sl_dtype_bytes(port.dtype);
+        void *data = malloc((size_t)port.bytes);
+        if (port.dtype == SL_I32 || port.dtype == SL_I64)
+            fill_integers(state, port.dtype, data, count, below);
+        else
+            test_fill(state, port.dtype, data, count);
+        assert_ok(sl_memory_write(stage->memory, &port, slot, data,
+                                  (size_t)port.bytes));
+        free(data);
+    }
+}
+
+void test_fill_all(const test_stage *stage, uint64_t seed, int slot, int below)
+{
+    /* Parameters depend on the seed's low half alone: one per stage. */
+    uint64_t parameters = seed & 0xffffffff, inputs = seed;
+    fill_kind(stage, SL_PORT_PARAMETER, &parameters, slot, below);
+    fill_kind(stage, SL_PORT_INPUT, &inputs, slot, below);
+    fill_kind(stage, SL_PORT_OUTPUT_GRADIENT, &inputs, slot, below);
+}
+
+void test_assert_same(const test_stage *a, const test_stage *b,
+                      sl_port_kind kind, int slot, double tolerance)
+{
+    for (int i = 0; i < sl_stage_port_count(a->stage, kind); i++) {
+        sl_port port;
+        assert_ok(sl_stage_port_at(a->stage, kind, i, &port));
+        size_t count;
+        void *left = test_get(a, kind, port.name, slot, &count);
+        void *right = test_get(b, kind, port.name, slot, NULL);
+        double distance = tolerance > 0 && port.dtype == SL_F32
+                              ? test_distance(left, right, count)
+                              : (memcmp(left, right, (size_t)port.bytes) != 0);
+        if (!(distance <= tolerance))
+            fail_msg("'%s' (kind %d) differs by %g", port.name, (int)kind,
+                     distance);
+        free(left);
+        free(right);
+    }
+}
