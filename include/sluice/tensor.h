@@ -369,43 +369,47 @@ SL_API sl_status sl_safetensors_write(const char *path,
 
 /* ------------------------------------------------------- lines in errors -- */
 
-/* Refusals name the line of the model that made the op: each of these names is
- * also a macro that notes the line and then means the function. */
-SL_API void sl_note_line(const char *file, int line);
+/* A refusal names the line of the model that made the op: each of these names
+ * is also a macro, which says where it stands once its call has returned. */
+SL_API sl_tensor *sl_located(sl_tensor *made, const char *file, int line);
 
 #ifndef SL_BUILDING
-#define SL_NOTE_LINE(function) (sl_note_line(__FILE__, __LINE__), function)
-#define sl_input SL_NOTE_LINE(sl_input)
-#define sl_parameter SL_NOTE_LINE(sl_parameter)
-#define sl_alias SL_NOTE_LINE(sl_alias)
-#define sl_output SL_NOTE_LINE(sl_output)
-#define sl_loss SL_NOTE_LINE(sl_loss)
-#define sl_matmul SL_NOTE_LINE(sl_matmul)
-#define sl_linear SL_NOTE_LINE(sl_linear)
-#define sl_add SL_NOTE_LINE(sl_add)
-#define sl_sub SL_NOTE_LINE(sl_sub)
-#define sl_mul SL_NOTE_LINE(sl_mul)
-#define sl_scale SL_NOTE_LINE(sl_scale)
-#define sl_relu SL_NOTE_LINE(sl_relu)
-#define sl_gelu_tanh SL_NOTE_LINE(sl_gelu_tanh)
-#define sl_gelu_erf SL_NOTE_LINE(sl_gelu_erf)
-#define sl_silu SL_NOTE_LINE(sl_silu)
-#define sl_layer_norm SL_NOTE_LINE(sl_layer_norm)
-#define sl_rms_norm SL_NOTE_LINE(sl_rms_norm)
-#define sl_softmax SL_NOTE_LINE(sl_softmax)
-#define sl_embedding SL_NOTE_LINE(sl_embedding)
-#define sl_add_positions SL_NOTE_LINE(sl_add_positions)
-#define sl_causal_attention SL_NOTE_LINE(sl_causal_attention)
-#define sl_reshape SL_NOTE_LINE(sl_reshape)
-#define sl_transpose SL_NOTE_LINE(sl_transpose)
-#define sl_slice SL_NOTE_LINE(sl_slice)
-#define sl_split SL_NOTE_LINE(sl_split)
-#define sl_concat SL_NOTE_LINE(sl_concat)
-#define sl_sum SL_NOTE_LINE(sl_sum)
-#define sl_mean SL_NOTE_LINE(sl_mean)
-#define sl_mse SL_NOTE_LINE(sl_mse)
-#define sl_cross_entropy SL_NOTE_LINE(sl_cross_entropy)
-#define sl_dropout SL_NOTE_LINE(sl_dropout)
+#define SL_LOCATED(call) sl_located(call, __FILE__, __LINE__)
+#define SL_LOCATED_VOID(call)                                                  \
+    ((call), (void)sl_located(NULL, __FILE__, __LINE__))
+#define sl_input(...) SL_LOCATED((sl_input)(__VA_ARGS__))
+#define sl_parameter(...) SL_LOCATED((sl_parameter)(__VA_ARGS__))
+#define sl_alias(...) SL_LOCATED((sl_alias)(__VA_ARGS__))
+#define sl_matmul(...) SL_LOCATED((sl_matmul)(__VA_ARGS__))
+#define sl_linear(...) SL_LOCATED((sl_linear)(__VA_ARGS__))
+#define sl_add(...) SL_LOCATED((sl_add)(__VA_ARGS__))
+#define sl_sub(...) SL_LOCATED((sl_sub)(__VA_ARGS__))
+#define sl_mul(...) SL_LOCATED((sl_mul)(__VA_ARGS__))
+#define sl_scale(...) SL_LOCATED((sl_scale)(__VA_ARGS__))
+#define sl_relu(...) SL_LOCATED((sl_relu)(__VA_ARGS__))
+#define sl_gelu_tanh(...) SL_LOCATED((sl_gelu_tanh)(__VA_ARGS__))
+#define sl_gelu_erf(...) SL_LOCATED((sl_gelu_erf)(__VA_ARGS__))
+#define sl_silu(...) SL_LOCATED((sl_silu)(__VA_ARGS__))
+#define sl_layer_norm(...) SL_LOCATED((sl_layer_norm)(__VA_ARGS__))
+#define sl_rms_norm(...) SL_LOCATED((sl_rms_norm)(__VA_ARGS__))
+#define sl_softmax(...) SL_LOCATED((sl_softmax)(__VA_ARGS__))
+#define sl_embedding(...) SL_LOCATED((sl_embedding)(__VA_ARGS__))
+#define sl_add_positions(...) SL_LOCATED((sl_add_positions)(__VA_ARGS__))
+#define sl_causal_attention(...) SL_LOCATED((sl_causal_attention)(__VA_ARGS__))
+#define sl_reshape(...) SL_LOCATED((sl_reshape)(__VA_ARGS__))
+#define sl_transpose(...) SL_LOCATED((sl_transpose)(__VA_ARGS__))
+#define sl_slice(...) SL_LOCATED((sl_slice)(__VA_ARGS__))
+#define sl_concat(...) SL_LOCATED((sl_concat)(__VA_ARGS__))
+#define sl_sum(...) SL_LOCATED((sl_sum)(__VA_ARGS__))
+#define sl_mean(...) SL_LOCATED((sl_mean)(__VA_ARGS__))
+#define sl_mse(...) SL_LOCATED((sl_mse)(__VA_ARGS__))
+#define sl_cross_entropy(...) SL_LOCATED((sl_cross_entropy)(__VA_ARGS__))
+#define sl_dropout(...) SL_LOCATED((sl_dropout)(__VA_ARGS__))
+#define sl_output(...) SL_LOCATED_VOID((sl_output)(__VA_ARGS__))
+#define sl_loss(...) SL_LOCATED_VOID((sl_loss)(__VA_ARGS__))
+#define sl_split(...) SL_LOCATED_VOID((sl_split)(__VA_ARGS__))
+#define sl_scope_enter(...) SL_LOCATED_VOID((sl_scope_enter)(__VA_ARGS__))
+#define sl_scope_leave(...) SL_LOCATED_VOID((sl_scope_leave)(__VA_ARGS__))
 #endif
 
 #ifdef __cplusplus

@@ -17,6 +17,7 @@ static const struct {
     {"lower", verb_lower, "add communication, sharding, gradient reduction"},
     {"check", verb_check, "is a schedule sound, and can it deadlock?"},
     {"simulate", verb_simulate, "how long it takes, and where time is lost"},
+    {"bench", verb_bench, "time compute here, beside the packed product"},
 };
 #define VERB_COUNT (sizeof verbs / sizeof *verbs)
 

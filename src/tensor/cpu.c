@@ -6,16 +6,24 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE_BYTES = 2 << 20 };
 
 /* --------------------------------------------------------------- memory -- */
 
 sl_status sl__cpu_allocate(int64_t bytes, void **out)
 {
     size_t size = (size_t)(bytes ? sl__aligned(bytes) : SL__ALIGNMENT);
-    void *memory = aligned_alloc(SL__ALIGNMENT, size);
-    if (!memory)
+    bool large = size >= HUGE_PAGE_BYTES;
+    void *memory;
+    if (posix_memalign(&memory, large ? HUGE_PAGE_BYTES : SL__ALIGNMENT, size))
         return sl_fail(SL_ENOMEM, "out of memory: a pool of %lld bytes",
                        (long long)bytes);
+    /* Weights and gradients are walked end to end at every microbatch: fewer,
+     * larger pages keep address translation out of the way. */
+    if (large)
+        madvise(memory, size, MADV_HUGEPAGE);
     memset(memory, 0, size);
     *out = memory;
     return SL_OK;

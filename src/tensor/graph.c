@@ -26,19 +26,10 @@ const sl__op_info sl__ops[SL__OP_COUNT] = {
 #undef SL_BACKWARD_OP
 };
 
-/* The line of the model that is being built, as sl_note_line was last told. */
-static _Thread_local struct {
-    const char *file;
-    int line;
-} here;
-
-void sl_note_line(const char *file, int line)
-{
-    here.file = file;
-    here.line = line;
-}
-
 /* ------------------------------------------------------------ refusals -- */
+
+/* The graph whose refusal does not name its line yet. */
+static _Thread_local sl_graph *unlocated;
 
 static void remember(sl_graph *graph, sl_status status)
 {
@@ -50,18 +41,29 @@ static void remember(sl_graph *graph, sl_status status)
 
 sl_tensor *sl__refuse(sl_graph *graph, const char *op, const char *format, ...)
 {
-    char text[768], place[160] = "";
+    char text[768];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    if (here.file) {
-        const char *slash = strrchr(here.file, '/');
-        snprintf(place, sizeof place, "%s:%d: ", slash ? slash + 1 : here.file,
-                 here.line);
-    }
-    remember(graph, sl_fail(SL_EINVAL, "%s%s: %s", place, op, text));
+    if (!graph->status)
+        unlocated = graph;
+    remember(graph, sl_fail(SL_EINVAL, "%s: %s", op, text));
     return NULL;
+}
+
+sl_tensor *sl_located(sl_tensor *made, const char *file, int line)
+{
+    sl_graph *graph = unlocated;
+    unlocated = NULL;
+    if (!graph)
+        return made;
+    const char *slash = strrchr(file, '/');
+    sl_fail(graph->status, "%s:%d: %s", slash ? slash + 1 : file, line,
+            graph->refusal ? graph->refusal : "");
+    free(graph->refusal);
+    graph->refusal = strdup(sl_error_text());
+    return made;
 }
 
 sl_tensor *sl__no_memory(sl_graph *graph)
@@ -89,6 +91,8 @@ void sl_graph_destroy(sl_graph *graph)
 {
     if (!graph)
         return;
+    if (unlocated == graph)
+        unlocated = NULL;
     sl__arena_clear(&graph->arena);
     free(graph->nodes);
     free(graph->tensors);
@@ -140,7 +144,7 @@ const sl__named *sl__find_name(const sl__names *names, const char *name)
     return NULL;
 }
 
-void sl_scope_enter(sl_graph *graph, const char *format, ...)
+void (sl_scope_enter)(sl_graph *graph, const char *format, ...)
 {
     char part[256];
     va_list arguments;
@@ -159,7 +163,7 @@ void sl_scope_enter(sl_graph *graph, const char *format, ...)
         sprintf(graph->scope + used, "%s/", part);
 }
 
-void sl_scope_leave(sl_graph *graph)
+void (sl_scope_leave)(sl_graph *graph)
 {
     size_t used = strlen(graph->scope);
     if (used == 0) {

@@ -374,18 +374,18 @@ static double matmul_flops(const sl__node *node)
     return 2.0 * (double)sl__count(out) * (double)a->shape[a->rank - 1];
 }
 
-/* Two products of T x T/2 x C forward; five backward, of which dq needs three
- * and dk and dv two each where they are alone. */
+/* Products of T x T/2 x C: two forward; backward one for each gradient, and one
+ * for what dq and dk share. That the scores are computed again is our doing. */
 static double attention_flops(const sl__node *node)
 {
     const sl_tensor *q = node->operands[node->op == SL__ATTENTION ? 0 : 1];
     double product = (double)sl__count(q) * (double)(q->shape[1] + 1);
     if (node->op == SL__ATTENTION)
         return 2 * product;
-    int wanted = 0;
+    int wanted = node->results[0] || node->results[1];
     for (int i = 0; i < 3; i++)
         wanted += node->results[i] != NULL;
-    return product * (2 + wanted);
+    return product * wanted;
 }
 
 double sl_stage_flops(const sl_stage *stage, sl_program program)

@@ -146,6 +146,16 @@ void test_fill_all(const test_stage *stage, uint64_t seed, int slot, int below)
     fill_kind(stage, SL_PORT_OUTPUT_GRADIENT, &inputs, slot, below);
 }
 
+static char context[256];
+
+void test_context(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(context, sizeof context, format, arguments);
+    va_end(arguments);
+}
+
 void test_assert_same(const test_stage *a, const test_stage *b,
                       sl_port_kind kind, int slot, double tolerance)
 {
@@ -159,8 +169,8 @@ void test_assert_same(const test_stage *a, const test_stage *b,
                               ? test_distance(left, right, count)
                               : (memcmp(left, right, (size_t)port.bytes) != 0);
         if (!(distance <= tolerance))
-            fail_msg("'%s' (kind %d) differs by %g", port.name, (int)kind,
-                     distance);
+            fail_msg("%s: '%s' (kind %d) differs by %g", context, port.name,
+                     (int)kind, distance);
         free(left);
         free(right);
     }

@@ -38,6 +38,10 @@ void test_fill(uint64_t *state, sl_dtype dtype, void *data, size_t count);
 /* Fills every parameter and input with noise; integers from 0 to `below`. */
 void test_fill_all(const test_stage *stage, uint64_t seed, int slot, int below);
 
+/* What test_assert_same says it was comparing when it fails. */
+void test_context(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+
 /* Asserts that a parameter gradient or message of two stages is the same, bit
  * for bit where `tolerance` is 0, else by norm. */
 void test_assert_same(const test_stage *a, const test_stage *b,

@@ -86,11 +86,11 @@ sl_status sl__dnn_bind(void *context, const sl__kernel *kernel, void *const *p,
 
 void sl__dnn_forget(sl__kernel *kernel)
 {
-    if (!kernel->private)
-        return;
-    dnn_job *job = kernel->private;
-    sl__product_clear(&job->product);
-    free(job);
+    if (kernel->private && kernel->state_index >= 0) {
+        dnn_job *job = kernel->private;
+        sl__product_clear(&job->product);
+    }
+    free(kernel->private);
 }
 
 /* -------------------------------------------------------------- packing -- */
@@ -214,6 +214,35 @@ static bool orient(const sl__kernel *kernel, sl__product_spec *spec, int *src,
     return by_rows || (by_columns && !has_bias);
 }
 
+/* Whether a product is the gradient of a weight from a few rows. */
+static bool is_flat(const sl__product_spec *spec)
+{
+    return spec->adds && spec->batch == 1 && !spec->has_bias &&
+           spec->k <= SL__FLAT_PRODUCT_DEPTH_MAX && spec->weights[2] == 1 &&
+           spec->dst[2] == 1;
+}
+
+static sl_status prepare_flat(const sl__product_spec *spec, int src,
+                              int weights, sl__kernel *kernel)
+{
+    sl__flat_product *flat;
+    sl_status status = sl__alloc(1, sizeof *flat, &flat);
+    if (status)
+        return status;
+    *flat = (sl__flat_product){.m = spec->m,
+                               .n = spec->n,
+                               .k = spec->k,
+                               .a_row = spec->src[1],
+                               .a_column = spec->src[2],
+                               .b_row = spec->weights[1],
+                               .out_row = spec->dst[1],
+                               .a = src,
+                               .b = weights};
+    kernel->private = flat;
+    kernel->run = sl__vector_choose()->add_product;
+    return SL_OK;
+}
+
 static bool is_parameter(const sl_tensor *tensor)
 {
     return tensor->base->leaf == SL__PARAMETER;
@@ -226,6 +255,8 @@ sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
     int src, weights;
     if (!orient(kernel, &spec, &src, &weights))
         return SL_OK;
+    if (is_flat(&spec))
+        return prepare_flat(&spec, src, weights, kernel);
     const sl__node *node = kernel->node;
     spec.packed = spec.batch == 1 && is_parameter(node->operands[weights]);
     dnn_job *job;
@@ -233,6 +264,8 @@ sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
     if (status)
         return status;
     kernel->private = job;
+    kernel->run = execute;
+    kernel->state_index = 0;
     sl__product *product = &job->product;
     status = sl__product_create(context->engine, &spec, product);
     if (!status && spec.packed)
@@ -251,7 +284,5 @@ sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
         add_arg(job, DNNL_ARG_SCRATCHPAD, kernel->arg_count,
                 &product->scratch);
     kernel->scratch_bytes = product->scratch_bytes;
-    kernel->run = execute;
-    kernel->state_index = 0;
     return SL_OK;
 }

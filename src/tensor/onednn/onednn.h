@@ -55,12 +55,22 @@ void sl__parallel(int threads, int64_t count, int64_t grain,
 
 /* -------------------------------------------------------------- vector -- */
 
-/* Kernels for one instruction set, by op; NULL where there is none. `accepts`
- * tells whether they take a kernel's geometry, and asks for scratch. */
+/* Kernels for one instruction set, by op; NULL where there is none. */
 typedef struct sl__vector_kernels {
     const char *name;
     sl__kernel_fn table[SL__OP_COUNT];
+    sl__kernel_fn add_product; /* of an sl__flat_product */
 } sl__vector_kernels;
+
+/* The gradient of a weight from a few rows: out (m, n) += a (m, k) b (k, n),
+ * with small k, rows of b and out contiguous. Bound by memory, not by
+ * arithmetic, so it walks `out` in order and asks for it ahead of time. */
+enum { SL__FLAT_PRODUCT_DEPTH_MAX = 64 };
+typedef struct sl__flat_product {
+    int64_t m, n, k;
+    int64_t a_row, a_column, b_row, out_row;
+    int a, b; /* which operands */
+} sl__flat_product;
 extern const sl__vector_kernels sl__vector_avx512;
 extern const sl__vector_kernels sl__vector_avx2;
 extern const sl__vector_kernels sl__vector_portable;
@@ -72,6 +82,10 @@ int64_t sl__attention_scratch(sl__op op, int64_t length, int64_t size);
 
 /* The best that this CPU runs. */
 const sl__vector_kernels *sl__vector_choose(void);
+
+/* For tests: stages compiled from now on use these kernels, NULL the best.
+ * False where this CPU does not run them. */
+bool sl__vector_force(const char *name);
 
 /* Whether the vector kernels take this geometry; sets kernel->scratch_bytes. */
 bool sl__vector_accepts(sl__kernel *kernel, int threads);

@@ -6,8 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const sl__vector_kernels *forced;
+
 const sl__vector_kernels *sl__vector_choose(void)
 {
+    if (forced)
+        return forced;
 #ifdef __x86_64__
     if (__builtin_cpu_supports("avx512f") &&
         __builtin_cpu_supports("avx512dq") &&
@@ -18,6 +22,24 @@ const sl__vector_kernels *sl__vector_choose(void)
         return &sl__vector_avx2;
 #endif
     return &sl__vector_portable;
+}
+
+bool sl__vector_force(const char *name)
+{
+    forced = NULL;
+    if (!name)
+        return true;
+#ifdef __x86_64__
+    bool best = sl__vector_choose() == &sl__vector_avx512;
+    bool good = best || sl__vector_choose() == &sl__vector_avx2;
+    if (best && strcmp(name, "avx512") == 0)
+        forced = &sl__vector_avx512;
+    if (good && strcmp(name, "avx2") == 0)
+        forced = &sl__vector_avx2;
+#endif
+    if (strcmp(name, "portable") == 0)
+        forced = &sl__vector_portable;
+    return forced != NULL;
 }
 
 int64_t sl__attention_scratch(sl__op op, int64_t length, int64_t size)

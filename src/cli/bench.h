@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the benchmarks share: a stage filled with noise, programs timed, and
+ * rates held against the packed product of oneDNN, measured in the same run. */
+#ifndef SL_CLI_BENCH_H
+#define SL_CLI_BENCH_H
+
+#include "cli.h"
+
+/* What is asked of a benchmark. */
+typedef struct bench_request {
+    int threads;
+    double seconds; /* of trying per figure */
+    bool json;
+    /* kernels */
+    int sizes[8][3]; /* rows, out, in */
+    int size_count;
+    /* stage */
+    const char *model; /* "mlp", "gpt2", or NULL for both */
+    int width;
+    int rows;
+    int heads;
+    int length;
+    int sequences;
+    bool recompute;
+} bench_request;
+
+int bench_kernels(const bench_request *asked);
+int bench_stage(const bench_request *asked);
+
+/* A compiled graph, ready to run on one slot. */
+typedef struct bench_subject {
+    sl_stage *stage;
+    sl_memory *memory;
+} bench_subject;
+
+/* Compiles for `asked` and fills parameters and inputs with noise. Takes the
+ * graph. */
+sl_status bench_prepare(sl_graph *graph, const bench_request *asked,
+                        bench_subject *out);
+void bench_release(bench_subject *subject);
+
+/* The best seconds of running these programs ("F", "IW", ...) one after the
+ * other, each try preceded, untimed, by those of `before`. */
+sl_status bench_time(const bench_subject *subject, const char *before,
+                     const char *programs, double seconds, double *out_seconds);
+
+/* Flops of some programs. */
+double bench_flops(const bench_subject *subject, const char *programs);
+
+#endif

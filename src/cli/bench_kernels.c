@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `sluice bench kernels`: linear layers beside the packed product of the same
+ * size, and what a kernel call costs beyond its work. */
+#include "bench.h"
+
+#include <stdio.h>
+
+#define VERB "bench kernels"
+
+typedef struct figure {
+    const char *name;
+    const char *before;
+    const char *programs;
+} figure;
+
+static const figure figures[] = {
+    {"forward", "", "F"}, {"dI", "F", "I"}, {"dW", "FI", "W"}};
+
+static sl_graph *build_linear(const int size[3])
+{
+    sl_graph *graph;
+    if (sl_graph_create(&graph))
+        return NULL;
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(size[0], size[2]),
+                            SL_GRADIENT);
+    sl_tensor *weight =
+        sl_parameter(graph, "weight", SL_F32, SL_SHAPE(size[1], size[2]));
+    sl_tensor *bias = sl_parameter(graph, "bias", SL_F32, SL_SHAPE(size[1]));
+    sl_output(graph, "y", sl_linear(x, weight, bias, SL_OUT_IN), SL_GRADIENT);
+    return graph;
+}
+
+static sl_status measure_linear(const bench_request *asked, const int size[3],
+                                const char *separator)
+{
+    bench_subject subject = {0};
+    sl_graph *graph = build_linear(size);
+    sl_status status = graph ? bench_prepare(graph, asked, &subject)
+                             : sl_fail(SL_ENOMEM, "out of memory");
+    for (int i = 0; i < 3 && !status; i++) {
+        /* The yardstick before and after: the machine may change its mind. */
+        double before, after, took;
+        status = sl_measure_packed_matmul(size[0], size[1], size[2],
+                                          asked->threads, asked->seconds / 2,
+                                          &before);
+        if (!status)
+            status = bench_time(&subject, figures[i].before,
+                                figures[i].programs, asked->seconds, &took);
+        if (!status)
+            status = sl_measure_packed_matmul(
+                size[0], size[1], size[2], asked->threads, asked->seconds / 2,
+                &after);
+        if (status)
+            break;
+        double packed = before > after ? before : after;
+        double gflops = 2e-9 * size[0] * size[1] * size[2] / took;
+        if (asked->json)
+            printf("%s{\"kernel\": \"linear %s\", \"rows\": %d, \"out\": %d, "
+                   "\"in\": %d, \"gflops\": %.2f, \"packed_gflops\": %.2f, "
+                   "\"ratio\": %.3f}",
+                   i ? ",\n  " : separator, figures[i].name, size[0], size[1],
+                   size[2], gflops, packed, gflops / packed);
+        else
+            printf("%-16s %5d x %5d x %5d %9.1f %9.1f %8.2f\n",
+                   figures[i].name, size[0], size[1], size[2], gflops, packed,
+                   gflops / packed);
+        fflush(stdout);
+    }
+    bench_release(&subject);
+    return status;
+}
+
+/* A chain of kernels on a single number: next to nothing but the calls. */
+static sl_status measure_overhead(const bench_request *asked, double *out_ns)
+{
+    enum { KERNELS = 2000 };
+    sl_graph *graph;
+    bench_subject subject = {0};
+    double took = 0;
+    sl_status status = sl_graph_create(&graph);
+    if (status)
+        return status;
+    sl_tensor *x =
+        sl_input(graph, "x", SL_F32, SL_SHAPE(1), SL_NO_GRADIENT);
+    for (int i = 0; i < KERNELS; i++)
+        x = sl_scale(x, 1.0);
+    sl_output(graph, "y", x, SL_NO_GRADIENT);
+    bench_request one = *asked;
+    one.threads = 1;
+    status = bench_prepare(graph, &one, &subject);
+    if (!status)
+        status = bench_time(&subject, "", "F", asked->seconds, &took);
+    bench_release(&subject);
+    *out_ns = took / KERNELS * 1e9;
+    return status;
+}
+
+int bench_kernels(const bench_request *asked)
+{
+    double overhead_ns = 0;
+    if (asked->json)
+        printf("{\"threads\": %d, \"kernels\": [\n  ", asked->threads);
+    else
+        printf("%-16s %21s %9s %9s %8s   (%d thread%s)\n", "linear",
+               "rows x out x in", "GFLOP/s", "packed", "ratio",
+               asked->threads, asked->threads > 1 ? "s" : "");
+    sl_status status = SL_OK;
+    for (int i = 0; i < asked->size_count && !status; i++)
+        status = measure_linear(asked, asked->sizes[i], i ? ",\n  " : "");
+    if (!status)
+        status = measure_overhead(asked, &overhead_ns);
+    if (status)
+        return cli_failed(VERB, status);
+    if (asked->json)
+        printf("\n], \"overhead_ns\": %.1f}\n", overhead_ns);
+    else
+        printf("\noverhead per kernel: %.0f ns\n", overhead_ns);
+    return cli_flush(VERB, SL_OK);
+}

@@ -1,0 +1,753 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Every op on random shapes, odd sizes and ones among them: gradients of `ref`
+ * against central differences in double precision; `onednn`, with each of its
+ * instruction sets, against `ref`. */
+#include "tensors.h"
+#include "tensor/onednn/onednn.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------- the cases -- */
+
+/* What a case builds with: sizes, inputs and parameters, all at random. */
+typedef struct maker {
+    sl_graph *graph;
+    sl_dtype dtype;
+    uint64_t state;
+    int made;
+    int largest; /* size */
+} maker;
+
+static int64_t size(maker *m)
+{
+    /* One is a size that breaks things; so have it often. */
+    if (test_random_int(&m->state, 0, 4) == 0)
+        return 1;
+    return test_random_int(&m->state, 1, m->largest);
+}
+
+static bool toss(maker *m)
+{
+    return test_random_int(&m->state, 0, 1);
+}
+
+/* An input with gradient, or a parameter. */
+static sl_tensor *leaf(maker *m, int rank, const int64_t *shape)
+{
+    char name[16];
+    snprintf(name, sizeof name, "leaf%d", m->made++);
+    if (toss(m))
+        return sl_parameter(m->graph, name, m->dtype, rank, shape);
+    return sl_input(m->graph, name, m->dtype, rank, shape, SL_GRADIENT);
+}
+
+static sl_tensor *integers(maker *m, int rank, const int64_t *shape)
+{
+    char name[16];
+    snprintf(name, sizeof name, "ids%d", m->made++);
+    return sl_input(m->graph, name, toss(m) ? SL_I32 : SL_I64, rank, shape,
+                    SL_NO_GRADIENT);
+}
+
+/* A leaf of 1 to 3 dimensions. */
+static sl_tensor *any(maker *m)
+{
+    int rank = test_random_int(&m->state, 1, 3);
+    return leaf(m, rank, (int64_t[]){size(m), size(m), size(m)});
+}
+
+/* The same values under another order in memory, or not. */
+static sl_tensor *maybe_transposed(maker *m, sl_tensor *x)
+{
+    if (sl_tensor_rank(x) < 2 || toss(m))
+        return x;
+    return sl_transpose(x, 0, -1);
+}
+
+static sl_tensor *make_matmul(maker *m)
+{
+    int64_t a = size(m), b = size(m), c = size(m), g = size(m);
+    if (toss(m)) {
+        sl_tensor *x = toss(m) ? leaf(m, 2, (int64_t[]){a, b})
+                               : sl_transpose(leaf(m, 2, (int64_t[]){b, a}),
+                                              0, 1);
+        sl_tensor *y = toss(m) ? leaf(m, 2, (int64_t[]){b, c})
+                               : sl_transpose(leaf(m, 2, (int64_t[]){c, b}),
+                                              0, 1);
+        return sl_matmul(x, y);
+    }
+    sl_tensor *x = leaf(m, 3, (int64_t[]){g, a, b});
+    sl_tensor *y = toss(m) ? leaf(m, 3, (int64_t[]){g, b, c})
+                           : sl_transpose(leaf(m, 3, (int64_t[]){g, c, b}), 1,
+                                          2);
+    return sl_matmul(x, y);
+}
+
+static sl_tensor *make_linear(maker *m)
+{
+    int64_t in = size(m), out = size(m);
+    bool out_in = toss(m);
+    int rank = test_random_int(&m->state, 1, 3);
+    int64_t shape[3] = {size(m), size(m), size(m)};
+    shape[rank - 1] = in;
+    sl_tensor *x = leaf(m, rank, shape);
+    sl_tensor *w =
+        leaf(m, 2, (int64_t[]){out_in ? out : in, out_in ? in : out});
+    sl_tensor *b = toss(m) ? leaf(m, 1, &out) : NULL;
+    return sl_linear(x, w, b, out_in ? SL_OUT_IN : SL_IN_OUT);
+}
+
+static sl_tensor *make_linear_activation(maker *m)
+{
+    sl_tensor *y = make_linear(m);
+    switch (test_random_int(&m->state, 0, 2)) {
+    case 0: return sl_relu(y);
+    case 1: return sl_gelu_tanh(y);
+    default: return sl_gelu_erf(y);
+    }
+}
+
+/* Two shapes that broadcast, in one way of many. */
+static void broadcast_pair(maker *m, sl_tensor **a, sl_tensor **b)
+{
+    int64_t shape[3] = {size(m), size(m), size(m)};
+    int64_t other[3];
+    memcpy(other, shape, sizeof other);
+    int rank = test_random_int(&m->state, 1, 3);
+    for (int i = 0; i < 3; i++) {
+        if (test_random_int(&m->state, 0, 2) == 0)
+            other[i] = 1;
+    }
+    *a = leaf(m, 3, shape);
+    *b = leaf(m, rank, other + 3 - rank);
+    if (toss(m)) {
+        sl_tensor *swap = *a;
+        *a = *b;
+        *b = swap;
+    }
+}
+
+static sl_tensor *make_add(maker *m)
+{
+    sl_tensor *a, *b;
+    broadcast_pair(m, &a, &b);
+    sl_tensor *y = maybe_transposed(m, sl_add(a, b));
+    return sl_add(y, sl_silu(y));
+}
+
+static sl_tensor *make_sub(maker *m)
+{
+    sl_tensor *a, *b;
+    broadcast_pair(m, &a, &b);
+    return sl_sub(a, b);
+}
+
+static sl_tensor *make_mul(maker *m)
+{
+    sl_tensor *a, *b;
+    broadcast_pair(m, &a, &b);
+    return sl_mul(a, b);
+}
+
+static sl_tensor *make_mask(maker *m)
+{
+    int64_t shape[2] = {size(m), size(m)};
+    sl_tensor *mask = sl_input(m->graph, "mask", SL_BOOL, toss(m) ? 2 : 1,
+                               toss(m) ? shape : shape, SL_NO_GRADIENT);
+    if (sl_tensor_rank(mask) == 1)
+        return sl_mul(leaf(m, 2, (int64_t[]){shape[1], shape[0]}), mask);
+    return sl_mul(leaf(m, 2, shape), mask);
+}
+
+static sl_tensor *make_scale(maker *m)
+{
+    return sl_scale(maybe_transposed(m, any(m)), -1.7);
+}
+
+static sl_tensor *make_relu(maker *m)
+{
+    return sl_relu(maybe_transposed(m, any(m)));
+}
+
+static sl_tensor *make_gelu_tanh(maker *m)
+{
+    return sl_gelu_tanh(sl_scale(any(m), 3));
+}
+
+static sl_tensor *make_gelu_erf(maker *m)
+{
+    return sl_gelu_erf(sl_scale(any(m), 3));
+}
+
+static sl_tensor *make_silu(maker *m)
+{
+    return sl_silu(sl_scale(any(m), 4));
+}
+
+static sl_tensor *make_layer_norm(maker *m)
+{
+    sl_tensor *x = maybe_transposed(m, any(m));
+    int64_t last = sl_tensor_shape(x)[sl_tensor_rank(x) - 1];
+    return sl_layer_norm(x, leaf(m, 1, &last), leaf(m, 1, &last), 1e-2);
+}
+
+static sl_tensor *make_rms_norm(maker *m)
+{
+    sl_tensor *x = maybe_transposed(m, any(m));
+    int64_t last = sl_tensor_shape(x)[sl_tensor_rank(x) - 1];
+    return sl_rms_norm(x, leaf(m, 1, &last), 1e-2);
+}
+
+static sl_tensor *make_softmax(maker *m)
+{
+    return sl_softmax(sl_scale(maybe_transposed(m, any(m)), 3));
+}
+
+static sl_tensor *make_embedding(maker *m)
+{
+    sl_tensor *table = leaf(m, 2, (int64_t[]){7, size(m)});
+    int rank = test_random_int(&m->state, 0, 2);
+    return sl_embedding(table,
+                        integers(m, rank, (int64_t[]){size(m), size(m)}));
+}
+
+static sl_tensor *make_add_positions(maker *m)
+{
+    int64_t length = size(m), width = size(m);
+    sl_tensor *x = leaf(m, 3, (int64_t[]){size(m), length, width});
+    return sl_add_positions(
+        x, leaf(m, 2, (int64_t[]){length + size(m) - 1, width}));
+}
+
+static sl_tensor *make_attention(maker *m)
+{
+    int heads = test_random_int(&m->state, 1, 3);
+    int64_t width = heads * size(m);
+    int64_t shape[3] = {test_random_int(&m->state, 1, 2),
+                        size(m) * (m->largest > 10 ? 3 : 1), width};
+    sl_tensor *parts[3];
+    if (toss(m)) {
+        /* As GPT-2 has them: three parts of one row. */
+        shape[2] *= 3;
+        sl_split(sl_scale(leaf(m, 3, shape), 2), -1, 3, parts);
+    } else {
+        for (int i = 0; i < 3; i++)
+            parts[i] = sl_scale(leaf(m, 3, shape), 2);
+    }
+    return sl_causal_attention(parts[0], parts[1], parts[2], heads);
+}
+
+/* Attention whose queries, keys or values nobody differentiates, or only for a
+ * parameter. */
+static sl_tensor *make_attention_part(maker *m)
+{
+    int64_t shape[3] = {2, size(m), 4};
+    sl_tensor *parts[3];
+    for (int i = 0; i < 3; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "part%d", i);
+        parts[i] = sl_input(m->graph, name, m->dtype, 3, shape,
+                            toss(m) ? SL_GRADIENT : SL_NO_GRADIENT);
+    }
+    sl_tensor *learned = sl_parameter(m->graph, "learned", m->dtype, 3, shape);
+    parts[test_random_int(&m->state, 0, 2)] = learned;
+    return sl_causal_attention(parts[0], parts[1], parts[2], 2);
+}
+
+static sl_tensor *make_reshape(maker *m)
+{
+    int64_t a = size(m), b = size(m), c = size(m);
+    sl_tensor *x = leaf(m, 3, (int64_t[]){a, b, c});
+    if (toss(m))
+        x = sl_transpose(x, test_random_int(&m->state, 0, 2), 1);
+    sl_tensor *flat = sl_reshape(x, SL_SHAPE(-1));
+    return sl_mul(flat, sl_reshape(x, SL_SHAPE(a * b * c)));
+}
+
+static sl_tensor *make_transpose(maker *m)
+{
+    sl_tensor *x = leaf(m, 3, (int64_t[]){size(m), size(m), size(m)});
+    return sl_silu(sl_transpose(sl_transpose(x, 0, 2), 1, -1));
+}
+
+static sl_tensor *make_slice(maker *m)
+{
+    int64_t shape[3] = {size(m), size(m), size(m)};
+    sl_tensor *x = leaf(m, 3, shape);
+    int dim = test_random_int(&m->state, 0, 2);
+    int64_t start = test_random_int(&m->state, 0, (int)shape[dim] - 1);
+    int64_t length =
+        test_random_int(&m->state, 1, (int)(shape[dim] - start));
+    sl_tensor *part = sl_slice(sl_silu(x), dim, start, length);
+    /* Twice, so that slices overlap; and of a leaf itself. */
+    sl_tensor *again = sl_slice(x, dim, start, length);
+    return sl_mul(sl_mul(part, part), sl_add(again, sl_slice(part, -1, 0, 1)));
+}
+
+static sl_tensor *make_split(maker *m)
+{
+    int64_t shape[2] = {size(m), 3 * size(m)};
+    sl_tensor *parts[3];
+    sl_split(sl_silu(leaf(m, 2, shape)), 1, 3, parts);
+    return sl_add(sl_mul(parts[0], parts[2]), parts[1]);
+}
+
+static sl_tensor *make_concat(maker *m)
+{
+    int64_t shape[3] = {size(m), size(m), size(m)};
+    int dim = test_random_int(&m->state, 0, 2);
+    int count = test_random_int(&m->state, 1, 4);
+    sl_tensor *parts[4];
+    for (int i = 0; i < count; i++) {
+        shape[dim] = size(m);
+        parts[i] = leaf(m, 3, shape);
+        if (toss(m))
+            parts[i] = sl_silu(parts[i]);
+    }
+    return sl_concat(parts, count, dim);
+}
+
+/* Products written straight into the concat. */
+static sl_tensor *make_concat_of_products(maker *m)
+{
+    int64_t a = size(m), b = size(m), c = size(m);
+    sl_tensor *parts[3];
+    for (int i = 0; i < 3; i++)
+        parts[i] = sl_matmul(leaf(m, 2, (int64_t[]){a, b}),
+                             leaf(m, 2, (int64_t[]){b, c}));
+    return sl_silu(sl_concat(parts, 3, test_random_int(&m->state, 0, 1)));
+}
+
+static sl_tensor *make_sum(maker *m)
+{
+    sl_tensor *x = maybe_transposed(m, any(m));
+    int dim = toss(m) ? SL_ALL
+                      : test_random_int(&m->state, 0, sl_tensor_rank(x) - 1);
+    return sl_sum(x, dim);
+}
+
+static sl_tensor *make_mean(maker *m)
+{
+    sl_tensor *x = maybe_transposed(m, any(m));
+    int dim = toss(m) ? SL_ALL
+                      : test_random_int(&m->state, 0, sl_tensor_rank(x) - 1);
+    return sl_mean(x, dim);
+}
+
+static sl_tensor *make_mse(maker *m)
+{
+    int64_t shape[2] = {size(m), size(m)};
+    return sl_mse(leaf(m, 2, shape), leaf(m, 2, shape));
+}
+
+static sl_tensor *make_cross_entropy(maker *m)
+{
+    int64_t rows = size(m) + 1;
+    sl_tensor *x = sl_scale(leaf(m, 2, (int64_t[]){rows, 7}), 3);
+    return sl_cross_entropy(x, integers(m, 1, &rows), 6);
+}
+
+static sl_tensor *make_dropout(maker *m)
+{
+    return sl_dropout(sl_dropout(any(m), 0.3), 0.1);
+}
+
+static const struct {
+    const char *name;
+    sl_tensor *(*make)(maker *m);
+} cases[] = {
+    {"matmul", make_matmul},
+    {"linear", make_linear},
+    {"linear activation", make_linear_activation},
+    {"add", make_add},
+    {"sub", make_sub},
+    {"mul", make_mul},
+    {"mask", make_mask},
+    {"scale", make_scale},
+    {"relu", make_relu},
+    {"gelu_tanh", make_gelu_tanh},
+    {"gelu_erf", make_gelu_erf},
+    {"silu", make_silu},
+    {"layer_norm", make_layer_norm},
+    {"rms_norm", make_rms_norm},
+    {"softmax", make_softmax},
+    {"embedding", make_embedding},
+    {"add_positions", make_add_positions},
+    {"attention", make_attention},
+    {"attention in part", make_attention_part},
+    {"reshape", make_reshape},
+    {"transpose", make_transpose},
+    {"slice", make_slice},
+    {"split", make_split},
+    {"concat", make_concat},
+    {"concat of products", make_concat_of_products},
+    {"sum", make_sum},
+    {"mean", make_mean},
+    {"mse", make_mse},
+    {"cross_entropy", make_cross_entropy},
+    {"dropout", make_dropout},
+};
+enum { CASE_COUNT = sizeof cases / sizeof *cases };
+
+static sl_graph *build(int which, sl_dtype dtype, uint64_t seed, int largest)
+{
+    maker m = {.dtype = dtype, .state = seed, .largest = largest};
+    assert_ok(sl_graph_create(&m.graph));
+    sl_output(m.graph, "y", cases[which].make(&m), SL_GRADIENT);
+    if (sl_graph_status(m.graph))
+        fail_msg("%s, seed %llu: %s", cases[which].name,
+                 (unsigned long long)seed, sl_error_text());
+    return m.graph;
+}
+
+/* ------------------------------------------------- against differences -- */
+
+static double *get_doubles(const test_stage *stage, sl_port_kind kind,
+                           const char *name, size_t *count)
+{
+    return test_get(stage, kind, name, 0, count);
+}
+
+/* The sum of the outputs, weighted by the gradients they are given. */
+static double weighted_output(const test_stage *stage)
+{
+    size_t count;
+    test_run(stage, "F", 0);
+    double *y = get_doubles(stage, SL_PORT_OUTPUT, "y", &count);
+    double *dy = get_doubles(stage, SL_PORT_OUTPUT_GRADIENT, "y", NULL);
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += y[i] * dy[i];
+    free(y);
+    free(dy);
+    return sum;
+}
+
+/* Moves every element of a leaf up and down and compares the slope. */
+static void check_leaf(const test_stage *stage, sl_port_kind kind,
+                       sl_port_kind gradient_kind, const char *name,
+                       const char *what, uint64_t seed)
+{
+    const double step = 1e-5;
+    size_t count;
+    double *value = get_doubles(stage, kind, name, &count);
+    double *gradient = get_doubles(stage, gradient_kind, name, NULL);
+    double off = 0, norm = 0;
+    for (size_t i = 0; i < count; i++) {
+        double at = value[i];
+        value[i] = at + step;
+        test_put(stage, kind, name, 0, value);
+        double up = weighted_output(stage);
+        value[i] = at - step;
+        test_put(stage, kind, name, 0, value);
+        double slope = (up - weighted_output(stage)) / (2 * step);
+        value[i] = at;
+        off += (slope - gradient[i]) * (slope - gradient[i]);
+        norm += slope * slope;
+    }
+    test_put(stage, kind, name, 0, value);
+    if (!(sqrt(off) <= 1e-7 * sqrt(norm) + 1e-8))
+        fail_msg("%s, seed %llu: the gradient of %s is off by %g of %g", what,
+                 (unsigned long long)seed, name, sqrt(off), sqrt(norm));
+    free(value);
+    free(gradient);
+}
+
+/* Away from zero, where ReLU has no slope. */
+static void keep_off_zero(const test_stage *stage, sl_port_kind kind)
+{
+    for (int i = 0; i < sl_stage_port_count(stage->stage, kind); i++) {
+        sl_port port;
+        assert_ok(sl_stage_port_at(stage->stage, kind, i, &port));
+        if (port.dtype != SL_F64)
+            continue;
+        size_t count;
+        double *value = get_doubles(stage, kind, port.name, &count);
+        for (size_t k = 0; k < count; k++)
+            value[k] += value[k] < 0 ? -0.05 : 0.05;
+        test_put(stage, kind, port.name, 0, value);
+        free(value);
+    }
+}
+
+static void check_gradients(int which, uint64_t seed)
+{
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    options.backend = "ref";
+    sl_graph *graph = build(which, SL_F64, seed, 4);
+    test_stage stage = test_compile(graph, &options, 1);
+    test_fill_all(&stage, seed, 0, 7);
+    keep_off_zero(&stage, SL_PORT_PARAMETER);
+    keep_off_zero(&stage, SL_PORT_INPUT);
+    test_run(&stage, "FB", 0);
+    const sl_port_kind kinds[2][2] = {
+        {SL_PORT_PARAMETER, SL_PORT_PARAMETER_GRADIENT},
+        {SL_PORT_INPUT, SL_PORT_INPUT_GRADIENT}};
+    for (int k = 0; k < 2; k++) {
+        int count = sl_stage_port_count(stage.stage, kinds[k][1]);
+        for (int i = 0; i < count; i++) {
+            sl_port port;
+            assert_ok(sl_stage_port_at(stage.stage, kinds[k][1], i, &port));
+            check_leaf(&stage, kinds[k][0], kinds[k][1], port.name,
+                       cases[which].name, seed);
+        }
+    }
+    test_release(&stage);
+    sl_graph_destroy(graph);
+}
+
+static void ref_gradients_match_central_differences(void **state)
+{
+    (void)state;
+    for (int which = 0; which < CASE_COUNT; which++) {
+        for (uint64_t seed = 1; seed <= 12; seed++)
+            check_gradients(which, seed * 7919);
+    }
+}
+
+/* ----------------------------------------------------------- against ref -- */
+
+static void compare_backends(int which, uint64_t seed, int largest, int threads)
+{
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    sl_graph *graph = build(which, SL_F32, seed, largest);
+    options.backend = "ref";
+    test_stage ref = test_compile(graph, &options, 1);
+    options.backend = "onednn";
+    options.threads = threads;
+    test_stage fast = test_compile(graph, &options, 1);
+    test_fill_all(&ref, seed, 0, 7);
+    test_fill_all(&fast, seed, 0, 7);
+    /* Twice: gradients of parameters add up. */
+    for (int i = 0; i < 2; i++) {
+        test_run(&ref, "FB", 0);
+        test_run(&fast, i ? "FIW" : "FB", 0);
+    }
+    test_context("%s, seed %llu, %s", cases[which].name,
+                 (unsigned long long)seed, sl__vector_choose()->name);
+    test_assert_same(&fast, &ref, SL_PORT_OUTPUT, 0, 1e-5);
+    test_assert_same(&fast, &ref, SL_PORT_INPUT_GRADIENT, 0, 1e-5);
+    test_assert_same(&fast, &ref, SL_PORT_PARAMETER_GRADIENT, 0, 1e-5);
+    test_release(&ref);
+    test_release(&fast);
+    sl_graph_destroy(graph);
+}
+
+static void onednn_matches_ref_on_every_instruction_set(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"avx512", "avx2", "portable"};
+    for (int s = 0; s < 3; s++) {
+        if (!sl__vector_force(sets[s])) {
+            print_message("this CPU has no %s\n", sets[s]);
+            continue;
+        }
+        for (int which = 0; which < CASE_COUNT; which++) {
+            for (uint64_t seed = 1; seed <= 8; seed++)
+                compare_backends(which, seed * 104729, seed % 2 ? 40 : 5,
+                                 seed % 3 ? 1 : 2);
+        }
+    }
+    sl__vector_force(NULL);
+}
+
+/* ------------------------------------------------------- special values -- */
+
+/* Runs one op on four numbers. */
+static void run_four(const char *backend, sl_tensor *(*op)(sl_tensor *),
+                     const float in[4], float out[4])
+{
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    sl_graph *graph;
+    options.backend = backend;
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x =
+        sl_input(graph, "x", SL_F32, SL_SHAPE(4), SL_NO_GRADIENT);
+    sl_output(graph, "y", op(x), SL_NO_GRADIENT);
+    test_stage stage = test_compile(graph, &options, 1);
+    test_put(&stage, SL_PORT_INPUT, "x", 0, in);
+    test_run(&stage, "F", 0);
+    float *y = test_get(&stage, SL_PORT_OUTPUT, "y", 0, NULL);
+    memcpy(out, y, 4 * sizeof *out);
+    free(y);
+    test_release(&stage);
+    sl_graph_destroy(graph);
+}
+
+static void large_values_saturate_and_nan_stays(void **state)
+{
+    (void)state;
+    static const char *const backends[] = {"ref", "onednn"};
+    const float in[4] = {-200, 200, NAN, 0};
+    sl_tensor *(*const ops[])(sl_tensor *) = {(sl_relu), (sl_gelu_tanh),
+                                              (sl_gelu_erf), (sl_silu)};
+    for (int b = 0; b < 2; b++) {
+        for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+            float out[4];
+            run_four(backends[b], ops[i], in, out);
+            assert_true(fabsf(out[0]) < 1e-30f);
+            assert_true(out[1] == 200);
+            assert_true(isnan(out[2]));
+            assert_true(out[3] == 0);
+        }
+        float out[4];
+        const float large[4] = {1000, 999, -1000, 0};
+        run_four(backends[b], (sl_softmax), large, out);
+        assert_true(fabsf(out[0] - 0.731058578f) < 1e-6f);
+        assert_true(fabsf(out[1] - 0.268941421f) < 1e-6f);
+        assert_true(out[2] < 1e-30f);
+    }
+}
+
+static void run_cross_entropy(const char *backend, int32_t labels[2],
+                              sl_status expected, float *loss,
+                              float gradient[6])
+{
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    sl_graph *graph;
+    options.backend = backend;
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(2, 3), SL_GRADIENT);
+    sl_tensor *y =
+        sl_input(graph, "labels", SL_I32, SL_SHAPE(2), SL_NO_GRADIENT);
+    sl_loss(graph, sl_cross_entropy(x, y, -100));
+    test_stage stage = test_compile(graph, &options, 1);
+    test_put(&stage, SL_PORT_INPUT, "x", 0,
+             (const float[]){1, 2, 3, 4, 5, 6});
+    test_put(&stage, SL_PORT_INPUT, "labels", 0, labels);
+    assert_int_equal(
+        sl_stage_run(stage.stage, SL_PROGRAM_F, stage.memory, 0, NULL),
+        expected);
+    if (!expected) {
+        test_run(&stage, "B", 0);
+        *loss = test_get_float(&stage, SL_PORT_OUTPUT, "loss", 0);
+        float *dx = test_get(&stage, SL_PORT_INPUT_GRADIENT, "x", 0, NULL);
+        memcpy(gradient, dx, 6 * sizeof *dx);
+        free(dx);
+    } else {
+        assert_non_null(strstr(sl_error_text(),
+                               "'labels' has 3 at place 1, expected 0 to 2"));
+    }
+    test_release(&stage);
+    sl_graph_destroy(graph);
+}
+
+static void cross_entropy_ignores_and_refuses_labels(void **state)
+{
+    (void)state;
+    static const char *const backends[] = {"ref", "onednn"};
+    for (int b = 0; b < 2; b++) {
+        float loss, gradient[6];
+        run_cross_entropy(backends[b], (int32_t[]){-100, 2}, SL_OK, &loss,
+                          gradient);
+        assert_true(fabsf(loss - 0.407605964f) < 1e-6f);
+        assert_true(gradient[0] == 0 && gradient[1] == 0 && gradient[2] == 0);
+        assert_true(fabsf(gradient[5] + 0.334759023f) < 1e-6f);
+        run_cross_entropy(backends[b], (int32_t[]){-100, -100}, SL_OK, &loss,
+                          gradient);
+        assert_true(isnan(loss));
+        for (int i = 0; i < 6; i++)
+            assert_true(gradient[i] == 0);
+        run_cross_entropy(backends[b], (int32_t[]){0, 3}, SL_EINVAL, &loss,
+                          gradient);
+    }
+}
+
+static void embedding_refuses_ids_outside_the_table(void **state)
+{
+    (void)state;
+    static const char *const backends[] = {"ref", "onednn"};
+    for (int b = 0; b < 2; b++) {
+        sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+        sl_graph *graph;
+        options.backend = backends[b];
+        assert_ok(sl_graph_create(&graph));
+        sl_tensor *ids =
+            sl_input(graph, "ids", SL_I64, SL_SHAPE(2), SL_NO_GRADIENT);
+        sl_tensor *table =
+            sl_parameter(graph, "wte", SL_F32, SL_SHAPE(5, 3));
+        sl_output(graph, "y", sl_embedding(table, ids), SL_GRADIENT);
+        test_stage stage = test_compile(graph, &options, 1);
+        const int64_t wrong[][2] = {{0, 5}, {-1, 0}, {0, INT64_MAX}};
+        for (int i = 0; i < 3; i++) {
+            test_put(&stage, SL_PORT_INPUT, "ids", 0, wrong[i]);
+            assert_fails(sl_stage_run(stage.stage, SL_PROGRAM_F, stage.memory,
+                                      0, NULL),
+                         SL_EINVAL, "expected 0 to 4");
+        }
+        /* A failed F is no F. */
+        assert_fails(
+            sl_stage_run(stage.stage, SL_PROGRAM_B, stage.memory, 0, NULL),
+            SL_EINVAL, "comes before its F");
+        test_put(&stage, SL_PORT_INPUT, "ids", 0, (const int64_t[]){4, 0});
+        test_run(&stage, "FB", 0);
+        test_release(&stage);
+        sl_graph_destroy(graph);
+    }
+}
+
+/* --------------------------------------------------------------- dropout -- */
+
+static float *drop(const char *backend, uint64_t seed, size_t count)
+{
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    sl_run_options run = SL_RUN_OPTIONS_INIT;
+    sl_graph *graph;
+    options.backend = backend;
+    options.backward = SL_BACKWARD_NONE;
+    run.seed = seed;
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE((int64_t)count),
+                            SL_NO_GRADIENT);
+    sl_output(graph, "y", sl_dropout(x, 0.25), SL_NO_GRADIENT);
+    test_stage stage = test_compile(graph, &options, 1);
+    float *ones = malloc(count * sizeof *ones);
+    for (size_t i = 0; i < count; i++)
+        ones[i] = 1;
+    test_put(&stage, SL_PORT_INPUT, "x", 0, ones);
+    free(ones);
+    assert_ok(sl_stage_run(stage.stage, SL_PROGRAM_F, stage.memory, 0, &run));
+    float *y = test_get(&stage, SL_PORT_OUTPUT, "y", 0, NULL);
+    test_release(&stage);
+    sl_graph_destroy(graph);
+    return y;
+}
+
+static void dropout_keeps_its_rate_and_follows_the_seed(void **state)
+{
+    (void)state;
+    enum { COUNT = 100000 };
+    float *a = drop("ref", 7, COUNT), *b = drop("onednn", 7, COUNT);
+    float *c = drop("ref", 8, COUNT);
+    size_t kept = 0, same = 0;
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_true(a[i] == 0 || fabsf(a[i] - 4.0f / 3) < 1e-6f);
+        assert_true((a[i] == 0) == (b[i] == 0));
+        kept += a[i] != 0;
+        same += (a[i] == 0) == (c[i] == 0);
+    }
+    /* Within five deviations of 75%, and of 62.5% for two that know nothing of
+     * one another. */
+    assert_true(fabs((double)kept / COUNT - 0.75) < 5 * 0.00137);
+    assert_true(fabs((double)same / COUNT - 0.625) < 5 * 0.00154);
+    free(a);
+    free(b);
+    free(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ref_gradients_match_central_differences),
+        cmocka_unit_test(onednn_matches_ref_on_every_instruction_set),
+        cmocka_unit_test(large_values_saturate_and_nan_stays),
+        cmocka_unit_test(cross_entropy_ignores_and_refuses_labels),
+        cmocka_unit_test(embedding_refuses_ids_outside_the_table),
+        cmocka_unit_test(dropout_keeps_its_rate_and_follows_the_seed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
