@@ -43,16 +43,16 @@ void sl__merge_attention_grads(sl_graph *graph, uint8_t *sets)
 
 /* --------------------------------------------------------- concat parts -- */
 
-static bool is_message(const sl_stage *stage, const sl_tensor *tensor)
+bool sl__is_message(const sl_stage *stage, const sl_tensor *base)
 {
     const sl_graph *graph = stage->graph;
     for (size_t i = 0; i < graph->outputs.count; i++) {
-        if (graph->outputs.data[i].tensor->base == tensor)
+        if (graph->outputs.data[i].tensor->base == base)
             return true;
     }
     for (size_t i = 0; i < graph->inputs.count; i++) {
         if (stage->diff.inputs && stage->diff.inputs[i] &&
-            stage->diff.inputs[i]->base == tensor)
+            stage->diff.inputs[i]->base == base)
             return true;
     }
     return false;
@@ -101,7 +101,7 @@ sl_status sl__place_concat_parts(sl_stage *stage)
             if (part->leaf == SL__RESULT && part->base == part &&
                 users[part->id] == 1 && !viewed[part->id] &&
                 sl__ops[part->node->op].traits & SL__STRIDED &&
-                !part->node->adds && !is_message(stage, part))
+                !part->node->adds && !sl__is_message(stage, part))
                 place_part(part, node->results[0],
                            node->starts + k * SL_RANK_MAX);
         }
@@ -132,7 +132,7 @@ static sl__step *find_activation(const sl_stage *stage, sl_program program,
 {
     const sl__steps *steps = &stage->programs[program];
     const sl_tensor *product = steps->data[at].node->results[0];
-    if (product->base != product || is_message(stage, product))
+    if (product->base != product || sl__is_message(stage, product))
         return NULL;
     for (int later = 0; later < SL_PROGRAM_COUNT; later++) {
         if (later != (int)program &&

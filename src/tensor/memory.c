@@ -184,6 +184,19 @@ void sl_memory_destroy(sl_memory *memory)
     free(memory);
 }
 
+void *sl__memory_pool(const sl_memory *memory, int pool, int slot,
+                      int64_t *out_bytes)
+{
+    const sl_plan *plan = &memory->stage->plan;
+    const int64_t bytes[] = {plan->parameter_bytes, plan->gradient_bytes,
+                             plan->packed_bytes, plan->workspace_bytes,
+                             plan->slab_bytes};
+    *out_bytes = pool < SL__POOL_MESSAGES
+                     ? bytes[pool]
+                     : memory->stage->messages[pool - SL__POOL_MESSAGES].bytes;
+    return memory->slots[slot].bases[pool];
+}
+
 /* ---------------------------------------------------------------- ports -- */
 
 static bool is_message_kind(sl_port_kind kind)

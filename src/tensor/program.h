@@ -51,6 +51,7 @@ struct sl_stage {
     sl_graph *graph; /* with backward nodes */
     sl__diff diff;
     sl__steps programs[SL_PROGRAM_COUNT];
+    bool *in_w; /* by node: W runs it, or would */
     sl__touch *touches[SL_PROGRAM_COUNT]; /* by id of a base tensor */
     int *writers;                         /* in all programs */
     sl__message *messages;
@@ -66,6 +67,10 @@ struct sl_stage {
 
 /* The message of a kind and index; -1 where there is none. */
 int sl__find_message(const sl_stage *stage, sl_port_kind kind, int index);
+
+/* The memory of a pool as a slot sees it, and its bytes: for tests. */
+void *sl__memory_pool(const sl_memory *memory, int pool, int slot,
+                      int64_t *out_bytes);
 
 /* ------------------------------------------------------------ split.c -- */
 
@@ -86,6 +91,15 @@ sl_status sl__split(sl_stage *stage);
 void sl__merge_attention_grads(sl_graph *graph, uint8_t *sets);
 sl_status sl__place_concat_parts(sl_stage *stage);
 void sl__fuse_activations(sl_stage *stage, sl_program program);
+
+/* Whether a base tensor is an output or the gradient of an input. */
+bool sl__is_message(const sl_stage *stage, const sl_tensor *base);
+
+/* ------------------------------------------------------------ order.c -- */
+
+/* Puts the steps of B into the order that keeps least alive. Requires: touches.
+ * Invalidates: touches. */
+sl_status sl__order_b(sl_stage *stage);
 
 /* ------------------------------------------------------------- plan.c -- */
 

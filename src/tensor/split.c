@@ -136,5 +136,9 @@ sl_status sl__split(sl_stage *stage)
         want(&s, graph->outputs.data[i].tensor);
     gather(&s, false, IN_F, 0);
     sl__merge_attention_grads(graph, s.node_sets);
-    return list_programs(stage, s.node_sets);
+    status = sl__arena_take(&graph->arena, graph->node_count,
+                            sizeof *stage->in_w, &stage->in_w);
+    for (size_t i = 0; i < graph->node_count && !status; i++)
+        stage->in_w[i] = s.node_sets[i] & (IN_W | AGAIN_W);
+    return status ? status : list_programs(stage, s.node_sets);
 }

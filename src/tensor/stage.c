@@ -296,6 +296,10 @@ static sl_status run_passes(sl_stage *stage, const sl_graph *graph)
     if (!status)
         status = sl__compute_touches(stage);
     if (!status)
+        status = sl__order_b(stage);
+    if (!status)
+        status = sl__compute_touches(stage);
+    if (!status)
         status = list_messages(stage);
     if (!status)
         status = make_kernels(stage);

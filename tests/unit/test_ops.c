@@ -504,7 +504,7 @@ static void ref_gradients_match_central_differences(void **state)
 {
     (void)state;
     for (int which = 0; which < CASE_COUNT; which++) {
-        for (uint64_t seed = 1; seed <= 12; seed++)
+        for (uint64_t seed = 1; seed <= 40; seed++)
             check_gradients(which, seed * 7919);
     }
 }
@@ -547,7 +547,7 @@ static void onednn_matches_ref_on_every_instruction_set(void **state)
             continue;
         }
         for (int which = 0; which < CASE_COUNT; which++) {
-            for (uint64_t seed = 1; seed <= 8; seed++)
+            for (uint64_t seed = 1; seed <= 24; seed++)
                 compare_backends(which, seed * 104729, seed % 2 ? 40 : 5,
                                  seed % 3 ? 1 : 2);
         }

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The order of B. I and W leave it open which node of one comes before which of
+ * the other; B is free to mix them, and mixes them so that less is alive at a
+ * time. Three orders are tried: as autodiff emitted the nodes; I, then W; and
+ * one that always takes the node which leaves least alive. The one with the
+ * lowest peak wins.
+ *
+ * Whatever touches the same memory stays in order, so every order computes the
+ * same bits. */
+#include "tensor/program.h"
+
+#include "base/memory.h"
+
+#include <string.h>
+
+/* The memory that a step touches: bases of operands, then of results. */
+static int list_touched(const sl__step *step, const sl_tensor **bases,
+                        int *operands)
+{
+    const sl__node *writer = step->activation ? step->activation : step->node;
+    int count = 0;
+    for (int i = 0; i < step->node->operand_count; i++)
+        bases[count++] = step->node->operands[i]->base;
+    *operands = count;
+    for (int i = 0; i < SL__RESULTS_MAX; i++) {
+        if (writer->results[i])
+            bases[count++] = writer->results[i]->base;
+    }
+    return count;
+}
+
+typedef struct orderer {
+    const sl_stage *stage;
+    sl__steps *steps;
+    const sl_tensor **bases; /* of the step at hand */
+    int64_t *bytes;          /* by base: what it takes of the workspace */
+    int *left;               /* by base: steps still to touch it */
+    bool *alive;             /* by base */
+    int *followers;          /* lists of steps that wait for a step */
+    size_t *first_follower;  /* by step; one more than there are steps */
+    int *waits;              /* by step: for so many others */
+} orderer;
+
+/* ---------------------------------------------------------------- peaks -- */
+
+static void start_count(orderer *o)
+{
+    size_t tensors = o->stage->graph->tensor_count;
+    memset(o->left, 0, tensors * sizeof *o->left);
+    memset(o->alive, 0, tensors * sizeof *o->alive);
+    for (size_t i = 0; i < o->steps->count; i++) {
+        int operands;
+        int count = list_touched(&o->steps->data[i], o->bases, &operands);
+        for (int k = 0; k < count; k++)
+            o->left[o->bases[k]->id]++;
+    }
+}
+
+/* How much more, or less, is alive while and after a step runs; `commit` makes
+ * it so. */
+static void weigh(orderer *o, const sl__step *step, bool commit,
+                  int64_t *during, int64_t *after)
+{
+    int operands;
+    int count = list_touched(step, o->bases, &operands);
+    *during = *after = 0;
+    for (int k = 0; k < count; k++) {
+        int id = o->bases[k]->id, times = 0;
+        bool counted = false;
+        for (int j = 0; j < count; j++) {
+            times += o->bases[j]->id == id;
+            counted |= j < k && o->bases[j]->id == id;
+        }
+        if (counted || !o->bytes[id])
+            continue;
+        if (!o->alive[id])
+            *during += o->bytes[id];
+        if (o->left[id] == times)
+            *after -= o->bytes[id];
+        if (commit) {
+            o->alive[id] = o->left[id] != times;
+            o->left[id] -= times;
+        }
+    }
+    *after += *during;
+}
+
+static int64_t compute_peak(orderer *o, const int *order)
+{
+    int64_t alive = 0, peak = 0;
+    start_count(o);
+    for (size_t i = 0; i < o->steps->count; i++) {
+        int64_t during, after;
+        weigh(o, &o->steps->data[order[i]], true, &during, &after);
+        if (alive + during > peak)
+            peak = alive + during;
+        alive += after;
+    }
+    return peak;
+}
+
+/* --------------------------------------------------------------- waiting -- */
+
+/* Calls `visit` for every pair of steps that must stay in order: a step waits
+ * for the last writer of what it touches and, if it writes, for those who have
+ * touched it since. */
+static void visit_waits(orderer *o, void (*visit)(orderer *, int, int),
+                        int *writer, int *reader)
+{
+    size_t tensors = o->stage->graph->tensor_count;
+    for (size_t i = 0; i < tensors; i++)
+        writer[i] = reader[i] = -1;
+    for (int i = 0; i < (int)o->steps->count; i++) {
+        int operands;
+        int count = list_touched(&o->steps->data[i], o->bases, &operands);
+        for (int k = 0; k < count; k++) {
+            int id = o->bases[k]->id;
+            if (writer[id] >= 0 && writer[id] != i)
+                visit(o, writer[id], i);
+            if (k < operands) {
+                /* Readers form a chain only towards the next writer: it is
+                 * enough that it waits for each of them in turn. */
+                reader[id] = i;
+            } else {
+                for (int r = reader[id]; r > writer[id] && r != i; r--) {
+                    const sl__step *step = &o->steps->data[r];
+                    for (int n = 0; n < step->node->operand_count; n++) {
+                        if (step->node->operands[n]->base->id == id) {
+                            visit(o, r, i);
+                            break;
+                        }
+                    }
+                }
+                writer[id] = i;
+            }
+        }
+    }
+}
+
+static void count_wait(orderer *o, int before, int after)
+{
+    (void)after;
+    o->first_follower[before + 1]++;
+}
+
+static void note_wait(orderer *o, int before, int after)
+{
+    o->followers[o->first_follower[before]++] = after;
+    o->waits[after]++;
+}
+
+static sl_status find_waits(orderer *o)
+{
+    size_t tensors = o->stage->graph->tensor_count, steps = o->steps->count;
+    int *writer = NULL, *reader = NULL;
+    sl_status status = sl__alloc(tensors, sizeof *writer, &writer);
+    if (!status)
+        status = sl__alloc(tensors, sizeof *reader, &reader);
+    if (!status) {
+        visit_waits(o, count_wait, writer, reader);
+        for (size_t i = 0; i < steps; i++)
+            o->first_follower[i + 1] += o->first_follower[i];
+        status = sl__alloc(o->first_follower[steps], sizeof *o->followers,
+                           &o->followers);
+    }
+    if (!status) {
+        visit_waits(o, note_wait, writer, reader);
+        /* Each start has moved to the next one's. */
+        memmove(o->first_follower + 1, o->first_follower,
+                steps * sizeof *o->first_follower);
+        o->first_follower[0] = 0;
+    }
+    free(writer);
+    free(reader);
+    return status;
+}
+
+/* ---------------------------------------------------------------- orders -- */
+
+/* Always the step, of those that wait for none, after which least is alive;
+ * the earlier one where that is the same. */
+static void order_greedily(orderer *o, int *waits, int *ready, int *order)
+{
+    size_t steps = o->steps->count, ready_count = 0;
+    start_count(o);
+    memcpy(waits, o->waits, steps * sizeof *waits);
+    for (size_t i = 0; i < steps; i++) {
+        if (waits[i] == 0)
+            ready[ready_count++] = (int)i;
+    }
+    for (size_t at = 0; at < steps; at++) {
+        size_t best = 0;
+        int64_t least = INT64_MAX, during, after;
+        for (size_t i = 0; i < ready_count; i++) {
+            weigh(o, &o->steps->data[ready[i]], false, &during, &after);
+            if (after < least ||
+                (after == least && ready[i] < ready[best])) {
+                least = after;
+                best = i;
+            }
+        }
+        int taken = ready[best];
+        ready[best] = ready[--ready_count];
+        weigh(o, &o->steps->data[taken], true, &during, &after);
+        order[at] = taken;
+        for (size_t f = o->first_follower[taken];
+             f < o->first_follower[taken + 1]; f++) {
+            if (--waits[o->followers[f]] == 0)
+                ready[ready_count++] = o->followers[f];
+        }
+    }
+}
+
+static void order_as_emitted(const orderer *o, int *order)
+{
+    for (size_t i = 0; i < o->steps->count; i++)
+        order[i] = (int)i;
+}
+
+/* Steps that stand in W come last. */
+static void order_i_then_w(const orderer *o, const bool *in_w, int *order)
+{
+    size_t at = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < o->steps->count; i++) {
+            if (in_w[o->steps->data[i].node->index] == (pass == 1))
+                order[at++] = (int)i;
+        }
+    }
+}
+
+static void apply(sl__steps *steps, const int *order, sl__step *copy)
+{
+    memcpy(copy, steps->data, steps->count * sizeof *copy);
+    for (size_t i = 0; i < steps->count; i++)
+        steps->data[i] = copy[order[i]];
+}
+
+static sl_status choose(orderer *o, const bool *in_w, sl__arena *scratch)
+{
+    size_t steps = o->steps->count;
+    int *orders[3], *waits, *ready, best = 0;
+    sl__step *copy;
+    sl_status status = sl__arena_take(scratch, steps, sizeof *waits, &waits);
+    if (!status)
+        status = sl__arena_take(scratch, steps, sizeof *ready, &ready);
+    if (!status)
+        status = sl__arena_take(scratch, steps, sizeof *copy, &copy);
+    for (int i = 0; i < 3 && !status; i++)
+        status =
+            sl__arena_take(scratch, steps, sizeof *orders[i], &orders[i]);
+    if (status)
+        return status;
+    order_as_emitted(o, orders[0]);
+    order_i_then_w(o, in_w, orders[1]);
+    order_greedily(o, waits, ready, orders[2]);
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < 3; i++) {
+        int64_t peak = compute_peak(o, orders[i]);
+        if (peak < least) {
+            least = peak;
+            best = i;
+        }
+    }
+    apply(o->steps, orders[best], copy);
+    return SL_OK;
+}
+
+/* What each base takes of B's workspace: nothing if it lies elsewhere. */
+static void count_bytes(orderer *o)
+{
+    const sl_stage *stage = o->stage;
+    for (size_t i = 0; i < stage->graph->tensor_count; i++) {
+        const sl_tensor *base = stage->graph->tensors[i];
+        if (base->base == base && base->leaf == SL__RESULT &&
+            !sl__is_carried_in(stage, SL_PROGRAM_B, base) &&
+            !sl__is_message(stage, base))
+            o->bytes[i] = sl__aligned(sl__bytes(base));
+    }
+}
+
+sl_status sl__order_b(sl_stage *stage)
+{
+    sl__steps *steps = &stage->programs[SL_PROGRAM_B];
+    orderer o = {.stage = stage, .steps = steps};
+    sl__arena scratch = {0};
+    size_t tensors = stage->graph->tensor_count, most = 0;
+    for (size_t i = 0; i < steps->count; i++) {
+        size_t count =
+            (size_t)steps->data[i].node->operand_count + SL__RESULTS_MAX;
+        most = count > most ? count : most;
+    }
+    sl_status status =
+        sl__arena_take(&scratch, most, sizeof *o.bases, &o.bases);
+    if (!status)
+        status = sl__arena_take(&scratch, tensors, sizeof *o.bytes, &o.bytes);
+    if (!status)
+        status = sl__arena_take(&scratch, tensors, sizeof *o.left, &o.left);
+    if (!status)
+        status = sl__arena_take(&scratch, tensors, sizeof *o.alive, &o.alive);
+    if (!status)
+        status =
+            sl__arena_take(&scratch, steps->count, sizeof *o.waits, &o.waits);
+    if (!status)
+        status = sl__arena_take(&scratch, steps->count + 2,
+                                sizeof *o.first_follower, &o.first_follower);
+    if (!status) {
+        count_bytes(&o);
+        status = find_waits(&o);
+    }
+    if (!status)
+        status = choose(&o, stage->in_w, &scratch);
+    free(o.followers);
+    sl__arena_clear(&scratch);
+    return status;
+}
