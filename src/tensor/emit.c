@@ -55,7 +55,8 @@ sl_tensor *sl__emit(sl_graph *graph, sl__op op, sl__attributes attributes,
                     int count, sl_tensor *const *operands, sl_dtype dtype,
                     int rank, const int64_t *shape)
 {
-    if (graph->status)
+    if (graph->status || !sl__check_shape(graph, sl__ops[op].name, "result",
+                                          dtype, rank, shape))
         return NULL;
     sl__node *node = new_node(graph, op, attributes, count, operands);
     if (!node)
@@ -90,7 +91,8 @@ sl_tensor *sl__emit_view(sl_graph *graph, sl__op op, sl__attributes attributes,
                          sl_tensor *operand, int rank, const int64_t *shape,
                          const int64_t *stride, int64_t offset)
 {
-    if (graph->status)
+    if (graph->status || !sl__check_shape(graph, sl__ops[op].name, "result",
+                                          operand->dtype, rank, shape))
         return NULL;
     sl__node *node = new_node(graph, op, attributes, 1, &operand);
     sl_tensor *view =

@@ -106,7 +106,10 @@ void sl_graph_destroy(sl_graph *graph)
 sl_tensor *sl__new_tensor(sl_graph *graph, sl_dtype dtype, int rank,
                           const int64_t *shape)
 {
+    enum { TENSORS_MAX = 1 << 20 };
     sl_tensor *tensor;
+    if (graph->tensor_count == TENSORS_MAX)
+        return sl__refuse(graph, "graph", "more than %d tensors", TENSORS_MAX);
     if (sl__grow(&graph->tensors, &graph->tensor_capacity,
                  graph->tensor_count + 1, sizeof *graph->tensors) ||
         sl__arena_take(&graph->arena, 1, sizeof *tensor, &tensor))

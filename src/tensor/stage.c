@@ -367,9 +367,14 @@ const sl_plan *sl_stage_plan(const sl_stage *stage)
 int64_t sl_plan_bytes(const sl_stage *stage, int slots)
 {
     const sl_plan *plan = &stage->plan;
-    return plan->parameter_bytes + plan->gradient_bytes + plan->packed_bytes +
-           plan->workspace_bytes +
-           slots * (plan->slab_bytes + plan->message_bytes);
+    int64_t once = plan->parameter_bytes + plan->gradient_bytes +
+                   plan->packed_bytes + plan->workspace_bytes;
+    int64_t bytes;
+    if (__builtin_mul_overflow(plan->slab_bytes + plan->message_bytes, slots,
+                               &bytes) ||
+        __builtin_add_overflow(bytes, once, &bytes))
+        return INT64_MAX;
+    return bytes;
 }
 
 static double matmul_flops(const sl__node *node)

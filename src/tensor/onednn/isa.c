@@ -113,15 +113,19 @@ int sl__dnn_try_amx(void)
     return 0;
 }
 
+bool sl__dnn_must_cap(bool claims, int (*attempt)(void))
+{
+    enum { PATIENCE_SECONDS = 20 };
+    return claims && !sl__survives_in_child(attempt, PATIENCE_SECONDS);
+}
+
 static sl_status cap_status = SL_OK;
 
 static void cap_once(void)
 {
     /* Who has set a cap in the environment has decided. */
     if (getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA") ||
-        !claims_amx())
-        return;
-    if (sl__survives_in_child(sl__dnn_try_amx, 20))
+        !sl__dnn_must_cap(claims_amx(), sl__dnn_try_amx))
         return;
     if (dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16) != dnnl_success)
         cap_status = SL_EINVAL;

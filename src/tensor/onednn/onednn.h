@@ -25,10 +25,12 @@ sl_status sl__dnn_fail(const char *call, dnnl_status_t status);
  * comes back alive. Once per process, before oneDNN is first used. */
 sl_status sl__dnn_cap_isa(void);
 
-/* What decides: whether AMX may be used, by running `attempt` in a child that
- * must leave with 0 within `seconds`. */
-bool sl__survives_in_child(int (*attempt)(void), int seconds);
+/* What decides: whether the CPU claims AMX, and an attempt to use it. */
+bool sl__dnn_must_cap(bool claims, int (*attempt)(void));
 int sl__dnn_try_amx(void);
+
+/* Whether `attempt`, run in a child process, leaves with 0 in time. */
+bool sl__survives_in_child(int (*attempt)(void), int seconds);
 
 /* ------------------------------------------------------------ matmul.c -- */
 

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * safetensors: what is not whole is refused with its reason, what is written
+ * comes back, and a failed write leaves the old file. */
+#include "support.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A file in memory: the length of the header, the header, some bytes. */
+static sl_status parse(const char *header, size_t data_bytes,
+                       sl_safetensors **out)
+{
+    static unsigned char file[4096];
+    size_t length = strlen(header);
+    memset(file, 0, sizeof file);
+    for (int i = 0; i < 8; i++)
+        file[i] = (unsigned char)(length >> (8 * i));
+    memcpy(file + 8, header, length);
+    return sl_safetensors_parse(file, 8 + length + data_bytes, out);
+}
+
+#define A "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}"
+
+static void what_does_not_add_up_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *header;
+        size_t bytes;
+        const char *text;
+    } cases[] = {
+        {"[]", 0, "the header is not an object"},
+        {"{", 0, "the header is not JSON"},
+        {"{" A "," A "}", 8, "the header is not JSON"},
+        {"{" A "}", 4, "tensor 'a': data_offsets is outside the file"},
+        {"{" A "}", 12, "4 bytes after the last tensor"},
+        {"{}", 1, "1 bytes after the last tensor"},
+        {"{" A ",\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}"
+         "}",
+         8, "tensor 'b': overlaps another"},
+        {"{" A ",\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":"
+         "[12,16]}}",
+         16, "tensor 'b': leaves a gap before it"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8,
+         "shape and data_offsets do not agree"},
+        {"{\"a\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[0,8]}}", 8,
+         "dtype is not F32"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8,
+         "a size is not a number from 0 up"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807],"
+         "\"data_offsets\":[0,8]}}",
+         8, "its shape overflows"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],"
+         "\"data_offsets\":[0,8]}}",
+         8, "its shape overflows"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8,
+         "data_offsets is outside the file"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]}}", 8,
+         "data_offsets is outside the file"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0]}}", 8,
+         "data_offsets is not a pair of numbers"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1],"
+         "\"data_offsets\":[0,4]}}",
+         4, "at most 6 sizes"},
+        {"{\"a\":7}", 0, "dtype is not"},
+        {"{\"__metadata__\":7}", 0, "__metadata__ is not an object"},
+        {"{\"__metadata__\":{\"a\":7}}", 0, "has a value that is no text"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        sl_safetensors *file = NULL;
+        assert_fails(parse(cases[i].header, cases[i].bytes, &file), SL_EPARSE,
+                     cases[i].text);
+        assert_null(file);
+    }
+}
+
+static void short_files_are_refused(void **state)
+{
+    (void)state;
+    sl_safetensors *file;
+    static const unsigned char claims[] = {255, 255, 255, 255, 255,
+                                           255, 255, 127, '{', '}'};
+    for (size_t i = 0; i < 8; i++)
+        assert_fails(sl_safetensors_parse(claims, i, &file), SL_EPARSE,
+                     "too few for a header");
+    assert_fails(sl_safetensors_parse(claims, sizeof claims, &file), SL_EPARSE,
+                 "the header claims 9223372036854775807 bytes, the file has 2");
+    assert_fails(sl_safetensors_open("/nonexistent/file", &file), SL_EIO,
+                 "cannot open /nonexistent/file");
+    assert_fails(sl_safetensors_open("/", &file), SL_EIO, "is not a file");
+    assert_fails(sl_safetensors_open("/dev/null", &file), SL_EIO,
+                 "is not a file");
+}
+
+/* Every prefix of a sound file is refused. */
+static void every_truncation_is_refused(void **state)
+{
+    (void)state;
+    size_t length;
+    char *whole = test_read_file("goldens/models/ExampleCode.safetensors",
+                                 &length);
+    sl_safetensors *file;
+    for (size_t i = 0; i < length; i += i < 3000 ? 1 : 97) {
+        char *part = malloc(i + 1);
+        memcpy(part, whole, i);
+        assert_int_equal(sl_safetensors_parse(part, i, &file), SL_EPARSE);
+        free(part);
+    }
+    assert_ok(sl_safetensors_parse(whole, length, &file));
+    sl_safetensors_close(file);
+    free(whole);
+}
+
+static char folder[] = "/tmp/sluice-test-XXXXXX";
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int files_in_folder(void)
+{
+    int count = 0;
+    DIR *open = opendir(folder);
+    for (struct dirent *entry; (entry = readdir(open));)
+        count += entry->d_name[0] != '.';
+    closedir(open);
+    return count;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char path[128];
+    snprintf(path, sizeof path, "%s/model", folder);
+    unlink(path);
+    return rmdir(folder);
+}
+
+static const float numbers[] = {1, 2, 3, 4, 5, 6};
+static const int64_t whole[] = {7, -8};
+
+static void what_is_written_comes_back(void **state)
+{
+    (void)state;
+    char path[128];
+    const sl_safetensor tensors[] = {
+        {"b.weight", SL_F32, 2, {2, 3}, numbers, sizeof numbers},
+        {"a \"quoted\" \xc3\xa9", SL_I64, 1, {2}, whole, sizeof whole},
+        {"none", SL_F32, 2, {0, 3}, NULL, 0},
+        {"scalar", SL_F64, 0, {0}, whole, 8},
+    };
+    const char *const metadata[] = {"format", "pt", "config", "{}", NULL};
+    snprintf(path, sizeof path, "%s/model", folder);
+    for (int i = 0; i < 2; i++) {
+        sl_safetensors *file;
+        assert_ok(sl_safetensors_write(path, tensors, 4, metadata));
+        assert_int_equal(files_in_folder(), 1);
+        assert_ok(sl_safetensors_open(path, &file));
+        assert_int_equal(sl_safetensors_count(file), 4);
+        for (size_t k = 0; k < 4; k++) {
+            const sl_safetensor *t =
+                sl_safetensors_find(file, tensors[k].name);
+            assert_non_null(t);
+            assert_int_equal(t->bytes, tensors[k].bytes);
+            assert_int_equal(t->dtype, tensors[k].dtype);
+            assert_int_equal(t->rank, tensors[k].rank);
+            assert_memory_equal(t->shape, tensors[k].shape,
+                                sizeof(int64_t) * (size_t)t->rank);
+            if (t->bytes)
+                assert_memory_equal(t->data, tensors[k].data, t->bytes);
+        }
+        assert_string_equal(sl_safetensors_metadata(file, "format"), "pt");
+        assert_null(sl_safetensors_metadata(file, "absent"));
+        assert_null(sl_safetensors_find(file, "absent"));
+        assert_null(sl_safetensors_at(file, 4));
+        sl_safetensors_close(file);
+    }
+}
+
+static void what_cannot_be_written_is_refused_and_leaves_the_old(void **state)
+{
+    (void)state;
+    char path[128];
+    sl_safetensor tensor = {"w", SL_F32, 1, {6}, numbers, sizeof numbers};
+    snprintf(path, sizeof path, "%s/model", folder);
+    assert_ok(sl_safetensors_write(path, &tensor, 1, NULL));
+    size_t length;
+    char *before = test_read_file(path, &length);
+    tensor.bytes = 4;
+    assert_fails(sl_safetensors_write(path, &tensor, 1, NULL), SL_EINVAL,
+                 "'w' has 4 bytes, expected 24 by its shape");
+    tensor.bytes = sizeof numbers;
+    tensor.name = "__metadata__";
+    assert_fails(sl_safetensors_write(path, &tensor, 1, NULL), SL_EINVAL,
+                 "no usable name");
+    tensor.name = "\xff\xfe";
+    assert_fails(sl_safetensors_write(path, &tensor, 1, NULL), SL_EINVAL,
+                 "not UTF-8");
+    tensor.name = "w";
+    sl_safetensor twice[] = {tensor, tensor};
+    assert_fails(sl_safetensors_write(path, twice, 2, NULL), SL_EINVAL,
+                 "'w' is there twice");
+    assert_fails(
+        sl_safetensors_write("/nonexistent/model", &tensor, 1, NULL), SL_EIO,
+        "cannot write beside /nonexistent/model");
+    assert_fails(sl_safetensors_write(folder, &tensor, 1, NULL), SL_EIO,
+                 "cannot write");
+    size_t after_length;
+    char *after = test_read_file(path, &after_length);
+    assert_int_equal(length, after_length);
+    assert_memory_equal(before, after, length);
+    assert_int_equal(files_in_folder(), 1);
+    free(before);
+    free(after);
+}
+
+/* The whole of a golden, through a write and back. */
+static void goldens_survive_a_round_trip(void **state)
+{
+    (void)state;
+    char path[128];
+    sl_safetensors *golden, *copy;
+    snprintf(path, sizeof path, "%s/model", folder);
+    assert_ok(sl_safetensors_open("goldens/models/gpt2.safetensors", &golden));
+    size_t count = sl_safetensors_count(golden);
+    sl_safetensor *tensors = calloc(count, sizeof *tensors);
+    for (size_t i = 0; i < count; i++)
+        tensors[i] = *sl_safetensors_at(golden, i);
+    assert_ok(sl_safetensors_write(path, tensors, count, NULL));
+    assert_ok(sl_safetensors_open(path, &copy));
+    for (size_t i = 0; i < count; i++) {
+        const sl_safetensor *t = sl_safetensors_find(copy, tensors[i].name);
+        assert_non_null(t);
+        assert_memory_equal(t->data, tensors[i].data, t->bytes);
+    }
+    free(tensors);
+    sl_safetensors_close(copy);
+    sl_safetensors_close(golden);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_does_not_add_up_is_refused),
+        cmocka_unit_test(short_files_are_refused),
+        cmocka_unit_test(every_truncation_is_refused),
+        cmocka_unit_test(what_is_written_comes_back),
+        cmocka_unit_test(what_cannot_be_written_is_refused_and_leaves_the_old),
+        cmocka_unit_test(goldens_survive_a_round_trip),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

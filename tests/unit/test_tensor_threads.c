@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Two programs in two threads do not disturb each other: a stage is shared, a
+ * memory is each one's own, and the bits are those of one thread alone. Run
+ * under ThreadSanitizer on `ref`. */
+#include "random_graph.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+enum { THREADS = 2, ROUNDS = 20 };
+
+typedef struct thread_job {
+    sl_stage *stage;
+    uint64_t seed;
+    test_stage mine;
+    sl_status status;
+} thread_job;
+
+static void *run_job(void *data)
+{
+    thread_job *job = data;
+    static const sl_program order[] = {SL_PROGRAM_F, SL_PROGRAM_B, SL_PROGRAM_F,
+                                       SL_PROGRAM_I, SL_PROGRAM_W};
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < 5 && !job->status; i++)
+            job->status = sl_stage_run(job->stage, order[i], job->mine.memory,
+                                       0, NULL);
+    }
+    return NULL;
+}
+
+static void run_together(const char *backend, int threads, uint64_t seed)
+{
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    sl_graph *graph = test_seeded_graph(seed, SL_F32);
+    thread_job jobs[THREADS], alone = {0};
+    pthread_t handles[THREADS];
+    options.backend = backend;
+    options.threads = threads;
+    alone.mine = test_compile(graph, &options, 1);
+    alone.stage = alone.mine.stage;
+    test_fill_all(&alone.mine, seed, 0, TEST_IDS);
+    run_job(&alone);
+    assert_ok(alone.status);
+    for (int i = 0; i < THREADS; i++) {
+        jobs[i] = (thread_job){.stage = alone.stage};
+        jobs[i].mine.stage = alone.stage;
+        assert_ok(sl_memory_create(alone.stage, 1, &jobs[i].mine.memory));
+        test_fill_all(&jobs[i].mine, seed, 0, TEST_IDS);
+    }
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(
+            pthread_create(&handles[i], NULL, run_job, &jobs[i]), 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(handles[i], NULL);
+    test_context("seed %d on %s", (int)seed, backend);
+    for (int i = 0; i < THREADS; i++) {
+        assert_ok(jobs[i].status);
+        test_assert_same(&jobs[i].mine, &alone.mine, SL_PORT_OUTPUT, 0, 0);
+        test_assert_same(&jobs[i].mine, &alone.mine,
+                         SL_PORT_PARAMETER_GRADIENT, 0, 0);
+        sl_memory_destroy(jobs[i].mine.memory);
+    }
+    test_release(&alone.mine);
+    sl_graph_destroy(graph);
+}
+
+static void two_threads_share_a_stage_on_ref(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++)
+        run_together("ref", 1, seed);
+}
+
+static void two_threads_share_a_stage_on_onednn(void **state)
+{
+    (void)state;
+#ifdef SLUICE_TSAN
+    skip(); /* The library is not instrumented. */
+#endif
+    for (uint64_t seed = 1; seed <= 20; seed++)
+        run_together("onednn", 1 + (int)(seed % 2), seed);
+}
+
+/* Building and compiling at once, too, and refusals are each thread's own. */
+static void *build_job(void *data)
+{
+    thread_job *job = data;
+    for (uint64_t i = 0; i < ROUNDS && !job->status; i++) {
+        sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+        sl_graph *graph = test_seeded_graph(job->seed + i, SL_F32);
+        sl_stage *stage;
+        options.backend = "ref";
+        job->status = sl_stage_compile(graph, &options, &stage);
+        if (!job->status)
+            sl_stage_destroy(stage);
+        sl_graph_destroy(graph);
+    }
+    return NULL;
+}
+
+static void two_threads_build_at_once(void **state)
+{
+    (void)state;
+    thread_job jobs[THREADS] = {{.seed = 100}, {.seed = 200}};
+    pthread_t handles[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(
+            pthread_create(&handles[i], NULL, build_job, &jobs[i]), 0);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(handles[i], NULL);
+        assert_ok(jobs[i].status);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_threads_share_a_stage_on_ref),
+        cmocka_unit_test(two_threads_share_a_stage_on_onednn),
+        cmocka_unit_test(two_threads_build_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
