@@ -13,9 +13,7 @@ static sl__node *new_node(sl_graph *graph, sl__op op, sl__attributes attributes,
                           int count, sl_tensor *const *operands)
 {
     sl__node *node;
-    if (sl__grow(&graph->nodes, &graph->node_capacity, graph->node_count + 1,
-                 sizeof *graph->nodes) ||
-        sl__arena_take(&graph->arena, 1, sizeof *node, &node) ||
+    if (sl__arena_take(&graph->arena, 1, sizeof *node, &node) ||
         sl__arena_take(&graph->arena, count, sizeof *node->operands,
                        &node->operands)) {
         sl__no_memory(graph);
@@ -30,10 +28,16 @@ static sl__node *new_node(sl_graph *graph, sl__op op, sl__attributes attributes,
     return node;
 }
 
-static void append(sl_graph *graph, sl__node *node)
+/* Puts a node, whose operands stand already, at the end; returns its first
+ * result. */
+static sl_tensor *append(sl_graph *graph, sl__node *node)
 {
+    if (sl__grow(&graph->nodes, &graph->node_capacity, graph->node_count + 1,
+                 sizeof *graph->nodes))
+        return sl__no_memory(graph);
     node->index = (int)graph->node_count;
     graph->nodes[graph->node_count++] = node;
+    return node->results[0];
 }
 
 sl_tensor *sl__add_result(sl__node *node, sl_dtype dtype, int rank,
@@ -75,8 +79,7 @@ sl_tensor *sl__emit(sl_graph *graph, sl__op op, sl__attributes attributes,
     result->node = node;
     result->needs_gradient = needs_gradient && !graph->in_backward;
     node->results[0] = result;
-    append(graph, node);
-    return result;
+    return append(graph, node);
 }
 
 sl_tensor *sl__emit_like(sl_graph *graph, sl__op op, sl__attributes attributes,
@@ -107,8 +110,7 @@ sl_tensor *sl__emit_view(sl_graph *graph, sl__op op, sl__attributes attributes,
     if (rank)
         memcpy(view->stride, stride, sizeof *stride * rank);
     node->results[0] = view;
-    append(graph, node);
-    return view;
+    return append(graph, node);
 }
 
 sl_tensor *sl__dense(sl_tensor *tensor)

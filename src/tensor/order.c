@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The order of B. I and W leave it open which node of one comes before which of
- * the other; B is free to mix them, and mixes them so that less is alive at a
- * time. Three orders are tried: as autodiff emitted the nodes; I, then W; and
- * one that always takes the node which leaves least alive. The one with the
- * lowest peak wins.
+ * Orders for B. I and W leave it open which node of one comes before which of
+ * the other; B is free to mix them. Three orders are proposed: as autodiff
+ * emitted the nodes; I, then W; and one that always takes the node which leaves
+ * least alive. The planner takes the one that needs the smallest workspace.
  *
  * Whatever touches the same memory stays in order, so every order computes the
  * same bits. */
@@ -32,7 +31,7 @@ static int list_touched(const sl__step *step, const sl_tensor **bases,
 
 typedef struct orderer {
     const sl_stage *stage;
-    sl__steps *steps;
+    const sl__steps *steps;
     const sl_tensor **bases; /* of the step at hand */
     int64_t *bytes;          /* by base: what it takes of the workspace */
     int *left;               /* by base: steps still to touch it */
@@ -42,7 +41,7 @@ typedef struct orderer {
     int *waits;              /* by step: for so many others */
 } orderer;
 
-/* ---------------------------------------------------------------- peaks -- */
+/* ---------------------------------------------------------------- alive -- */
 
 static void start_count(orderer *o)
 {
@@ -84,20 +83,6 @@ static void weigh(orderer *o, const sl__step *step, bool commit,
         }
     }
     *after += *during;
-}
-
-static int64_t compute_peak(orderer *o, const int *order)
-{
-    int64_t alive = 0, peak = 0;
-    start_count(o);
-    for (size_t i = 0; i < o->steps->count; i++) {
-        int64_t during, after;
-        weigh(o, &o->steps->data[order[i]], true, &during, &after);
-        if (alive + during > peak)
-            peak = alive + during;
-        alive += after;
-    }
-    return peak;
 }
 
 /* --------------------------------------------------------------- waiting -- */
@@ -230,43 +215,6 @@ static void order_i_then_w(const orderer *o, const bool *in_w, int *order)
     }
 }
 
-static void apply(sl__steps *steps, const int *order, sl__step *copy)
-{
-    memcpy(copy, steps->data, steps->count * sizeof *copy);
-    for (size_t i = 0; i < steps->count; i++)
-        steps->data[i] = copy[order[i]];
-}
-
-static sl_status choose(orderer *o, const bool *in_w, sl__arena *scratch)
-{
-    size_t steps = o->steps->count;
-    int *orders[3], *waits, *ready, best = 0;
-    sl__step *copy;
-    sl_status status = sl__arena_take(scratch, steps, sizeof *waits, &waits);
-    if (!status)
-        status = sl__arena_take(scratch, steps, sizeof *ready, &ready);
-    if (!status)
-        status = sl__arena_take(scratch, steps, sizeof *copy, &copy);
-    for (int i = 0; i < 3 && !status; i++)
-        status =
-            sl__arena_take(scratch, steps, sizeof *orders[i], &orders[i]);
-    if (status)
-        return status;
-    order_as_emitted(o, orders[0]);
-    order_i_then_w(o, in_w, orders[1]);
-    order_greedily(o, waits, ready, orders[2]);
-    int64_t least = INT64_MAX;
-    for (int i = 0; i < 3; i++) {
-        int64_t peak = compute_peak(o, orders[i]);
-        if (peak < least) {
-            least = peak;
-            best = i;
-        }
-    }
-    apply(o->steps, orders[best], copy);
-    return SL_OK;
-}
-
 /* What each base takes of B's workspace: nothing if it lies elsewhere. */
 static void count_bytes(orderer *o)
 {
@@ -280,37 +228,54 @@ static void count_bytes(orderer *o)
     }
 }
 
-sl_status sl__order_b(sl_stage *stage)
+static sl_status take_scratch(orderer *o, sl__arena *scratch, int **waits,
+                              int **ready)
 {
-    sl__steps *steps = &stage->programs[SL_PROGRAM_B];
-    orderer o = {.stage = stage, .steps = steps};
-    sl__arena scratch = {0};
-    size_t tensors = stage->graph->tensor_count, most = 0;
-    for (size_t i = 0; i < steps->count; i++) {
+    size_t tensors = o->stage->graph->tensor_count, steps = o->steps->count;
+    size_t most = 0;
+    for (size_t i = 0; i < steps; i++) {
         size_t count =
-            (size_t)steps->data[i].node->operand_count + SL__RESULTS_MAX;
+            (size_t)o->steps->data[i].node->operand_count + SL__RESULTS_MAX;
         most = count > most ? count : most;
     }
-    sl_status status =
-        sl__arena_take(&scratch, most, sizeof *o.bases, &o.bases);
+    sl_status status = sl__arena_take(scratch, most, sizeof *o->bases,
+                                      &o->bases);
     if (!status)
-        status = sl__arena_take(&scratch, tensors, sizeof *o.bytes, &o.bytes);
+        status = sl__arena_take(scratch, tensors, sizeof *o->bytes, &o->bytes);
     if (!status)
-        status = sl__arena_take(&scratch, tensors, sizeof *o.left, &o.left);
+        status = sl__arena_take(scratch, tensors, sizeof *o->left, &o->left);
     if (!status)
-        status = sl__arena_take(&scratch, tensors, sizeof *o.alive, &o.alive);
+        status = sl__arena_take(scratch, tensors, sizeof *o->alive, &o->alive);
     if (!status)
-        status =
-            sl__arena_take(&scratch, steps->count, sizeof *o.waits, &o.waits);
+        status = sl__arena_take(scratch, steps, sizeof *o->waits, &o->waits);
     if (!status)
-        status = sl__arena_take(&scratch, steps->count + 2,
-                                sizeof *o.first_follower, &o.first_follower);
+        status = sl__arena_take(scratch, steps + 2, sizeof *o->first_follower,
+                                &o->first_follower);
+    if (!status)
+        status = sl__arena_take(scratch, steps, sizeof **waits, waits);
+    if (!status)
+        status = sl__arena_take(scratch, steps, sizeof **ready, ready);
+    return status;
+}
+
+sl_status sl__propose_orders(const sl_stage *stage, int *orders[SL__ORDER_COUNT])
+{
+    const sl__steps *steps = &stage->programs[SL_PROGRAM_B];
+    orderer o = {.stage = stage, .steps = steps};
+    sl__arena scratch = {0};
+    int *waits, *ready;
+    if (steps->count == 0)
+        return SL_OK;
+    sl_status status = take_scratch(&o, &scratch, &waits, &ready);
     if (!status) {
         count_bytes(&o);
         status = find_waits(&o);
     }
-    if (!status)
-        status = choose(&o, stage->in_w, &scratch);
+    if (!status) {
+        order_as_emitted(&o, orders[0]);
+        order_i_then_w(&o, stage->in_w, orders[1]);
+        order_greedily(&o, waits, ready, orders[2]);
+    }
     free(o.followers);
     sl__arena_clear(&scratch);
     return status;

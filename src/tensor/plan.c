@@ -40,8 +40,12 @@ static void touch(sl__touch *touches, const sl_tensor *tensor, size_t step,
     t->writers += writes;
 }
 
-static void touch_steps(const sl__steps *steps, sl__touch *touches)
+static void touch_steps(const sl_stage *stage, int p)
 {
+    const sl__steps *steps = &stage->programs[p];
+    sl__touch *touches = stage->touches[p];
+    for (size_t i = 0; i < stage->graph->tensor_count; i++)
+        touches[i] = (sl__touch){-1, -1, 0};
     for (size_t i = 0; i < steps->count; i++) {
         const sl__step *step = &steps->data[i];
         const sl__node *writer = step->activation ? step->activation
@@ -87,10 +91,8 @@ sl_status sl__compute_touches(sl_stage *stage)
     for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {
         status = sl__arena_take(arena, tensors, sizeof *stage->touches[p],
                                 &stage->touches[p]);
-        for (size_t i = 0; i < tensors && !status; i++)
-            stage->touches[p][i].first = stage->touches[p][i].last = -1;
         if (!status)
-            touch_steps(&stage->programs[p], stage->touches[p]);
+            touch_steps(stage, p);
     }
     if (!status)
         count_writers(stage, seen);
@@ -354,6 +356,15 @@ static void share_places(const sl_stage *stage, int p, int *host)
     }
 }
 
+/* Undoes an earlier plan of a program's workspace. */
+static void forget_workspace(sl_stage *stage, int p)
+{
+    for (size_t i = 0; i < stage->graph->tensor_count; i++) {
+        if (stage->places[p][i].pool == SL__POOL_WORKSPACE)
+            stage->places[p][i].pool = SL__POOL_NONE;
+    }
+}
+
 static sl_status plan_workspace(sl_stage *stage, int p)
 {
     const sl_graph *graph = stage->graph;
@@ -363,6 +374,7 @@ static sl_status plan_workspace(sl_stage *stage, int p)
     sl_status status = sl__alloc(graph->tensor_count, sizeof *host, &host);
     if (status)
         return status;
+    forget_workspace(stage, p);
     status = sl__alloc(graph->tensor_count, sizeof *last, &last);
     for (size_t i = 0; i < graph->tensor_count && !status; i++)
         host[i] = (int)i;
@@ -402,6 +414,47 @@ static sl_status plan_workspace(sl_stage *stage, int p)
     free(list.data);
     free(host);
     free(last);
+    return status;
+}
+
+/* Plans B in an order of its steps. */
+static sl_status try_order(sl_stage *stage, const sl__step *emitted,
+                           const int *order)
+{
+    sl__steps *steps = &stage->programs[SL_PROGRAM_B];
+    for (size_t i = 0; i < steps->count; i++)
+        steps->data[i] = emitted[order[i]];
+    touch_steps(stage, SL_PROGRAM_B);
+    return plan_workspace(stage, SL_PROGRAM_B);
+}
+
+/* Plans B in every order that is proposed, and keeps the best. */
+static sl_status plan_b(sl_stage *stage)
+{
+    const sl__steps *steps = &stage->programs[SL_PROGRAM_B];
+    int *orders[SL__ORDER_COUNT] = {NULL};
+    sl__step *emitted = NULL;
+    int64_t least = INT64_MAX;
+    int best = 0;
+    sl_status status = sl__alloc(steps->count, sizeof *emitted, &emitted);
+    for (int i = 0; i < SL__ORDER_COUNT && !status; i++)
+        status = sl__alloc(steps->count, sizeof *orders[i], &orders[i]);
+    if (!status)
+        status = sl__propose_orders(stage, orders);
+    if (!status && steps->count)
+        memcpy(emitted, steps->data, steps->count * sizeof *emitted);
+    for (int i = 0; i < SL__ORDER_COUNT && !status; i++) {
+        status = try_order(stage, emitted, orders[i]);
+        if (stage->plan.program_workspace_bytes[SL_PROGRAM_B] < least) {
+            least = stage->plan.program_workspace_bytes[SL_PROGRAM_B];
+            best = i;
+        }
+    }
+    if (!status)
+        status = try_order(stage, emitted, orders[best]);
+    for (int i = 0; i < SL__ORDER_COUNT; i++)
+        free(orders[i]);
+    free(emitted);
     return status;
 }
 
@@ -492,7 +545,7 @@ sl_status sl__plan_memory(sl_stage *stage)
     if (!status)
         status = plan_slab(stage, &from_f);
     for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {
-        status = plan_workspace(stage, p);
+        status = p == SL_PROGRAM_B ? plan_b(stage) : plan_workspace(stage, p);
         if (plan->program_workspace_bytes[p] > plan->workspace_bytes)
             plan->workspace_bytes = plan->program_workspace_bytes[p];
         plan->kernels[p] = (int)stage->programs[p].count;

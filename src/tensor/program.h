@@ -97,13 +97,16 @@ bool sl__is_message(const sl_stage *stage, const sl_tensor *base);
 
 /* ------------------------------------------------------------ order.c -- */
 
-/* Puts the steps of B into the order that keeps least alive. Requires: touches.
- * Invalidates: touches. */
-sl_status sl__order_b(sl_stage *stage);
+/* Orders of the steps of B, each by its indices, for the planner to choose
+ * from. Requires: touches. */
+enum { SL__ORDER_COUNT = 3 };
+sl_status sl__propose_orders(const sl_stage *stage,
+                             int *orders[SL__ORDER_COUNT]);
 
 /* ------------------------------------------------------------- plan.c -- */
 
-/* Gives every base tensor of every program its place, and the plan its bytes.
+/* Gives every base tensor of every program its place, the plan its bytes, and
+ * the steps of B their order.
  *
  * Requires: steps with prepared kernels, whose scratch is known. Ensures: what
  * is alive at the same time does not overlap; what a program hands to a later

@@ -164,11 +164,11 @@ static sl_status make_kernels(sl_stage *stage)
     stage->backend->begin(stage->options.threads, &saved);
     for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {
         sl__steps *steps = &stage->programs[p];
+        sl__kernel *kernels;
         status = sl__arena_take(&stage->graph->arena, steps->count,
-                                sizeof *stage->kernels[p], &stage->kernels[p]);
+                                sizeof *kernels, &kernels);
         for (size_t i = 0; i < steps->count && !status; i++)
-            status =
-                make_kernel(stage, &steps->data[i], &stage->kernels[p][i]);
+            status = make_kernel(stage, &steps->data[i], &kernels[i]);
     }
     stage->backend->end(saved);
     return status;
@@ -222,13 +222,24 @@ static void locate_packs(sl_stage *stage)
     }
 }
 
-static void locate_all(sl_stage *stage)
+/* Lays the kernels of each program out as they run, and locates them. */
+static sl_status lay_out(sl_stage *stage)
 {
     for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
-        for (size_t i = 0; i < stage->programs[p].count; i++)
-            locate_step(stage, p, &stage->programs[p].data[i]);
+        sl__steps *steps = &stage->programs[p];
+        sl_status status =
+            sl__arena_take(&stage->graph->arena, steps->count,
+                           sizeof *stage->kernels[p], &stage->kernels[p]);
+        if (status)
+            return status;
+        for (size_t i = 0; i < steps->count; i++) {
+            stage->kernels[p][i] = *steps->data[i].kernel;
+            steps->data[i].kernel = &stage->kernels[p][i];
+            locate_step(stage, p, &steps->data[i]);
+        }
     }
     locate_packs(stage);
+    return SL_OK;
 }
 
 /* ------------------------------------------------------------ compiling -- */
@@ -296,17 +307,13 @@ static sl_status run_passes(sl_stage *stage, const sl_graph *graph)
     if (!status)
         status = sl__compute_touches(stage);
     if (!status)
-        status = sl__order_b(stage);
-    if (!status)
-        status = sl__compute_touches(stage);
-    if (!status)
         status = list_messages(stage);
     if (!status)
         status = make_kernels(stage);
     if (!status)
         status = sl__plan_memory(stage);
     if (!status)
-        locate_all(stage);
+        status = lay_out(stage);
     return status;
 }
 
