@@ -20,25 +20,28 @@ all: setup ## build the library and the `sluice` program into $(BUILD)/
 setup: ## install missing Debian packages (as root), or print the line to run
 	@tools/setup
 
-test: setup ## every test with gcc, then with clang under ASan and UBSan
+test: setup ## every test, with gcc, then clang with ASan and UBSan, then TSan
 	@$(cmake) -B $(BUILD) -DSLUICE_WERROR=ON >/dev/null
 	@ninja -C $(BUILD) --quiet && $(suite) $(BUILD)
-	@$(MAKE) --no-print-directory asan
+	@$(MAKE) --no-print-directory asan tsan
 
 demo: all ## generate, lower, check and simulate a ZBV and a 1F1B schedule
 	@tools/demo $(BUILD)/sluice
 
-bench: all ## time the schedule layer, beside PyTorch where it is importable
+bench: all ## time schedules and stages, beside PyTorch where it is importable
 	@bench/schedules $(BUILD)/sluice
+	@echo && bench/stages $(BUILD)/sluice
 
 asan: setup ## the suite under AddressSanitizer and UndefinedBehaviorSanitizer
 	@CC=clang $(cmake) -B $(BUILD)-asan -DSLUICE_WERROR=ON \
 	    -DSLUICE_SANITIZE=address,undefined >/dev/null
 	@ninja -C $(BUILD)-asan --quiet && $(suite) $(BUILD)-asan
 
-tsan: setup ## the suite under ThreadSanitizer
-	@CC=clang $(cmake) -B $(BUILD)-tsan -DSLUICE_SANITIZE=thread >/dev/null
-	@ninja -C $(BUILD)-tsan --quiet && $(suite) $(BUILD)-tsan
+tsan: setup ## what runs in threads, under ThreadSanitizer
+	@CC=clang $(cmake) -B $(BUILD)-tsan -DSLUICE_WERROR=ON \
+	    -DSLUICE_SANITIZE=thread >/dev/null
+	@ninja -C $(BUILD)-tsan --quiet test_tensor_threads && \
+	    $(suite) $(BUILD)-tsan -R threads
 
 fuzz: setup ## run every fuzzer for FUZZ_SECONDS (60) with ASan and UBSan
 	@CC=clang $(cmake) -B $(BUILD)-fuzz -DSLUICE_FUZZ=ON \

@@ -252,8 +252,8 @@ SL_API const sl_plan *sl_stage_plan(const sl_stage *stage);
 /* All bytes of an `sl_memory` with this many slots. */
 SL_API int64_t sl_plan_bytes(const sl_stage *stage, int slots);
 
-/* Writes the programs as text, a line per kernel: op, operands as name, shape
- * and pool+offset. */
+/* Writes the programs as text, a line per kernel: op, operands and results,
+ * each as its shape and pool+offset; `+>` adds to the result. */
 SL_API sl_status sl_stage_write_text(const sl_stage *stage, sl_write_fn write,
                                      void *context);
 
@@ -377,39 +377,39 @@ SL_API sl_tensor *sl_located(sl_tensor *made, const char *file, int line);
 #define SL_LOCATED(call) sl_located(call, __FILE__, __LINE__)
 #define SL_LOCATED_VOID(call)                                                  \
     ((call), (void)sl_located(NULL, __FILE__, __LINE__))
-#define sl_input(...) SL_LOCATED((sl_input)(__VA_ARGS__))
-#define sl_parameter(...) SL_LOCATED((sl_parameter)(__VA_ARGS__))
-#define sl_alias(...) SL_LOCATED((sl_alias)(__VA_ARGS__))
-#define sl_matmul(...) SL_LOCATED((sl_matmul)(__VA_ARGS__))
-#define sl_linear(...) SL_LOCATED((sl_linear)(__VA_ARGS__))
-#define sl_add(...) SL_LOCATED((sl_add)(__VA_ARGS__))
-#define sl_sub(...) SL_LOCATED((sl_sub)(__VA_ARGS__))
-#define sl_mul(...) SL_LOCATED((sl_mul)(__VA_ARGS__))
-#define sl_scale(...) SL_LOCATED((sl_scale)(__VA_ARGS__))
-#define sl_relu(...) SL_LOCATED((sl_relu)(__VA_ARGS__))
-#define sl_gelu_tanh(...) SL_LOCATED((sl_gelu_tanh)(__VA_ARGS__))
-#define sl_gelu_erf(...) SL_LOCATED((sl_gelu_erf)(__VA_ARGS__))
-#define sl_silu(...) SL_LOCATED((sl_silu)(__VA_ARGS__))
-#define sl_layer_norm(...) SL_LOCATED((sl_layer_norm)(__VA_ARGS__))
-#define sl_rms_norm(...) SL_LOCATED((sl_rms_norm)(__VA_ARGS__))
-#define sl_softmax(...) SL_LOCATED((sl_softmax)(__VA_ARGS__))
-#define sl_embedding(...) SL_LOCATED((sl_embedding)(__VA_ARGS__))
-#define sl_add_positions(...) SL_LOCATED((sl_add_positions)(__VA_ARGS__))
+#define sl_input(...)            SL_LOCATED((sl_input)(__VA_ARGS__))
+#define sl_parameter(...)        SL_LOCATED((sl_parameter)(__VA_ARGS__))
+#define sl_alias(...)            SL_LOCATED((sl_alias)(__VA_ARGS__))
+#define sl_matmul(...)           SL_LOCATED((sl_matmul)(__VA_ARGS__))
+#define sl_linear(...)           SL_LOCATED((sl_linear)(__VA_ARGS__))
+#define sl_add(...)              SL_LOCATED((sl_add)(__VA_ARGS__))
+#define sl_sub(...)              SL_LOCATED((sl_sub)(__VA_ARGS__))
+#define sl_mul(...)              SL_LOCATED((sl_mul)(__VA_ARGS__))
+#define sl_scale(...)            SL_LOCATED((sl_scale)(__VA_ARGS__))
+#define sl_relu(...)             SL_LOCATED((sl_relu)(__VA_ARGS__))
+#define sl_gelu_tanh(...)        SL_LOCATED((sl_gelu_tanh)(__VA_ARGS__))
+#define sl_gelu_erf(...)         SL_LOCATED((sl_gelu_erf)(__VA_ARGS__))
+#define sl_silu(...)             SL_LOCATED((sl_silu)(__VA_ARGS__))
+#define sl_layer_norm(...)       SL_LOCATED((sl_layer_norm)(__VA_ARGS__))
+#define sl_rms_norm(...)         SL_LOCATED((sl_rms_norm)(__VA_ARGS__))
+#define sl_softmax(...)          SL_LOCATED((sl_softmax)(__VA_ARGS__))
+#define sl_embedding(...)        SL_LOCATED((sl_embedding)(__VA_ARGS__))
+#define sl_add_positions(...)    SL_LOCATED((sl_add_positions)(__VA_ARGS__))
 #define sl_causal_attention(...) SL_LOCATED((sl_causal_attention)(__VA_ARGS__))
-#define sl_reshape(...) SL_LOCATED((sl_reshape)(__VA_ARGS__))
-#define sl_transpose(...) SL_LOCATED((sl_transpose)(__VA_ARGS__))
-#define sl_slice(...) SL_LOCATED((sl_slice)(__VA_ARGS__))
-#define sl_concat(...) SL_LOCATED((sl_concat)(__VA_ARGS__))
-#define sl_sum(...) SL_LOCATED((sl_sum)(__VA_ARGS__))
-#define sl_mean(...) SL_LOCATED((sl_mean)(__VA_ARGS__))
-#define sl_mse(...) SL_LOCATED((sl_mse)(__VA_ARGS__))
-#define sl_cross_entropy(...) SL_LOCATED((sl_cross_entropy)(__VA_ARGS__))
-#define sl_dropout(...) SL_LOCATED((sl_dropout)(__VA_ARGS__))
-#define sl_output(...) SL_LOCATED_VOID((sl_output)(__VA_ARGS__))
-#define sl_loss(...) SL_LOCATED_VOID((sl_loss)(__VA_ARGS__))
-#define sl_split(...) SL_LOCATED_VOID((sl_split)(__VA_ARGS__))
-#define sl_scope_enter(...) SL_LOCATED_VOID((sl_scope_enter)(__VA_ARGS__))
-#define sl_scope_leave(...) SL_LOCATED_VOID((sl_scope_leave)(__VA_ARGS__))
+#define sl_reshape(...)          SL_LOCATED((sl_reshape)(__VA_ARGS__))
+#define sl_transpose(...)        SL_LOCATED((sl_transpose)(__VA_ARGS__))
+#define sl_slice(...)            SL_LOCATED((sl_slice)(__VA_ARGS__))
+#define sl_concat(...)           SL_LOCATED((sl_concat)(__VA_ARGS__))
+#define sl_sum(...)              SL_LOCATED((sl_sum)(__VA_ARGS__))
+#define sl_mean(...)             SL_LOCATED((sl_mean)(__VA_ARGS__))
+#define sl_mse(...)              SL_LOCATED((sl_mse)(__VA_ARGS__))
+#define sl_cross_entropy(...)    SL_LOCATED((sl_cross_entropy)(__VA_ARGS__))
+#define sl_dropout(...)          SL_LOCATED((sl_dropout)(__VA_ARGS__))
+#define sl_output(...)           SL_LOCATED_VOID((sl_output)(__VA_ARGS__))
+#define sl_loss(...)             SL_LOCATED_VOID((sl_loss)(__VA_ARGS__))
+#define sl_split(...)            SL_LOCATED_VOID((sl_split)(__VA_ARGS__))
+#define sl_scope_enter(...)      SL_LOCATED_VOID((sl_scope_enter)(__VA_ARGS__))
+#define sl_scope_leave(...)      SL_LOCATED_VOID((sl_scope_leave)(__VA_ARGS__))
 #endif
 
 #ifdef __cplusplus

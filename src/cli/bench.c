@@ -96,6 +96,39 @@ sl_status bench_time(const bench_subject *subject, const char *before,
     return SL_OK;
 }
 
+static int ascending(const void *left, const void *right)
+{
+    const double *a = left, *b = right;
+    return (*a > *b) - (*a < *b);
+}
+
+sl_status bench_split(const bench_subject *subject, double seconds,
+                      double *out_ratio)
+{
+    enum { TURNS_MAX = 20000 };
+    static double took[2][TURNS_MAX];
+    static const char *const ways[2] = {"B", "IW"};
+    double start = seconds_now();
+    int turns = 0;
+    while (turns < TURNS_MAX &&
+           (turns < 3 || seconds_now() - start < seconds)) {
+        for (int way = 0; way < 2; way++) {
+            sl_status status = run(subject, "F");
+            double from = seconds_now();
+            if (!status)
+                status = run(subject, ways[way]);
+            took[way][turns] = seconds_now() - from;
+            if (status)
+                return status;
+        }
+        turns++;
+    }
+    for (int way = 0; way < 2; way++)
+        qsort(took[way], (size_t)turns, sizeof(double), ascending);
+    *out_ratio = took[1][turns / 2] / took[0][turns / 2];
+    return SL_OK;
+}
+
 double bench_flops(const bench_subject *subject, const char *programs)
 {
     double flops = 0;

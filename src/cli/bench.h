@@ -45,6 +45,10 @@ void bench_release(bench_subject *subject);
 sl_status bench_time(const bench_subject *subject, const char *before,
                      const char *programs, double seconds, double *out_seconds);
 
+/* What splitting backward costs: I and W over B, medians of runs in turns. */
+sl_status bench_split(const bench_subject *subject, double seconds,
+                      double *out_ratio);
+
 /* Flops of some programs. */
 double bench_flops(const bench_subject *subject, const char *programs);
 

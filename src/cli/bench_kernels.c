@@ -22,8 +22,8 @@ static sl_graph *build_linear(const int size[3])
     sl_graph *graph;
     if (sl_graph_create(&graph))
         return NULL;
-    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(size[0], size[2]),
-                            SL_GRADIENT);
+    sl_tensor *x =
+        sl_input(graph, "x", SL_F32, SL_SHAPE(size[0], size[2]), SL_GRADIENT);
     sl_tensor *weight =
         sl_parameter(graph, "weight", SL_F32, SL_SHAPE(size[1], size[2]));
     sl_tensor *bias = sl_parameter(graph, "bias", SL_F32, SL_SHAPE(size[1]));
@@ -31,8 +31,19 @@ static sl_graph *build_linear(const int size[3])
     return graph;
 }
 
+/* Before the first figure, when nothing more is to be refused. */
+static void print_head(const bench_request *asked)
+{
+    if (asked->json)
+        printf("{\"threads\": %d, \"kernels\": [\n  ", asked->threads);
+    else
+        printf("%-16s %21s %9s %9s %8s   (%d thread%s)\n", "linear",
+               "rows x out x in", "GFLOP/s", "packed", "ratio", asked->threads,
+               asked->threads > 1 ? "s" : "");
+}
+
 static sl_status measure_linear(const bench_request *asked, const int size[3],
-                                const char *separator)
+                                bool first)
 {
     bench_subject subject = {0};
     sl_graph *graph = build_linear(size);
@@ -41,30 +52,31 @@ static sl_status measure_linear(const bench_request *asked, const int size[3],
     for (int i = 0; i < 3 && !status; i++) {
         /* The yardstick before and after: the machine may change its mind. */
         double before, after, took;
-        status = sl_measure_packed_matmul(size[0], size[1], size[2],
-                                          asked->threads, asked->seconds / 2,
-                                          &before);
+        status =
+            sl_measure_packed_matmul(size[0], size[1], size[2], asked->threads,
+                                     asked->seconds / 2, &before);
         if (!status)
             status = bench_time(&subject, figures[i].before,
                                 figures[i].programs, asked->seconds, &took);
         if (!status)
-            status = sl_measure_packed_matmul(
-                size[0], size[1], size[2], asked->threads, asked->seconds / 2,
-                &after);
+            status = sl_measure_packed_matmul(size[0], size[1], size[2],
+                                              asked->threads,
+                                              asked->seconds / 2, &after);
         if (status)
             break;
         double packed = before > after ? before : after;
+        if (first && i == 0)
+            print_head(asked);
         double gflops = 2e-9 * size[0] * size[1] * size[2] / took;
         if (asked->json)
             printf("%s{\"kernel\": \"linear %s\", \"rows\": %d, \"out\": %d, "
                    "\"in\": %d, \"gflops\": %.2f, \"packed_gflops\": %.2f, "
                    "\"ratio\": %.3f}",
-                   i ? ",\n  " : separator, figures[i].name, size[0], size[1],
-                   size[2], gflops, packed, gflops / packed);
+                   first && i == 0 ? "" : ",\n  ", figures[i].name, size[0],
+                   size[1], size[2], gflops, packed, gflops / packed);
         else
-            printf("%-16s %5d x %5d x %5d %9.1f %9.1f %8.2f\n",
-                   figures[i].name, size[0], size[1], size[2], gflops, packed,
-                   gflops / packed);
+            printf("%-16s %5d x %5d x %5d %9.1f %9.1f %8.2f\n", figures[i].name,
+                   size[0], size[1], size[2], gflops, packed, gflops / packed);
         fflush(stdout);
     }
     bench_release(&subject);
@@ -81,8 +93,7 @@ static sl_status measure_overhead(const bench_request *asked, double *out_ns)
     sl_status status = sl_graph_create(&graph);
     if (status)
         return status;
-    sl_tensor *x =
-        sl_input(graph, "x", SL_F32, SL_SHAPE(1), SL_NO_GRADIENT);
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(1), SL_NO_GRADIENT);
     for (int i = 0; i < KERNELS; i++)
         x = sl_scale(x, 1.0);
     sl_output(graph, "y", x, SL_NO_GRADIENT);
@@ -99,15 +110,9 @@ static sl_status measure_overhead(const bench_request *asked, double *out_ns)
 int bench_kernels(const bench_request *asked)
 {
     double overhead_ns = 0;
-    if (asked->json)
-        printf("{\"threads\": %d, \"kernels\": [\n  ", asked->threads);
-    else
-        printf("%-16s %21s %9s %9s %8s   (%d thread%s)\n", "linear",
-               "rows x out x in", "GFLOP/s", "packed", "ratio",
-               asked->threads, asked->threads > 1 ? "s" : "");
     sl_status status = SL_OK;
     for (int i = 0; i < asked->size_count && !status; i++)
-        status = measure_linear(asked, asked->sizes[i], i ? ",\n  " : "");
+        status = measure_linear(asked, asked->sizes[i], i == 0);
     if (!status)
         status = measure_overhead(asked, &overhead_ns);
     if (status)

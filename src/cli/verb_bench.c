@@ -130,9 +130,9 @@ static int refuse_idle_options(const request *asked)
     const bench_request *bench = &asked->bench;
     if (stage && bench->size_count)
         return cli_say(VERB, CLI_WRONG, "--size goes with kernels");
-    if (!stage && (bench->model || bench->width || bench->rows ||
-                   bench->heads || bench->length || bench->sequences ||
-                   bench->recompute))
+    if (!stage &&
+        (bench->model || bench->width || bench->rows || bench->heads ||
+         bench->length || bench->sequences || bench->recompute))
         return cli_say(VERB, CLI_WRONG,
                        "--model, --d, --rows, --heads, --seq, --sequences and "
                        "--recompute go with stage");

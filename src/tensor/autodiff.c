@@ -23,10 +23,11 @@ static void accumulate(sl__diff *diff, const sl_tensor *view,
 {
     sl_tensor *total = diff->parameters[view->base->leaf_index];
     sl__node *node = gradient->node;
-    bool direct = node && (size_t)gradient->id >= diff->fresh &&
-                  gradient->base == gradient && node->results[0] == gradient &&
-                  sl__ops[node->op].traits & SL__ADDS &&
-                  (sl__ops[node->op].traits & SL__STRIDED || sl__is_dense(view));
+    bool direct =
+        node && (size_t)gradient->id >= diff->fresh &&
+        gradient->base == gradient && node->results[0] == gradient &&
+        sl__ops[node->op].traits & SL__ADDS &&
+        (sl__ops[node->op].traits & SL__STRIDED || sl__is_dense(view));
     if (!direct) {
         gradient = sl__emit_like(diff->graph, SL__COPY, (sl__attributes){0}, 1,
                                  &gradient, view);
@@ -181,9 +182,8 @@ static void finish_inputs(sl__diff *diff)
             continue;
         diff->inputs[i] = finish(diff, input->tensor);
         if (!diff->inputs[i])
-            diff->inputs[i] =
-                sl__emit_like(graph, SL__ZERO, (sl__attributes){0}, 0, NULL,
-                              input->tensor);
+            diff->inputs[i] = sl__emit_like(
+                graph, SL__ZERO, (sl__attributes){0}, 0, NULL, input->tensor);
     }
 }
 

@@ -16,9 +16,9 @@ typedef struct sl__piece {
 
 typedef struct sl__diff {
     sl_graph *graph;
-    sl_tensor **sums;      /* per forward tensor: its gradient so far */
-    sl__piece **pieces;    /* per forward tensor */
-    size_t fresh;          /* tensors from this id on are of this rule */
+    sl_tensor **sums;   /* per forward tensor: its gradient so far */
+    sl__piece **pieces; /* per forward tensor */
+    size_t fresh;       /* tensors from this id on are of this rule */
     /* What autodiff leaves behind, by index of its kind; NULL where there is
      * no gradient. */
     sl_tensor **inputs;

@@ -81,7 +81,8 @@ static sl_tensor *refuse_shape(const char *op, const sl_tensor *tensor,
                                const char *expected, const sl_tensor *because)
 {
     shape_text found, other;
-    return sl__refuse(tensor->graph, op, "'%s' is %s, expected %s to fit '%s' "
+    return sl__refuse(tensor->graph, op,
+                      "'%s' is %s, expected %s to fit '%s' "
                       "of %s",
                       sl_tensor_name(tensor), shape_of(tensor, found), expected,
                       sl_tensor_name(because), shape_of(because, other));
@@ -173,8 +174,8 @@ sl_tensor *(sl_linear)(sl_tensor *x, sl_tensor *weight, sl_tensor *bias,
         return refuse_shape("linear", weight, sl__shape_text(2, shape, text),
                             x);
     }
-    if (bias && !is_vector("linear", bias, weight->shape[out_in ? 0 : 1],
-                           weight))
+    if (bias &&
+        !is_vector("linear", bias, weight->shape[out_in ? 0 : 1], weight))
         return NULL;
     sl_tensor *b = out_in ? sl__view_transposed(weight, 0, 1) : weight;
     return b ? matmul_rows(x, b, bias) : NULL;
@@ -441,7 +442,8 @@ static bool complete_shape(const sl_tensor *x, int rank, int64_t *shape)
     for (int i = 0; i < rank; i++) {
         if (shape[i] == -1 && open < 0)
             open = i;
-        else if (shape[i] < 1 || __builtin_mul_overflow(known, shape[i], &known))
+        else if (shape[i] < 1 ||
+                 __builtin_mul_overflow(known, shape[i], &known))
             return false;
     }
     if (open < 0)
@@ -496,7 +498,7 @@ sl_tensor *(sl_slice)(sl_tensor *x, int dim, int64_t start, int64_t length)
     return sl__view_slice(x, dim, start, length);
 }
 
-void (sl_split)(sl_tensor *x, int dim, int count, sl_tensor **parts)
+void(sl_split)(sl_tensor *x, int dim, int count, sl_tensor **parts)
 {
     shape_text text;
     for (int i = 0; i < count; i++)

@@ -99,8 +99,8 @@ sl_status sl__refuse_id(const sl__kernel *kernel, int64_t id, int64_t place)
     const sl__node *node = kernel->node;
     bool is_label = node->op == SL__CROSS_ENTROPY;
     const sl__arg *table =
-        &kernel->args[node->op == SL__EMBEDDING_GRAD ? kernel->operand_count
-                                                     : 0];
+        &kernel
+             ->args[node->op == SL__EMBEDDING_GRAD ? kernel->operand_count : 0];
     int64_t known = is_label ? table->shape[table->rank - 1] : table->shape[0];
     const sl_tensor *ids = node->operands[1];
     return sl_fail(SL_EINVAL,

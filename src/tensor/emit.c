@@ -59,8 +59,8 @@ sl_tensor *sl__emit(sl_graph *graph, sl__op op, sl__attributes attributes,
                     int count, sl_tensor *const *operands, sl_dtype dtype,
                     int rank, const int64_t *shape)
 {
-    if (graph->status || !sl__check_shape(graph, sl__ops[op].name, "result",
-                                          dtype, rank, shape))
+    if (graph->status ||
+        !sl__check_shape(graph, sl__ops[op].name, "result", dtype, rank, shape))
         return NULL;
     sl__node *node = new_node(graph, op, attributes, count, operands);
     if (!node)
@@ -161,16 +161,15 @@ sl_tensor *sl__view_slice(sl_tensor *x, int dim, int64_t start, int64_t length)
     int64_t shape[SL_RANK_MAX];
     memcpy(shape, x->shape, sizeof shape);
     shape[dim] = length;
-    return sl__emit_view(x->graph, SL__SLICE,
-                         (sl__attributes){.dim = dim, .integer = start}, x,
-                         x->rank, shape, x->stride,
-                         x->offset + start * x->stride[dim]);
+    return sl__emit_view(
+        x->graph, SL__SLICE, (sl__attributes){.dim = dim, .integer = start}, x,
+        x->rank, shape, x->stride, x->offset + start * x->stride[dim]);
 }
 
 sl_tensor *sl__view_expanded(sl_tensor *x, int rank, const int64_t *shape)
 {
-    if (!x || (rank == x->rank &&
-               memcmp(shape, x->shape, sizeof *shape * rank) == 0))
+    if (!x ||
+        (rank == x->rank && memcmp(shape, x->shape, sizeof *shape * rank) == 0))
         return x;
     int64_t stride[SL_RANK_MAX] = {0};
     for (int i = 0; i < x->rank; i++) {

@@ -44,8 +44,8 @@ static void gradient_sub(sl__diff *diff, const sl__node *node, sl_tensor *dy)
 {
     sl_tensor *b = node->operands[1];
     if (sl__wants(b))
-        sl__contribute(
-            diff, b, EMIT(SL__SCALE, (sl__attributes){.number = -1}, b, dy));
+        sl__contribute(diff, b,
+                       EMIT(SL__SCALE, (sl__attributes){.number = -1}, b, dy));
     sl__contribute(diff, node->operands[0], dy);
 }
 
@@ -224,9 +224,9 @@ static void gradient_reshape(sl__diff *diff, const sl__node *node,
 static void gradient_transpose(sl__diff *diff, const sl__node *node,
                                sl_tensor *dy)
 {
-    sl__contribute(diff, node->operands[0],
-                   sl__view_transposed(dy, node->attributes.dim,
-                                       node->attributes.dim_b));
+    sl__contribute(
+        diff, node->operands[0],
+        sl__view_transposed(dy, node->attributes.dim, node->attributes.dim_b));
 }
 
 static void gradient_slice(sl__diff *diff, const sl__node *node, sl_tensor *dy)
@@ -245,7 +245,7 @@ void sl__apply_rule(sl__diff *diff, const sl__node *node, sl_tensor *dy)
 {
     static const rule_fn rules[SL__OP_COUNT] = {
 #define SL_OP(NAME, name, results, traits) [SL__##NAME] = gradient_##name,
-#define SL_VIEW_OP(NAME, name) [SL__##NAME] = gradient_##name,
+#define SL_VIEW_OP(NAME, name)             [SL__##NAME] = gradient_##name,
 #define SL_BACKWARD_OP(NAME, name, results, traits)
 #include "tensor/ops.def"
 #undef SL_OP

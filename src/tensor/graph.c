@@ -11,14 +11,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ADDS SL__ADDS
-#define DENSE SL__DENSE
-#define STRIDED SL__STRIDED
-#define IN_PLACE SL__IN_PLACE
+#define ADDS      SL__ADDS
+#define DENSE     SL__DENSE
+#define STRIDED   SL__STRIDED
+#define IN_PLACE  SL__IN_PLACE
 #define IN_PLACE2 SL__IN_PLACE2
 const sl__op_info sl__ops[SL__OP_COUNT] = {
-#define SL_OP(NAME, name, results, traits) {#name, results, traits},
-#define SL_VIEW_OP(NAME, name) {#name, 1, SL__VIEW},
+#define SL_OP(NAME, name, results, traits)          {#name, results, traits},
+#define SL_VIEW_OP(NAME, name)                      {#name, 1, SL__VIEW},
 #define SL_BACKWARD_OP(NAME, name, results, traits) {#name, results, traits},
 #include "tensor/ops.def"
 #undef SL_OP
@@ -147,7 +147,7 @@ const sl__named *sl__find_name(const sl__names *names, const char *name)
     return NULL;
 }
 
-void (sl_scope_enter)(sl_graph *graph, const char *format, ...)
+void(sl_scope_enter)(sl_graph *graph, const char *format, ...)
 {
     char part[256];
     va_list arguments;
@@ -166,7 +166,7 @@ void (sl_scope_enter)(sl_graph *graph, const char *format, ...)
         sprintf(graph->scope + used, "%s/", part);
 }
 
-void (sl_scope_leave)(sl_graph *graph)
+void(sl_scope_leave)(sl_graph *graph)
 {
     size_t used = strlen(graph->scope);
     if (used == 0) {
@@ -314,13 +314,13 @@ static void add_output(sl_graph *graph, const char *op, const char *name,
         sl__no_memory(graph);
 }
 
-void (sl_output)(sl_graph *graph, const char *name, sl_tensor *tensor,
-                 sl_gradient gradient)
+void(sl_output)(sl_graph *graph, const char *name, sl_tensor *tensor,
+                sl_gradient gradient)
 {
     add_output(graph, "output", name, tensor, gradient);
 }
 
-void (sl_loss)(sl_graph *graph, sl_tensor *tensor)
+void(sl_loss)(sl_graph *graph, sl_tensor *tensor)
 {
     char text[SL__SHAPE_TEXT];
     if (graph->status)

@@ -14,8 +14,8 @@
 #include "sluice/tensor.h"
 
 typedef enum sl__op {
-#define SL_OP(NAME, name, results, traits) SL__##NAME,
-#define SL_VIEW_OP(NAME, name) SL__##NAME,
+#define SL_OP(NAME, name, results, traits)          SL__##NAME,
+#define SL_VIEW_OP(NAME, name)                      SL__##NAME,
 #define SL_BACKWARD_OP(NAME, name, results, traits) SL__##NAME,
 #include "tensor/ops.def"
 #undef SL_OP
@@ -87,8 +87,8 @@ struct sl__node {
     sl_tensor **operands;
     sl_tensor *results[SL__RESULTS_MAX];
     sl__attributes attributes;
-    bool backward; /* autodiff made it */
-    bool adds;     /* adds to its first result */
+    bool backward;   /* autodiff made it */
+    bool adds;       /* adds to its first result */
     int64_t *starts; /* of concat: where each part begins in the result,
                         SL_RANK_MAX numbers per part */
 };

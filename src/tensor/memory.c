@@ -300,8 +300,10 @@ static sl_status check_run(const sl_stage *stage, sl_program program,
         return sl_fail(SL_EINVAL, "%c: slot %d, expected 0 to %d", name, slot,
                        memory->slot_count - 1);
     if (!stage->programs[program].exists)
-        return sl_fail(SL_EINVAL, "%c was not asked for when the stage was "
-                       "compiled", name);
+        return sl_fail(SL_EINVAL,
+                       "%c was not asked for when the stage was "
+                       "compiled",
+                       name);
     slot_state state = memory->slots[slot].state;
     if (program == SL_PROGRAM_W && state != SLOT_I)
         return sl_fail(SL_EINVAL, "W on slot %d comes before its I", slot);

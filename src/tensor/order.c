@@ -179,8 +179,7 @@ static void order_greedily(orderer *o, int *waits, int *ready, int *order)
         int64_t least = INT64_MAX, during, after;
         for (size_t i = 0; i < ready_count; i++) {
             weigh(o, &o->steps->data[ready[i]], false, &during, &after);
-            if (after < least ||
-                (after == least && ready[i] < ready[best])) {
+            if (after < least || (after == least && ready[i] < ready[best])) {
                 least = after;
                 best = i;
             }
@@ -238,8 +237,8 @@ static sl_status take_scratch(orderer *o, sl__arena *scratch, int **waits,
             (size_t)o->steps->data[i].node->operand_count + SL__RESULTS_MAX;
         most = count > most ? count : most;
     }
-    sl_status status = sl__arena_take(scratch, most, sizeof *o->bases,
-                                      &o->bases);
+    sl_status status =
+        sl__arena_take(scratch, most, sizeof *o->bases, &o->bases);
     if (!status)
         status = sl__arena_take(scratch, tensors, sizeof *o->bytes, &o->bytes);
     if (!status)
@@ -258,7 +257,8 @@ static sl_status take_scratch(orderer *o, sl__arena *scratch, int **waits,
     return status;
 }
 
-sl_status sl__propose_orders(const sl_stage *stage, int *orders[SL__ORDER_COUNT])
+sl_status sl__propose_orders(const sl_stage *stage,
+                             int *orders[SL__ORDER_COUNT])
 {
     const sl__steps *steps = &stage->programs[SL_PROGRAM_B];
     orderer o = {.stage = stage, .steps = steps};

@@ -20,7 +20,8 @@ int64_t sl__aligned(int64_t bytes)
 int sl__find_message(const sl_stage *stage, sl_port_kind kind, int index)
 {
     for (int i = 0; i < stage->message_count; i++) {
-        if (stage->messages[i].kind == kind && stage->messages[i].index == index)
+        if (stage->messages[i].kind == kind &&
+            stage->messages[i].index == index)
             return i;
     }
     return -1;
@@ -48,8 +49,8 @@ static void touch_steps(const sl_stage *stage, int p)
         touches[i] = (sl__touch){-1, -1, 0};
     for (size_t i = 0; i < steps->count; i++) {
         const sl__step *step = &steps->data[i];
-        const sl__node *writer = step->activation ? step->activation
-                                                  : step->node;
+        const sl__node *writer =
+            step->activation ? step->activation : step->node;
         for (int k = 0; k < step->node->operand_count; k++)
             touch(touches, step->node->operands[k], i, false);
         for (int k = 0; k < SL__RESULTS_MAX; k++)
@@ -258,7 +259,8 @@ static int last_turn(const sl_stage *stage, const sl_tensor *base)
 {
     int turns = (int)stage->programs[SL_PROGRAM_I].count;
     int in_w = stage->touches[SL_PROGRAM_W][base->id].last;
-    return in_w >= 0 ? turns + in_w : stage->touches[SL_PROGRAM_I][base->id].last;
+    return in_w >= 0 ? turns + in_w
+                     : stage->touches[SL_PROGRAM_I][base->id].last;
 }
 
 static bool made_by_f(const sl_stage *stage, const sl_tensor *base)
@@ -285,9 +287,8 @@ static sl_status plan_slab(sl_stage *stage, int64_t *out_from_f)
                 made_by_f(stage, base) != (pass == 0) ||
                 is_placed(stage, SL_PROGRAM_W, base))
                 continue;
-            int first = pass == 0
-                            ? -1
-                            : stage->touches[SL_PROGRAM_I][base->id].first;
+            int first =
+                pass == 0 ? -1 : stage->touches[SL_PROGRAM_I][base->id].first;
             status = add_piece(&list, sl__bytes(base), first,
                                last_turn(stage, base), base->id);
             if (!status && pass == 0) {

@@ -58,19 +58,19 @@ static bool is_kind(sl_port_kind kind)
 sl_status sl_stage_port(const sl_stage *stage, sl_port_kind kind,
                         const char *name, sl_port *out)
 {
-    static const char *const kinds[] = {
-        "parameter", "parameter with gradient", "input",
-        "input with gradient", "output", "output with gradient"};
+    static const char *const kinds[] = {"parameter", "parameter with gradient",
+                                        "input",     "input with gradient",
+                                        "output",    "output with gradient"};
     char quoted[SL__QUOTED_MAX];
     if (!is_kind(kind))
         return sl_fail(SL_EINVAL, "there is no kind of port %d", (int)kind);
     const sl__names *names = names_of(stage, kind);
     const sl__named *named = sl__find_name(names, name);
     size_t index = named ? (size_t)(named - names->data) : 0;
-    bool found = named && (is_parameter_kind(kind)
-                               ? kind == SL_PORT_PARAMETER ||
-                                     stage->plan.gradient_bytes > 0
-                               : is_port(stage, kind, index));
+    bool found =
+        named && (is_parameter_kind(kind) ? kind == SL_PORT_PARAMETER ||
+                                                stage->plan.gradient_bytes > 0
+                                          : is_port(stage, kind, index));
     if (!found)
         return sl_fail(SL_ENOTFOUND, "the stage has no %s named '%s'",
                        kinds[kind], sl__quoted(name, strlen(name), quoted));
@@ -107,8 +107,8 @@ static void put_pool(sl__writer *writer, const sl_stage *stage,
 {
     static const char *const names[] = {"parameters", "gradients", "packed",
                                         "workspace", "slab"};
-    static const char *const kinds[] = {"", "", "input", "input-gradient",
-                                        "output", "output-gradient"};
+    static const char *const kinds[] = {
+        "", "", "input", "input-gradient", "output", "output-gradient"};
     if (arg->pool < SL__POOL_MESSAGES) {
         sl__printf(writer, "%s+%lld", names[arg->pool], (long long)arg->offset);
         return;
@@ -159,7 +159,7 @@ sl_status sl_stage_write_text(const sl_stage *stage, sl_write_fn write,
     sl__writer_start(&writer, write, context);
     for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
         for (size_t i = 0; i < stage->programs[p].count; i++)
-            put_kernel(&writer, stage, "FIWB"[p], i, &stage->kernels[p][i]);
+            put_kernel(&writer, stage, "FIWB"[p], i, &stage -> kernels[p][i]);
     }
     return sl__writer_finish(&writer);
 }

@@ -47,17 +47,17 @@ typedef struct sl__message {
 struct sl_stage {
     sl_stage_options options;
     const sl__backend *backend;
-    void *context; /* the backend's */
+    void *context;   /* the backend's */
     sl_graph *graph; /* with backward nodes */
     sl__diff diff;
     sl__steps programs[SL_PROGRAM_COUNT];
-    bool *in_w; /* by node: W runs it, or would */
+    bool *in_w;                           /* by node: W runs it, or would */
     sl__touch *touches[SL_PROGRAM_COUNT]; /* by id of a base tensor */
     int *writers;                         /* in all programs */
     sl__message *messages;
     int message_count;
-    sl__place *places[SL_PROGRAM_COUNT]; /* by id of a base tensor */
-    int64_t *parameter_offsets;          /* also those of the gradients */
+    sl__place *places[SL_PROGRAM_COUNT];   /* by id of a base tensor */
+    int64_t *parameter_offsets;            /* also those of the gradients */
     sl__kernel *kernels[SL_PROGRAM_COUNT]; /* flat, as they run */
     sl__packs packs;
     int state_count; /* kernels and packs that keep state per slot */

@@ -94,7 +94,8 @@ static sl_status read_tensor(const char *name, const json_t *entry,
     if (status)
         return status;
     const json_t *range = json_object_get(entry, "data_offsets");
-    const json_t *from = json_array_get(range, 0), *to = json_array_get(range, 1);
+    const json_t *from = json_array_get(range, 0),
+                 *to = json_array_get(range, 1);
     if (json_array_size(range) != 2 || !json_is_integer(from) ||
         !json_is_integer(to))
         return fail_tensor(name, "data_offsets is not a pair of numbers");
@@ -228,8 +229,8 @@ static sl_status map_file(const char *path, void **out, size_t *out_bytes)
         close(file);
         return sl_fail(SL_EPARSE, "%.200s: the file is empty", path);
     }
-    void *map = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, file,
-                     0);
+    void *map =
+        mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, file, 0);
     int reason = errno;
     close(file);
     if (map == MAP_FAILED)

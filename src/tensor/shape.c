@@ -98,7 +98,7 @@ bool sl__reshape_strides(const sl_tensor *from, int rank, const int64_t *shape,
         while (old >= 0 && from->shape[old] == 1)
             old--;
         if (shape[new] == 1 || old < 0) {
-            stride[new--] = 1;
+            stride[new --] = 1;
             continue;
         }
         int64_t step = from->stride[old];
@@ -108,7 +108,7 @@ bool sl__reshape_strides(const sl_tensor *from, int rank, const int64_t *shape,
         int first = new;
         while (want < have || (new >= 0 && new == first)) {
             want *= shape[new];
-            new--;
+            new --;
             while (have < want) {
                 while (old >= 0 && from->shape[old] == 1)
                     old--;

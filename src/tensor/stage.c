@@ -38,8 +38,7 @@ static sl_tensor *leaving(sl_tensor *tensor, bool *taken)
 static sl_status bind_outputs(sl_graph *graph)
 {
     bool *taken;
-    sl_status status =
-        sl__alloc(graph->tensor_count, sizeof *taken, &taken);
+    sl_status status = sl__alloc(graph->tensor_count, sizeof *taken, &taken);
     if (status)
         return status;
     for (size_t i = 0; i < graph->outputs.count && !status; i++) {
@@ -57,8 +56,7 @@ static sl_status bind_outputs(sl_graph *graph)
 static sl_status bind_input_gradients(sl_graph *graph, sl__diff *diff)
 {
     bool *taken;
-    sl_status status =
-        sl__alloc(graph->tensor_count, sizeof *taken, &taken);
+    sl_status status = sl__alloc(graph->tensor_count, sizeof *taken, &taken);
     if (status)
         return status;
     for (size_t i = 0; i < graph->inputs.count && !status; i++) {
@@ -81,9 +79,8 @@ static sl_status list_messages(sl_stage *stage)
 {
     const sl_graph *graph = stage->graph;
     size_t most = 2 * (graph->inputs.count + graph->outputs.count);
-    sl_status status = sl__arena_take(&stage->graph->arena, most,
-                                      sizeof *stage->messages,
-                                      &stage->messages);
+    sl_status status = sl__arena_take(
+        &stage->graph->arena, most, sizeof *stage->messages, &stage->messages);
     if (status)
         return status;
     bool backward = stage->options.backward != SL_BACKWARD_NONE;
@@ -126,8 +123,8 @@ static sl_status make_kernel(sl_stage *stage, sl__step *step,
     int results = sl__ops[node->op].results;
     int count = node->operand_count + results + 1; /* scratch */
     sl__arg *args;
-    sl_status status = sl__arena_take(&stage->graph->arena, count,
-                                      sizeof *args, &args);
+    sl_status status =
+        sl__arena_take(&stage->graph->arena, count, sizeof *args, &args);
     if (status)
         return status;
     for (int i = 0; i < node->operand_count; i++)
@@ -181,8 +178,8 @@ static void locate(const sl_stage *stage, int p, const sl_tensor *tensor,
         return;
     const sl__place *place = &stage->places[p][tensor->base->id];
     arg->pool = place->pool;
-    arg->offset = place->offset +
-                  tensor->offset * (int64_t)sl_dtype_bytes(tensor->dtype);
+    arg->offset =
+        place->offset + tensor->offset * (int64_t)sl_dtype_bytes(tensor->dtype);
 }
 
 /* Writes pool and offset into the args, now that the plan knows them. */

@@ -107,9 +107,14 @@ enum { KEPT = 32 };
 
 static int64_t wild_size(bytes *from)
 {
-    static const int64_t sizes[] = {
-        0, -1, INT64_MAX, INT64_MIN, (int64_t)1 << 31, (int64_t)1 << 40,
-        (int64_t)1 << 62, 3};
+    static const int64_t sizes[] = {0,
+                                    -1,
+                                    INT64_MAX,
+                                    INT64_MIN,
+                                    (int64_t)1 << 31,
+                                    (int64_t)1 << 40,
+                                    (int64_t)1 << 62,
+                                    3};
     uint8_t byte = next(from);
     return byte < 200 ? byte % 9 : sizes[byte % 8];
 }
@@ -155,9 +160,7 @@ static sl_tensor *wild_op(bytes *from, sl_tensor *const t[KEPT])
     case 10: return sl_embedding(a, b);
     case 11: return sl_add_positions(a, b);
     case 12: return sl_causal_attention(a, b, c, dim);
-    case 13:
-        wild_shape(from, &rank, shape);
-        return sl_reshape(a, rank, shape);
+    case 13: wild_shape(from, &rank, shape); return sl_reshape(a, rank, shape);
     case 14: return sl_transpose(a, dim, next(from) % 4);
     case 15: return sl_slice(a, dim, wild_size(from), wild_size(from));
     case 16: sl_split(a, dim, 1 + next(from) % 4, parts); return parts[0];
@@ -176,9 +179,8 @@ static void build_wild(bytes from)
     sl_tensor *tensors[KEPT] = {NULL};
     must(!sl_graph_create(&graph));
     for (int i = 0; i < KEPT && from.left; i++) {
-        tensors[i] = next(&from) % 3 == 0 || i < 3
-                         ? wild_leaf(graph, &from, i)
-                         : wild_op(&from, tensors);
+        tensors[i] = next(&from) % 3 == 0 || i < 3 ? wild_leaf(graph, &from, i)
+                                                   : wild_op(&from, tensors);
         must(!tensors[i] || !sl_graph_status(graph));
         if (sl_graph_status(graph))
             break;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TOLERANCE 1e-5
+#define TOLERANCE       1e-5
 #define CURVE_TOLERANCE 1e-4
 
 /* ---------------------------------------------------------------- files -- */
@@ -95,8 +95,7 @@ static void build_example_code(sl_graph *graph, const sl_safetensors *file)
     sl_tensor *h = sl_relu(sl_add(skip, y));
     h = linear(graph, file, "", "lin1", sl_matmul(h, mm1), SL_OUT_IN);
     h = sl_matmul(sl_add(sl_relu(h), skip), mm2);
-    finish(graph, file,
-           sl_relu(linear(graph, file, "", "lin2", h, SL_OUT_IN)));
+    finish(graph, file, sl_relu(linear(graph, file, "", "lin2", h, SL_OUT_IN)));
 }
 
 static void build_multi_mlp(sl_graph *graph, const sl_safetensors *file)
@@ -126,8 +125,7 @@ static void build_alias(sl_graph *graph, const sl_safetensors *file)
     sl_tensor *h = sl_relu(sl_add(sl_matmul(x, mm), y));
     h = sl_relu(linear(graph, file, "", "lin1", h, SL_OUT_IN));
     h = sl_matmul(h, mm);
-    finish(graph, file,
-           sl_relu(linear(graph, file, "", "lin2", h, SL_OUT_IN)));
+    finish(graph, file, sl_relu(linear(graph, file, "", "lin2", h, SL_OUT_IN)));
 }
 
 static sl_tensor *norm(sl_graph *graph, const sl_safetensors *file,
@@ -178,8 +176,8 @@ static void build_gpt2(sl_graph *graph, const sl_safetensors *file)
     double epsilon =
         json_number_value(json_object_get(config, "layer_norm_epsilon"));
     json_decref(config);
-    sl_tensor *ids = input(graph, file, "input_ids", "input_ids",
-                           SL_NO_GRADIENT);
+    sl_tensor *ids =
+        input(graph, file, "input_ids", "input_ids", SL_NO_GRADIENT);
     sl_tensor *labels = input(graph, file, "labels", "labels", SL_NO_GRADIENT);
     sl_scope_enter(graph, "transformer");
     sl_scope_enter(graph, "wte");
@@ -293,8 +291,7 @@ static double read_one(const void *data, sl_dtype dtype, size_t i)
 /* Adds the difference of a port to its golden, over the golden's norm. */
 static size_t add_residuals(const bias_fit *fit, const test_stage *stage,
                             sl_port_kind kind, const char *name,
-                            const char *golden_name, size_t stride,
-                            double *out)
+                            const char *golden_name, size_t stride, double *out)
 {
     const sl_safetensor *tensor = find(fit->file, golden_name);
     float *golden = floats(tensor);
@@ -442,11 +439,9 @@ static test_stage compile_as(const sl_safetensors *file, sl_dtype dtype,
 
 static void run_fit(bias_fit *fit)
 {
-    fit->residuals =
-        compute_residuals(fit, &fit->exact, fit->values, NULL);
+    fit->residuals = compute_residuals(fit, &fit->exact, fit->values, NULL);
     double *residuals = malloc(fit->residuals * sizeof *residuals);
-    fit->slopes =
-        malloc(fit->residuals * fit->unknowns * sizeof *fit->slopes);
+    fit->slopes = malloc(fit->residuals * fit->unknowns * sizeof *fit->slopes);
     double length = 1;
     for (int i = 0; i < 24 && length > 1e-9; i++) {
         compute_residuals(fit, &fit->exact, fit->values, residuals);
@@ -575,8 +570,7 @@ static void models_match_pytorch_in_every_way(void **state)
         assert_ok(sl_graph_status(graph));
         for (int w = 0; w < WAY_COUNT; w++) {
             char what[128];
-            snprintf(what, sizeof what, "%s, %s", models[m].name,
-                     ways[w].name);
+            snprintf(what, sizeof what, "%s, %s", models[m].name, ways[w].name);
             test_stage stage = test_compile(graph, &ways[w].options, 1);
             assert_true(load_whole(&stage, file) >= 4);
             test_run(&stage, ways[w].programs, 0);
@@ -642,8 +636,8 @@ static void adamw(trained *t, int step, double clip)
         double g = t->gradient[i] * clip;
         t->first[i] = (float)(0.9 * t->first[i] + 0.1 * g);
         t->second[i] = (float)(0.95 * t->second[i] + 0.05 * g * g);
-        double update = t->first[i] / bias1 /
-                        (sqrt(t->second[i] / bias2) + 1e-8);
+        double update =
+            t->first[i] / bias1 / (sqrt(t->second[i] / bias2) + 1e-8);
         t->value[i] = (float)(t->value[i] * (1 - 1e-3 * 0.1) - 1e-3 * update);
     }
 }

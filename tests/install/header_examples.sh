@@ -1,11 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# The example at the head of each public header compiles.
+# The example at the head of each public header compiles; that of tensor.h,
+# which needs nothing around it, also runs: header_examples.sh SOURCE BUILD.
 set -eu
 source=$1
+build=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for header in base schedule view; do
+for header in base schedule tensor view; do
     {
         echo '#include <sluice/sluice.h>'
         echo '#include <stdio.h>'
@@ -19,3 +21,7 @@ for header in base schedule view; do
     cc -std=c17 -Wall -Wextra -Werror -I"$source/include" -c "$work/$header.c" \
         -o "$work/$header.o"
 done
+echo 'void example(void *, void *); int main(void) { example(0, 0); }' \
+    >"$work/main.c"
+cc "$work/main.c" "$work/tensor.o" -o "$work/tensor" -L"$build" -lsluice
+LD_LIBRARY_PATH=$build "$work/tensor" | grep -q ' bytes$'

@@ -22,6 +22,8 @@ LD_LIBRARY_PATH=$lib "$work/shared" >"$work/shared.out"
 cc "$source/examples/schedule.c" -o "$work/static" $static
 "$work/static" >"$work/static.out"
 cmp "$work/shared.out" "$work/static.out"
+cc "$source/examples/tensor.c" -o "$work/tensor" $static -lm
+"$work/tensor" >/dev/null
 
 mkdir "$work/project"
 cat >"$work/project/CMakeLists.txt" <<'CMAKE'

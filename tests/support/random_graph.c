@@ -59,13 +59,12 @@ static sl_tensor *grow_linear(grower *g, sl_tensor *x)
             return sl_linear(x, w, NULL, SL_IN_OUT);
     }
     bool out_in = choose(g, 0, 1);
-    sl_tensor *w = parameter(
-        g, 2, (int64_t[]){out_in ? out : in, out_in ? in : out});
+    sl_tensor *w =
+        parameter(g, 2, (int64_t[]){out_in ? out : in, out_in ? in : out});
     sl_tensor *bias = choose(g, 0, 1) ? parameter(g, 1, &out) : NULL;
     if (g->weight_count < WEIGHTS_MAX && w)
         g->weights[g->weight_count++] = w;
-    sl_tensor *y =
-        sl_linear(x, w, bias, out_in ? SL_OUT_IN : SL_IN_OUT);
+    sl_tensor *y = sl_linear(x, w, bias, out_in ? SL_OUT_IN : SL_IN_OUT);
     switch (choose(g, 0, 3)) {
     case 0: return sl_relu(y);
     case 1: return sl_gelu_tanh(y);
@@ -152,14 +151,13 @@ static sl_tensor *grow_attention(grower *g, sl_tensor *x)
     if (sl_tensor_rank(x) != 3)
         x = sl_reshape(x, SL_SHAPE(1, -1, dim_size(x, -1)));
     int64_t in = dim_size(x, 2), out = 6;
-    sl_split(sl_linear(x, parameter(g, 2, (int64_t[]){out, in}), NULL,
-                       SL_OUT_IN),
-             -1, 3, parts);
+    sl_split(
+        sl_linear(x, parameter(g, 2, (int64_t[]){out, in}), NULL, SL_OUT_IN),
+        -1, 3, parts);
     /* Now and then from one part alone. */
     if (choose(g, 0, 4) == 0)
         parts[1] = parts[0];
-    return sl_causal_attention(parts[0], parts[1], parts[2],
-                               choose(g, 1, 2));
+    return sl_causal_attention(parts[0], parts[1], parts[2], choose(g, 1, 2));
 }
 
 static sl_tensor *grow_reduce(grower *g, sl_tensor *x)
@@ -200,17 +198,15 @@ static void add_inputs(grower *g)
     }
     if (choose(g, 0, 2) == 0) {
         sl_tensor *ids = sl_input(g->graph, "ids", SL_I64,
-                                  SL_SHAPE(2, choose(g, 1, 4)),
-                                  SL_NO_GRADIENT);
+                                  SL_SHAPE(2, choose(g, 1, 4)), SL_NO_GRADIENT);
         keep(g, sl_embedding(parameter(g, 2, (int64_t[]){TEST_IDS, 4}), ids));
         if (choose(g, 0, 1))
             sl_output(g->graph, "ids", ids, SL_NO_GRADIENT);
     }
     if (choose(g, 0, 2) == 0) {
         sl_tensor *x = some(g);
-        sl_tensor *mask =
-            sl_input(g->graph, "mask", SL_BOOL, sl_tensor_rank(x),
-                     sl_tensor_shape(x), SL_NO_GRADIENT);
+        sl_tensor *mask = sl_input(g->graph, "mask", SL_BOOL, sl_tensor_rank(x),
+                                   sl_tensor_shape(x), SL_NO_GRADIENT);
         keep(g, sl_mul(x, mask));
     }
 }

@@ -27,8 +27,8 @@ void test_put(const test_stage *stage, sl_port_kind kind, const char *name,
 {
     sl_port port;
     assert_ok(sl_stage_port(stage->stage, kind, name, &port));
-    assert_ok(sl_memory_write(stage->memory, &port, slot, data,
-                              (size_t)port.bytes));
+    assert_ok(
+        sl_memory_write(stage->memory, &port, slot, data, (size_t)port.bytes));
 }
 
 void *test_get(const test_stage *stage, sl_port_kind kind, const char *name,
@@ -56,8 +56,7 @@ float test_get_float(const test_stage *stage, sl_port_kind kind,
 void test_run(const test_stage *stage, const char *programs, int slot)
 {
     for (; *programs; programs++) {
-        sl_program program =
-            (sl_program)(strchr("FIWB", *programs) - "FIWB");
+        sl_program program = (sl_program)(strchr("FIWB", *programs) - "FIWB");
         assert_ok(
             sl_stage_run(stage->stage, program, stage->memory, slot, NULL));
     }

@@ -62,8 +62,7 @@ static void shapes_that_do_not_fit_are_refused(void **state)
                    "is (3), expected (16) to fit 'x' of (8, 16)");
     assert_refused(sl_layer_norm(x, v, v, -1),
                    "epsilon is -1, expected 0 or more");
-    assert_refused(sl_embedding(v, ids),
-                   "'v' is (16), expected (rows, width)");
+    assert_refused(sl_embedding(v, ids), "'v' is (16), expected (rows, width)");
     assert_refused(sl_add_positions(x, w), "expected (at least T, C)");
     assert_refused(sl_causal_attention(x, x, x, 2),
                    "'x' is (8, 16), expected (B, T, C)");
@@ -110,9 +109,9 @@ static void dtypes_that_do_not_fit_are_refused(void **state)
                    "'n' is i32, expected a float to carry a gradient");
     assert_refused(sl_parameter(graph, "n", SL_I32, SL_SHAPE(2)),
                    "'n' is i32, expected a float");
-    assert_refused(sl_input(graph, "n", (sl_dtype)99, SL_SHAPE(2),
-                            SL_NO_GRADIENT),
-                   "dtype 99 does not exist");
+    assert_refused(
+        sl_input(graph, "n", (sl_dtype)99, SL_SHAPE(2), SL_NO_GRADIENT),
+        "dtype 99 does not exist");
 }
 
 static void absurd_sizes_are_refused(void **state)
@@ -122,19 +121,17 @@ static void absurd_sizes_are_refused(void **state)
                    "'n' is (0, 4), expected sizes from 1 up");
     assert_refused(sl_input(graph, "n", SL_F32, SL_SHAPE(-3), SL_GRADIENT),
                    "expected sizes from 1 up");
-    assert_refused(sl_input(graph, "n", SL_F32, SL_SHAPE(INT64_MAX),
-                            SL_GRADIENT),
-                   "expected at most");
+    assert_refused(
+        sl_input(graph, "n", SL_F32, SL_SHAPE(INT64_MAX), SL_GRADIENT),
+        "expected at most");
     assert_refused(sl_input(graph, "n", SL_F32,
                             SL_SHAPE((int64_t)1 << 32, (int64_t)1 << 31),
                             SL_GRADIENT),
                    "expected at most");
     assert_refused(sl_input(graph, "n", SL_F32, 7, NULL, SL_GRADIENT),
                    "rank 7, expected 0 to 6");
-    sl_tensor *tall =
-        sl_parameter(graph, "tall", SL_F32, SL_SHAPE(1 << 30, 1));
-    sl_tensor *flat =
-        sl_parameter(graph, "flat", SL_F32, SL_SHAPE(1, 1 << 30));
+    sl_tensor *tall = sl_parameter(graph, "tall", SL_F32, SL_SHAPE(1 << 30, 1));
+    sl_tensor *flat = sl_parameter(graph, "flat", SL_F32, SL_SHAPE(1, 1 << 30));
     assert_refused(sl_add(tall, flat), "expected at most");
     tall = sl_parameter(graph, "tall", SL_F32, SL_SHAPE(1 << 30, 1));
     flat = sl_parameter(graph, "flat", SL_F32, SL_SHAPE(1, 1 << 30));

@@ -10,7 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 
-
 static int comes_back(void)
 {
     return 0;
@@ -85,8 +84,7 @@ static void the_cap_is_in_force_after_the_first_use(void **state)
     sl_graph *graph;
     sl_stage *stage;
     assert_ok(sl_graph_create(&graph));
-    sl_tensor *x =
-        sl_input(graph, "x", SL_F32, SL_SHAPE(2, 2), SL_NO_GRADIENT);
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(2, 2), SL_NO_GRADIENT);
     sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(2, 2));
     sl_output(graph, "y", sl_matmul(x, w), SL_NO_GRADIENT);
     assert_ok(sl_stage_compile(graph, NULL, &stage));

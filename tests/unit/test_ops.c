@@ -72,18 +72,18 @@ static sl_tensor *make_matmul(maker *m)
 {
     int64_t a = size(m), b = size(m), c = size(m), g = size(m);
     if (toss(m)) {
-        sl_tensor *x = toss(m) ? leaf(m, 2, (int64_t[]){a, b})
-                               : sl_transpose(leaf(m, 2, (int64_t[]){b, a}),
-                                              0, 1);
-        sl_tensor *y = toss(m) ? leaf(m, 2, (int64_t[]){b, c})
-                               : sl_transpose(leaf(m, 2, (int64_t[]){c, b}),
-                                              0, 1);
+        sl_tensor *x = toss(m)
+                           ? leaf(m, 2, (int64_t[]){a, b})
+                           : sl_transpose(leaf(m, 2, (int64_t[]){b, a}), 0, 1);
+        sl_tensor *y = toss(m)
+                           ? leaf(m, 2, (int64_t[]){b, c})
+                           : sl_transpose(leaf(m, 2, (int64_t[]){c, b}), 0, 1);
         return sl_matmul(x, y);
     }
     sl_tensor *x = leaf(m, 3, (int64_t[]){g, a, b});
-    sl_tensor *y = toss(m) ? leaf(m, 3, (int64_t[]){g, b, c})
-                           : sl_transpose(leaf(m, 3, (int64_t[]){g, c, b}), 1,
-                                          2);
+    sl_tensor *y = toss(m)
+                       ? leaf(m, 3, (int64_t[]){g, b, c})
+                       : sl_transpose(leaf(m, 3, (int64_t[]){g, c, b}), 1, 2);
     return sl_matmul(x, y);
 }
 
@@ -280,8 +280,7 @@ static sl_tensor *make_slice(maker *m)
     sl_tensor *x = leaf(m, 3, shape);
     int dim = test_random_int(&m->state, 0, 2);
     int64_t start = test_random_int(&m->state, 0, (int)shape[dim] - 1);
-    int64_t length =
-        test_random_int(&m->state, 1, (int)(shape[dim] - start));
+    int64_t length = test_random_int(&m->state, 1, (int)(shape[dim] - start));
     sl_tensor *part = sl_slice(sl_silu(x), dim, start, length);
     /* Twice, so that slices overlap; and of a leaf itself. */
     sl_tensor *again = sl_slice(x, dim, start, length);
@@ -325,16 +324,16 @@ static sl_tensor *make_concat_of_products(maker *m)
 static sl_tensor *make_sum(maker *m)
 {
     sl_tensor *x = maybe_transposed(m, any(m));
-    int dim = toss(m) ? SL_ALL
-                      : test_random_int(&m->state, 0, sl_tensor_rank(x) - 1);
+    int dim =
+        toss(m) ? SL_ALL : test_random_int(&m->state, 0, sl_tensor_rank(x) - 1);
     return sl_sum(x, dim);
 }
 
 static sl_tensor *make_mean(maker *m)
 {
     sl_tensor *x = maybe_transposed(m, any(m));
-    int dim = toss(m) ? SL_ALL
-                      : test_random_int(&m->state, 0, sl_tensor_rank(x) - 1);
+    int dim =
+        toss(m) ? SL_ALL : test_random_int(&m->state, 0, sl_tensor_rank(x) - 1);
     return sl_mean(x, dim);
 }
 
@@ -565,8 +564,7 @@ static void run_four(const char *backend, sl_tensor *(*op)(sl_tensor *),
     sl_graph *graph;
     options.backend = backend;
     assert_ok(sl_graph_create(&graph));
-    sl_tensor *x =
-        sl_input(graph, "x", SL_F32, SL_SHAPE(4), SL_NO_GRADIENT);
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(4), SL_NO_GRADIENT);
     sl_output(graph, "y", op(x), SL_NO_GRADIENT);
     test_stage stage = test_compile(graph, &options, 1);
     test_put(&stage, SL_PORT_INPUT, "x", 0, in);
@@ -616,8 +614,7 @@ static void run_cross_entropy(const char *backend, int32_t labels[2],
         sl_input(graph, "labels", SL_I32, SL_SHAPE(2), SL_NO_GRADIENT);
     sl_loss(graph, sl_cross_entropy(x, y, -100));
     test_stage stage = test_compile(graph, &options, 1);
-    test_put(&stage, SL_PORT_INPUT, "x", 0,
-             (const float[]){1, 2, 3, 4, 5, 6});
+    test_put(&stage, SL_PORT_INPUT, "x", 0, (const float[]){1, 2, 3, 4, 5, 6});
     test_put(&stage, SL_PORT_INPUT, "labels", 0, labels);
     assert_int_equal(
         sl_stage_run(stage.stage, SL_PROGRAM_F, stage.memory, 0, NULL),
@@ -668,16 +665,15 @@ static void embedding_refuses_ids_outside_the_table(void **state)
         assert_ok(sl_graph_create(&graph));
         sl_tensor *ids =
             sl_input(graph, "ids", SL_I64, SL_SHAPE(2), SL_NO_GRADIENT);
-        sl_tensor *table =
-            sl_parameter(graph, "wte", SL_F32, SL_SHAPE(5, 3));
+        sl_tensor *table = sl_parameter(graph, "wte", SL_F32, SL_SHAPE(5, 3));
         sl_output(graph, "y", sl_embedding(table, ids), SL_GRADIENT);
         test_stage stage = test_compile(graph, &options, 1);
         const int64_t wrong[][2] = {{0, 5}, {-1, 0}, {0, INT64_MAX}};
         for (int i = 0; i < 3; i++) {
             test_put(&stage, SL_PORT_INPUT, "ids", 0, wrong[i]);
-            assert_fails(sl_stage_run(stage.stage, SL_PROGRAM_F, stage.memory,
-                                      0, NULL),
-                         SL_EINVAL, "expected 0 to 4");
+            assert_fails(
+                sl_stage_run(stage.stage, SL_PROGRAM_F, stage.memory, 0, NULL),
+                SL_EINVAL, "expected 0 to 4");
         }
         /* A failed F is no F. */
         assert_fails(
@@ -701,8 +697,8 @@ static float *drop(const char *backend, uint64_t seed, size_t count)
     options.backward = SL_BACKWARD_NONE;
     run.seed = seed;
     assert_ok(sl_graph_create(&graph));
-    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE((int64_t)count),
-                            SL_NO_GRADIENT);
+    sl_tensor *x =
+        sl_input(graph, "x", SL_F32, SL_SHAPE((int64_t)count), SL_NO_GRADIENT);
     sl_output(graph, "y", sl_dropout(x, 0.25), SL_NO_GRADIENT);
     test_stage stage = test_compile(graph, &options, 1);
     float *ones = malloc(count * sizeof *ones);

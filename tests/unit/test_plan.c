@@ -63,8 +63,7 @@ static sl_graph *build_block(void)
     sl_tensor *ln1 = sl_parameter(graph, "ln1", SL_F32, SL_SHAPE(C));
     sl_tensor *ln2 = sl_parameter(graph, "ln2", SL_F32, SL_SHAPE(C));
     sl_tensor *bias = sl_parameter(graph, "bias", SL_F32, SL_SHAPE(C));
-    sl_tensor *attn =
-        sl_parameter(graph, "attn", SL_F32, SL_SHAPE(3 * C, C));
+    sl_tensor *attn = sl_parameter(graph, "attn", SL_F32, SL_SHAPE(3 * C, C));
     sl_tensor *proj = sl_parameter(graph, "proj", SL_F32, SL_SHAPE(C, C));
     sl_tensor *fc = sl_parameter(graph, "fc", SL_F32, SL_SHAPE(4 * C, C));
     sl_tensor *out = sl_parameter(graph, "out", SL_F32, SL_SHAPE(C, 4 * C));
@@ -170,7 +169,8 @@ static void runs_reach_the_end_of_the_plan(void **state)
             test_run(&stage, runs[p], 0);
             int64_t expected = plan->program_workspace_bytes[p];
             /* The last run is F and B. */
-            if (p == SL_PROGRAM_B && plan->program_workspace_bytes[0] > expected)
+            if (p == SL_PROGRAM_B &&
+                plan->program_workspace_bytes[0] > expected)
                 expected = plan->program_workspace_bytes[0];
             assert_int_equal(reach(&stage, SL__POOL_WORKSPACE), expected);
         }
@@ -278,8 +278,7 @@ static void views_cost_nothing(void **state)
     sl_graph *graph;
     sl_tensor *parts[2];
     assert_ok(sl_graph_create(&graph));
-    sl_tensor *x =
-        sl_input(graph, "x", SL_F32, SL_SHAPE(4, 6), SL_NO_GRADIENT);
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(4, 6), SL_NO_GRADIENT);
     sl_split(sl_transpose(sl_reshape(x, SL_SHAPE(2, 2, 6)), 0, 2), 0, 2, parts);
     sl_output(graph, "y", sl_add(parts[0], parts[1]), SL_NO_GRADIENT);
     sl_stage_options options = way(0);
@@ -312,7 +311,8 @@ static void programs_read_as_text(void **state)
         "(2, 4)@output.0+0\n"
         "B0 relu_grad (2, 4)@output-gradient.0+0 (2, 4)@output.0+0 -> "
         "(2, 4)@workspace+0\n"
-        "B1 matmul (3, 2)@input.0+0 (2, 4)@workspace+0 +> (3, 4)@gradients+0\n");
+        "B1 matmul (3, 2)@input.0+0 (2, 4)@workspace+0 +> (3, "
+        "4)@gradients+0\n");
     sl_string_clear(&text);
     test_release(&stage);
     sl_graph_destroy(graph);

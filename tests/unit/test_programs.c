@@ -91,15 +91,13 @@ static void backends_and_recompute_agree(void **state)
         test_fill_all(&ref, seed, 0, TEST_IDS);
         run_poisoned(&ref, "FB", 0);
         for (int way = 0; way < 3; way++) {
-            test_stage other =
-                compile(graph, backends[way != 0], way != 1, 1);
+            test_stage other = compile(graph, backends[way != 0], way != 1, 1);
             test_context("seed %d, way %d", (int)seed, way);
             test_fill_all(&other, seed, 0, TEST_IDS);
             run_poisoned(&other, way == 2 ? "FIW" : "FB", 0);
             test_assert_same(&other, &ref, SL_PORT_OUTPUT, 0, 1e-4);
             test_assert_same(&other, &ref, SL_PORT_INPUT_GRADIENT, 0, 1e-4);
-            test_assert_same(&other, &ref, SL_PORT_PARAMETER_GRADIENT, 0,
-                             1e-4);
+            test_assert_same(&other, &ref, SL_PORT_PARAMETER_GRADIENT, 0, 1e-4);
             test_release(&other);
         }
         test_release(&ref);
@@ -171,9 +169,9 @@ static double weighted_outputs(const test_stage *stage)
         double *y = test_get(stage, SL_PORT_OUTPUT, port.name, 0, &size);
         bool flows = !sl_stage_port(stage->stage, SL_PORT_OUTPUT_GRADIENT,
                                     port.name, &gradient);
-        double *dy = flows ? test_get(stage, SL_PORT_OUTPUT_GRADIENT,
-                                      port.name, 0, NULL)
-                           : NULL;
+        double *dy =
+            flows ? test_get(stage, SL_PORT_OUTPUT_GRADIENT, port.name, 0, NULL)
+                  : NULL;
         for (size_t k = 0; k < size; k++)
             sum += y[k] * (dy ? dy[k] : strcmp(port.name, "loss") == 0);
         free(y);
@@ -446,8 +444,7 @@ static void the_loss_scale_scales_gradients(void **state)
         options.loss_scale = 0.125;
         test_put(&s, SL_PORT_INPUT, "x", 0, (float[]){1, 2});
         test_run(&s, "F", 0);
-        assert_ok(
-            sl_stage_run(s.stage, SL_PROGRAM_B, s.memory, 0, &options));
+        assert_ok(sl_stage_run(s.stage, SL_PROGRAM_B, s.memory, 0, &options));
         assert_true(test_get_float(&s, SL_PORT_OUTPUT, "loss", 0) == 3);
         assert_true(test_get_float(&s, SL_PORT_INPUT_GRADIENT, "x", 0) ==
                     0.125f);
@@ -480,13 +477,12 @@ static void forward_alone_saves_nothing_and_fuses_gelu(void **state)
     test_run(&whole, "F", 0);
     test_run(&alone, "F", 0);
     test_assert_same(&alone, &whole, SL_PORT_OUTPUT, 0, 1e-6);
-    assert_fails(
-        sl_stage_run(alone.stage, SL_PROGRAM_B, alone.memory, 0, NULL),
-        SL_EINVAL, "B was not asked for");
+    assert_fails(sl_stage_run(alone.stage, SL_PROGRAM_B, alone.memory, 0, NULL),
+                 SL_EINVAL, "B was not asked for");
     sl_port port;
-    assert_fails(sl_stage_port(alone.stage, SL_PORT_PARAMETER_GRADIENT, "w",
-                               &port),
-                 SL_ENOTFOUND, "no parameter with gradient named 'w'");
+    assert_fails(
+        sl_stage_port(alone.stage, SL_PORT_PARAMETER_GRADIENT, "w", &port),
+        SL_ENOTFOUND, "no parameter with gradient named 'w'");
     test_release(&whole);
     test_release(&alone);
     sl_graph_destroy(graph);

@@ -103,8 +103,8 @@ static void every_truncation_is_refused(void **state)
 {
     (void)state;
     size_t length;
-    char *whole = test_read_file("goldens/models/ExampleCode.safetensors",
-                                 &length);
+    char *whole =
+        test_read_file("goldens/models/ExampleCode.safetensors", &length);
     sl_safetensors *file;
     for (size_t i = 0; i < length; i += i < 3000 ? 1 : 97) {
         char *part = malloc(i + 1);
@@ -166,8 +166,7 @@ static void what_is_written_comes_back(void **state)
         assert_ok(sl_safetensors_open(path, &file));
         assert_int_equal(sl_safetensors_count(file), 4);
         for (size_t k = 0; k < 4; k++) {
-            const sl_safetensor *t =
-                sl_safetensors_find(file, tensors[k].name);
+            const sl_safetensor *t = sl_safetensors_find(file, tensors[k].name);
             assert_non_null(t);
             assert_int_equal(t->bytes, tensors[k].bytes);
             assert_int_equal(t->dtype, tensors[k].dtype);
@@ -208,9 +207,8 @@ static void what_cannot_be_written_is_refused_and_leaves_the_old(void **state)
     sl_safetensor twice[] = {tensor, tensor};
     assert_fails(sl_safetensors_write(path, twice, 2, NULL), SL_EINVAL,
                  "'w' is there twice");
-    assert_fails(
-        sl_safetensors_write("/nonexistent/model", &tensor, 1, NULL), SL_EIO,
-        "cannot write beside /nonexistent/model");
+    assert_fails(sl_safetensors_write("/nonexistent/model", &tensor, 1, NULL),
+                 SL_EIO, "cannot write beside /nonexistent/model");
     assert_fails(sl_safetensors_write(folder, &tensor, 1, NULL), SL_EIO,
                  "cannot write");
     size_t after_length;

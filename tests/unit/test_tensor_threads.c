@@ -24,8 +24,8 @@ static void *run_job(void *data)
                                        SL_PROGRAM_I, SL_PROGRAM_W};
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < 5 && !job->status; i++)
-            job->status = sl_stage_run(job->stage, order[i], job->mine.memory,
-                                       0, NULL);
+            job->status =
+                sl_stage_run(job->stage, order[i], job->mine.memory, 0, NULL);
     }
     return NULL;
 }
@@ -50,16 +50,16 @@ static void run_together(const char *backend, int threads, uint64_t seed)
         test_fill_all(&jobs[i].mine, seed, 0, TEST_IDS);
     }
     for (int i = 0; i < THREADS; i++)
-        assert_int_equal(
-            pthread_create(&handles[i], NULL, run_job, &jobs[i]), 0);
+        assert_int_equal(pthread_create(&handles[i], NULL, run_job, &jobs[i]),
+                         0);
     for (int i = 0; i < THREADS; i++)
         pthread_join(handles[i], NULL);
     test_context("seed %d on %s", (int)seed, backend);
     for (int i = 0; i < THREADS; i++) {
         assert_ok(jobs[i].status);
         test_assert_same(&jobs[i].mine, &alone.mine, SL_PORT_OUTPUT, 0, 0);
-        test_assert_same(&jobs[i].mine, &alone.mine,
-                         SL_PORT_PARAMETER_GRADIENT, 0, 0);
+        test_assert_same(&jobs[i].mine, &alone.mine, SL_PORT_PARAMETER_GRADIENT,
+                         0, 0);
         sl_memory_destroy(jobs[i].mine.memory);
     }
     test_release(&alone.mine);
@@ -106,8 +106,8 @@ static void two_threads_build_at_once(void **state)
     thread_job jobs[THREADS] = {{.seed = 100}, {.seed = 200}};
     pthread_t handles[THREADS];
     for (int i = 0; i < THREADS; i++)
-        assert_int_equal(
-            pthread_create(&handles[i], NULL, build_job, &jobs[i]), 0);
+        assert_int_equal(pthread_create(&handles[i], NULL, build_job, &jobs[i]),
+                         0);
     for (int i = 0; i < THREADS; i++) {
         pthread_join(handles[i], NULL);
         assert_ok(jobs[i].status);

@@ -43,9 +43,8 @@ static inline dnnl_status_t sl__md_strided(sl__md *md, int rank,
     return status;
 }
 
-static inline dnnl_status_t sl__md_any(sl__md *md, int rank,
-                                       const dnnl_dims_t shape,
-                                       dnnl_data_type_t type)
+static inline dnnl_status_t
+sl__md_any(sl__md *md, int rank, const dnnl_dims_t shape, dnnl_data_type_t type)
 {
     dnnl_status_t status = dnnl_memory_desc_create_with_tag(
         &md->md, rank, shape, type, dnnl_format_tag_any);
@@ -71,13 +70,10 @@ static inline dnnl_status_t sl__append_eltwise(dnnl_post_ops_t ops,
     return dnnl_post_ops_append_eltwise(ops, algorithm, 0, 0);
 }
 
-static inline dnnl_status_t sl__matmul_create(dnnl_primitive_desc_t *out,
-                                              dnnl_engine_t engine,
-                                              const sl__md *src,
-                                              const sl__md *weights,
-                                              const sl__md *bias,
-                                              const sl__md *dst,
-                                              dnnl_primitive_attr_t attr)
+static inline dnnl_status_t
+sl__matmul_create(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
+                  const sl__md *src, const sl__md *weights, const sl__md *bias,
+                  const sl__md *dst, dnnl_primitive_attr_t attr)
 {
     return dnnl_matmul_primitive_desc_create(
         out, engine, sl__md_use(src), sl__md_use(weights), sl__md_use(bias),
@@ -107,9 +103,8 @@ static inline dnnl_status_t sl__md_strided(sl__md *md, int rank,
     return dnnl_memory_desc_init_by_strides(&md->md, rank, shape, type, stride);
 }
 
-static inline dnnl_status_t sl__md_any(sl__md *md, int rank,
-                                       const dnnl_dims_t shape,
-                                       dnnl_data_type_t type)
+static inline dnnl_status_t
+sl__md_any(sl__md *md, int rank, const dnnl_dims_t shape, dnnl_data_type_t type)
 {
     md->set = true;
     return dnnl_memory_desc_init_by_tag(&md->md, rank, shape, type,
@@ -134,13 +129,10 @@ static inline dnnl_status_t sl__append_eltwise(dnnl_post_ops_t ops,
     return dnnl_post_ops_append_eltwise(ops, 1, algorithm, 0, 0);
 }
 
-static inline dnnl_status_t sl__matmul_create(dnnl_primitive_desc_t *out,
-                                              dnnl_engine_t engine,
-                                              const sl__md *src,
-                                              const sl__md *weights,
-                                              const sl__md *bias,
-                                              const sl__md *dst,
-                                              dnnl_primitive_attr_t attr)
+static inline dnnl_status_t
+sl__matmul_create(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
+                  const sl__md *src, const sl__md *weights, const sl__md *bias,
+                  const sl__md *dst, dnnl_primitive_attr_t attr)
 {
     dnnl_matmul_desc_t desc;
     dnnl_status_t status =

@@ -137,7 +137,8 @@ sl_status sl__dnn_cap_isa(void)
     pthread_once(&once, cap_once);
     if (!cap_status)
         return SL_OK;
-    return sl_fail(cap_status,
-                   "oneDNN was used before Sluice could keep it from AMX, which "
-                   "does not work here; set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16");
+    return sl_fail(
+        cap_status,
+        "oneDNN was used before Sluice could keep it from AMX, which "
+        "does not work here; set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16");
 }

@@ -69,10 +69,9 @@ sl_status sl__dnn_bind(void *context, const sl__kernel *kernel, void *const *p,
     state->stream = dnn->stream;
     for (int i = 0; i < job->arg_count; i++) {
         void *pointer = p[job->args[i].index];
-        dnnl_status_t made =
-            dnnl_memory_create(&state->args[i].memory,
-                               sl__md_use(job->args[i].md), dnn->engine,
-                               pointer);
+        dnnl_status_t made = dnnl_memory_create(&state->args[i].memory,
+                                                sl__md_use(job->args[i].md),
+                                                dnn->engine, pointer);
         if (made) {
             sl__dnn_unbind(state);
             return sl__dnn_fail("dnnl_memory_create", made);
@@ -126,9 +125,8 @@ static sl_status make_reorder(dnnl_engine_t engine,
 {
     sl__product *product = &job->product;
     dnnl_primitive_desc_t description = NULL;
-    dnnl_status_t status =
-        sl__describe_matrix(&product->src, 1, spec->k, spec->n, spec->weights,
-                            dnnl_f32);
+    dnnl_status_t status = sl__describe_matrix(
+        &product->src, 1, spec->k, spec->n, spec->weights, dnnl_f32);
     if (!status)
         status = sl__md_copy(&product->dst, sl__md_use(layout));
     if (!status)
@@ -281,8 +279,7 @@ sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
     if (spec.has_bias)
         add_arg(job, DNNL_ARG_BIAS, 2, &product->bias);
     if (product->scratch.set)
-        add_arg(job, DNNL_ARG_SCRATCHPAD, kernel->arg_count,
-                &product->scratch);
+        add_arg(job, DNNL_ARG_SCRATCHPAD, kernel->arg_count, &product->scratch);
     kernel->scratch_bytes = product->scratch_bytes;
     return SL_OK;
 }

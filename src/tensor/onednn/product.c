@@ -34,9 +34,8 @@ static dnnl_status_t describe_all(sl__product *product,
     dnnl_dims_t plain = {spec->k, spec->n};
     dnnl_dims_t row = {1, 1, spec->n}, row_stride = {spec->n, spec->n, 1};
     int skip = spec->batch > 1 ? 0 : 1;
-    dnnl_status_t status =
-        sl__describe_matrix(&product->src, spec->batch, spec->m, spec->k,
-                            spec->src, spec->type);
+    dnnl_status_t status = sl__describe_matrix(
+        &product->src, spec->batch, spec->m, spec->k, spec->src, spec->type);
     if (!status && spec->packed)
         status = sl__md_any(&product->weights, 2, plain, spec->type);
     else if (!status)
@@ -69,8 +68,8 @@ static dnnl_status_t make_attributes(const sl__product_spec *spec,
     dnnl_status_t status = dnnl_primitive_attr_create(out);
     if (status)
         return status;
-    status = dnnl_primitive_attr_set_scratchpad_mode(
-        *out, dnnl_scratchpad_mode_user);
+    status = dnnl_primitive_attr_set_scratchpad_mode(*out,
+                                                     dnnl_scratchpad_mode_user);
     if (!status)
         status = dnnl_post_ops_create(&ops);
     if (status) {

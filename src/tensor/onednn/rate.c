@@ -97,7 +97,7 @@ sl_status sl_measure_packed_matmul(int m, int n, int k, int threads,
         return sl_fail(SL_EINVAL, "%d threads, expected 1 to %d", threads,
                        backend->threads_max);
     void *context;
-    double took;
+    double took = 0;
     sl_status status = backend->open(threads, &context);
     if (status)
         return status;

@@ -2,6 +2,6 @@
  * Our kernels for AVX2 with FMA. */
 #ifdef __AVX2__
 #define VECTOR(name) name##_avx2
-#define VECTOR_NAME "avx2"
-#include "tensor/onednn/vector.inc"
+#define VECTOR_NAME  "avx2"
+#include "tensor/onednn/vector_kernels.h"
 #endif

@@ -2,6 +2,6 @@
  * The plain kernels for 32-bit floats. */
 #include "tensor/ref/ref.h"
 
-#define REAL float
+#define REAL         float
 #define KERNEL(name) sl__ref_f32_##name
-#include "tensor/ref/kernels.inc"
+#include "tensor/ref/kernels.h"

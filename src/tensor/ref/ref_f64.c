@@ -2,6 +2,6 @@
  * The plain kernels for 64-bit floats. */
 #include "tensor/ref/ref.h"
 
-#define REAL double
+#define REAL         double
 #define KERNEL(name) sl__ref_f64_##name
-#include "tensor/ref/kernels.inc"
+#include "tensor/ref/kernels.h"

@@ -2,7 +2,7 @@
  *
  * Causal attention, a head at a time, BLOCK rows of queries at a time: their
  * scores against all keys they see are in scratch, never a T x T matrix. The
- * products (tile.inc) take right factors by contiguous rows, so keys and values
+ * products (tile.h) take right factors by contiguous rows, so keys and values
  * are transposed into scratch once per head. */
 
 enum { BLOCK = SL__ATTENTION_BLOCK };
@@ -39,8 +39,8 @@ static float *scratch_of(const work *w, int worker, int64_t length,
                          int64_t size)
 {
     float *scratch = w->p[w->kernel->arg_count - 1];
-    return scratch + worker * sl__attention_scratch(w->kernel->node->op, length,
-                                                    size);
+    return scratch +
+           worker * sl__attention_scratch(w->kernel->node->op, length, size);
 }
 
 /* ----------------------------------------------------------- forward -- */
@@ -143,14 +143,15 @@ static void differentiate_block(const head_grads *g, int64_t from)
                               g->weights, length, rows, seen, size, false, 0});
     if (sloped)
         multiply(&(small_product){dy, g->dy.row, 1, g->v_transposed, length,
-                                  g->slopes, length, rows, seen, size, false, 0});
+                                  g->slopes, length, rows, seen, size, false,
+                                  0});
     for (int64_t r = 0; r < rows; r++)
         slope_row(g, from + r, g->weights + r * length,
                   sloped ? g->slopes + r * length : NULL, seen, scale);
     if (g->dv.data)
         multiply(&(small_product){g->weights, 1, length, dy, g->dy.row,
-                                  g->dv.data, g->dv.row, seen, size, rows,
-                                  true, 0});
+                                  g->dv.data, g->dv.row, seen, size, rows, true,
+                                  0});
     if (g->dq.data)
         multiply(&(small_product){g->slopes, length, 1, g->k.data, g->k.row,
                                   g->dq.data + from * g->dq.row, g->dq.row,

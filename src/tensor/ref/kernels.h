@@ -338,13 +338,13 @@ static sl_status KERNEL(attention)(ARGS)
                 REAL *out = ROW(3, b, i) + h * size;
                 double most = -INFINITY, sum = 0;
                 for (int64_t j = 0; j <= i; j++)
-                    most = fmax(most, scale * KERNEL(dot)(q, ROW(1, b, j) +
-                                                                 h * size,
-                                                          size));
+                    most = fmax(
+                        most,
+                        scale * KERNEL(dot)(q, ROW(1, b, j) + h * size, size));
                 for (int64_t j = 0; j <= i; j++)
-                    sum += exp(scale * KERNEL(dot)(q, ROW(1, b, j) + h * size,
-                                                   size) -
-                               most);
+                    sum += exp(
+                        scale * KERNEL(dot)(q, ROW(1, b, j) + h * size, size) -
+                        most);
                 for (int64_t c = 0; c < size; c++)
                     out[c] = 0;
                 for (int64_t j = 0; j <= i; j++) {
@@ -384,8 +384,7 @@ static sl_status KERNEL(attention_grad)(ARGS)
             for (int64_t i = 0; i < length; i++, saved++) {
                 const REAL *dy = ROW(0, b, i) + h * size;
                 const REAL *q = ROW(1, b, i) + h * size;
-                double base =
-                    KERNEL(dot)(dy, ROW(4, b, i) + h * size, size);
+                double base = KERNEL(dot)(dy, ROW(4, b, i) + h * size, size);
                 for (int64_t j = 0; j <= i; j++) {
                     const REAL *k = ROW(2, b, j) + h * size;
                     const REAL *v = ROW(3, b, j) + h * size;
@@ -427,8 +426,8 @@ static void KERNEL(copy_box)(const sl__arg *from, const REAL *source,
 static sl_status KERNEL(copy)(ARGS)
 {
     (void)run;
-    KERNEL(copy_box)(&kernel->args[0], p[0], &kernel->args[1], p[1],
-                     kernel->adds);
+    KERNEL(copy_box)
+    (&kernel->args[0], p[0], &kernel->args[1], p[1], kernel->adds);
     return SL_OK;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Our own kernels, included once per instruction set: VECTOR(name) makes a name
- * of it. What each computes is said in ref/kernels.inc; here it is done LANES
+ * of it. What each computes is said in ref/kernels.h; here it is done LANES
  * at a time and on the run's threads. Geometry was checked by
  * sl__vector_accepts. */
 #include "tensor/onednn/vector.h"
@@ -165,10 +165,10 @@ INLINE void binary_span(sl__op op, const float *a, const float *b, float *out,
     for (; i + LANES <= count; i += LANES)
         store(out + i, apply(op, load(a + i), load(b + i)));
     if (i < count)
-        store_part(out + i,
-                   apply(op, load_part(a + i, count - i),
-                         load_part(b + i, count - i)),
-                   count - i);
+        store_part(
+            out + i,
+            apply(op, load_part(a + i, count - i), load_part(b + i, count - i)),
+            count - i);
 }
 
 INLINE void binary_part(sl__op op, const work *w, int64_t from, int64_t to)
@@ -276,9 +276,8 @@ static void norm_part(void *data, int worker, int64_t from, int64_t to)
                 vf d = first_lanes(load_part(x + i, n) - mean, n);
                 square += d * d;
             });
-        float scale =
-            1 / sqrtf(sum_lanes(square) / (float)columns +
-                      (float)kernel->node->attributes.number);
+        float scale = 1 / sqrtf(sum_lanes(square) / (float)columns +
+                                (float)kernel->node->attributes.number);
         WALK(
             columns,
             {
@@ -332,8 +331,7 @@ static void norm_grad_part(void *data, int worker, int64_t from, int64_t to)
                 products += g * (load_part(x + i, n) - mean);
             });
         float sum = centred ? sum_lanes(sums) / (float)columns : 0;
-        float product =
-            sum_lanes(products) * scale * scale / (float)columns;
+        float product = sum_lanes(products) * scale * scale / (float)columns;
         WALK(
             columns,
             {
@@ -415,8 +413,8 @@ INLINE float row_exp(const float *x, float *out, int64_t columns, float scale,
             store(out + i, e);
         },
         {
-            vf e = first_lanes(
-                exp_lanes(load_part(x + i, n) * scale - shift), n);
+            vf e =
+                first_lanes(exp_lanes(load_part(x + i, n) * scale - shift), n);
             total += e;
             store_part(out + i, e, n);
         });
@@ -475,8 +473,7 @@ static void softmax_grad_part(void *data, int worker, int64_t from, int64_t to)
         float sum = row_dot(dy, y, columns);
         WALK(columns, store(dx + i, load(y + i) * (load(dy + i) - sum)),
              store_part(dx + i,
-                        load_part(y + i, n) * (load_part(dy + i, n) - sum),
-                        n));
+                        load_part(y + i, n) * (load_part(dy + i, n) - sum), n));
     }
 }
 
@@ -591,7 +588,8 @@ static double sum_all(const float *x, int64_t count)
     for (int64_t at = 0; at < count; at += STRETCH) {
         int64_t part = count - at < STRETCH ? count - at : STRETCH;
         vf total = {0};
-        WALK(part, total += load(x + at + i), total += load_part(x + at + i, n));
+        WALK(part, total += load(x + at + i),
+             total += load_part(x + at + i, n));
         sum += sum_lanes(total);
     }
     return sum;
@@ -648,8 +646,7 @@ static sl_status mse(ARGS)
                 total += d * d;
             },
             {
-                vf d =
-                    load_part(x + at + i, n) - load_part(target + at + i, n);
+                vf d = load_part(x + at + i, n) - load_part(target + at + i, n);
                 total += d * d;
             });
         sum += sum_lanes(total);
@@ -669,8 +666,7 @@ static void mse_grad_part(void *data, int worker, int64_t from, int64_t to)
     float factor = (float)(2.0 * *(const float *)w->p[0] / (double)count);
     if (w->kernel->node->attributes.operand == 1)
         factor = -factor;
-    WALK(to - from,
-         store(out + i, factor * (load(x + i) - load(target + i))),
+    WALK(to - from, store(out + i, factor * (load(x + i) - load(target + i))),
          store_part(out + i,
                     factor * (load_part(x + i, n) - load_part(target + i, n)),
                     n));
@@ -747,9 +743,9 @@ static sl_status cross_entropy_grad(ARGS)
                        cross_entropy_grad_part);
 }
 
-#include "tensor/onednn/tile.inc"
+#include "tensor/onednn/tile.h"
 
-#include "tensor/onednn/attention.inc"
+#include "tensor/onednn/attention.h"
 
 const sl__vector_kernels VECTOR(sl__vector) = {
     VECTOR_NAME,

@@ -1,0 +1,45 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# The benchmarks run, print what they promise, and refuse what makes no sense.
+# No figure is judged here.
+. ./lib.sh
+
+quick="--seconds 0.01"
+run bench kernels $quick --size 4x8x16
+[ $status = 0 ] || bad "bench kernels: $(cat "$err")"
+for word in forward dI dW ratio "overhead per kernel: [0-9]* ns"; do
+    grep -q "$word" "$out" || bad "bench kernels without $word"
+done
+run bench kernels $quick --size 4x8x16 --size 5x3x1 --threads 2 --json
+[ "$(grep -c '"ratio": [0-9.]*' "$out")" = 6 ] || bad "bench kernels --json"
+grep -q '"overhead_ns": [0-9.]*}' "$out" || bad "overhead in --json"
+
+run bench stage $quick --d 8 --rows 3 --heads 2 --seq 5 --sequences 1
+[ $status = 0 ] || bad "bench stage: $(cat "$err")"
+grep -q '^mlp' "$out" && grep -q '^gpt2' "$out" || bad "bench stage"
+run bench stage $quick --model gpt2 --d 8 --heads 2 --seq 5 --recompute --json
+grep -q '"model": "gpt2".*"iw_over_b": [0-9.]*' "$out" ||
+    bad "bench stage --json"
+# 2 sequences of 5 rows of 8 floats: with recompute, the input alone is saved.
+grep -q '"saved_bytes": 320' "$out" || bad "saved bytes in --json"
+grep -q mlp "$out" && bad "--model gpt2 shows the mlp"
+
+refuses "no benchmark" "say what to time" -- bench
+refuses "another" "unknown benchmark 'stages'; expected kernels or stage" \
+    -- bench stages
+refuses "two" "one benchmark at a time" -- bench kernels stage
+refuses "a size of two" "--size takes three sizes like 16x2048x512" \
+    -- bench kernels --size 4x8
+refuses "a size of none" "--size takes three sizes" -- bench kernels --size 0x8x8
+refuses "no threads" "--threads must be at least 1" -- bench kernels -t 0
+refuses "a million threads" "1000000 threads, expected 1 to 1024" \
+    -- bench kernels $quick -t 1000000
+refuses "heads" "3 heads do not divide the width" \
+    -- bench stage $quick --model gpt2 --d 8 --heads 3
+refuses "model" "--model is mlp or gpt2, not 'bert'" -- bench stage --model bert
+refuses "idle size" "--size goes with kernels" -- bench stage --size 1x1x1
+refuses "idle d" "go with stage" -- bench kernels --d 8
+refuses "idle rows" "--rows goes with mlp" -- bench stage --model gpt2 --rows 8
+refuses "idle heads" "go with gpt2" -- bench stage --model mlp --heads 8
+refuses "negative time" "--seconds" -- bench kernels --seconds -1
+finish
