@@ -88,14 +88,14 @@ static void weigh(orderer *o, const sl__step *step, bool commit,
 /* --------------------------------------------------------------- waiting -- */
 
 /* Calls `visit` for every pair of steps that must stay in order: a step waits
- * for the last writer of what it touches and, if it writes, for those who have
- * touched it since. */
+ * for the last writer of whatever it touches. Nothing is written again once it
+ * was read, so nobody waits for readers. */
 static void visit_waits(orderer *o, void (*visit)(orderer *, int, int),
-                        int *writer, int *reader)
+                        int *writer)
 {
     size_t tensors = o->stage->graph->tensor_count;
     for (size_t i = 0; i < tensors; i++)
-        writer[i] = reader[i] = -1;
+        writer[i] = -1;
     for (int i = 0; i < (int)o->steps->count; i++) {
         int operands;
         int count = list_touched(&o->steps->data[i], o->bases, &operands);
@@ -103,22 +103,8 @@ static void visit_waits(orderer *o, void (*visit)(orderer *, int, int),
             int id = o->bases[k]->id;
             if (writer[id] >= 0 && writer[id] != i)
                 visit(o, writer[id], i);
-            if (k < operands) {
-                /* Readers form a chain only towards the next writer: it is
-                 * enough that it waits for each of them in turn. */
-                reader[id] = i;
-            } else {
-                for (int r = reader[id]; r > writer[id] && r != i; r--) {
-                    const sl__step *step = &o->steps->data[r];
-                    for (int n = 0; n < step->node->operand_count; n++) {
-                        if (step->node->operands[n]->base->id == id) {
-                            visit(o, r, i);
-                            break;
-                        }
-                    }
-                }
+            if (k >= operands)
                 writer[id] = i;
-            }
         }
     }
 }
@@ -138,26 +124,23 @@ static void note_wait(orderer *o, int before, int after)
 static sl_status find_waits(orderer *o)
 {
     size_t tensors = o->stage->graph->tensor_count, steps = o->steps->count;
-    int *writer = NULL, *reader = NULL;
+    int *writer = NULL;
     sl_status status = sl__alloc(tensors, sizeof *writer, &writer);
-    if (!status)
-        status = sl__alloc(tensors, sizeof *reader, &reader);
     if (!status) {
-        visit_waits(o, count_wait, writer, reader);
+        visit_waits(o, count_wait, writer);
         for (size_t i = 0; i < steps; i++)
             o->first_follower[i + 1] += o->first_follower[i];
         status = sl__alloc(o->first_follower[steps], sizeof *o->followers,
                            &o->followers);
     }
     if (!status) {
-        visit_waits(o, note_wait, writer, reader);
+        visit_waits(o, note_wait, writer);
         /* Each start has moved to the next one's. */
         memmove(o->first_follower + 1, o->first_follower,
                 steps * sizeof *o->first_follower);
         o->first_follower[0] = 0;
     }
     free(writer);
-    free(reader);
     return status;
 }
 

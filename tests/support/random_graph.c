@@ -82,6 +82,8 @@ static sl_tensor *partner(grower *g, sl_tensor *x)
                    sizeof(int64_t) * (size_t)sl_tensor_rank(x)) == 0)
             return other;
     }
+    if (choose(g, 0, 2) == 0)
+        return parameter(g, sl_tensor_rank(x), sl_tensor_shape(x));
     int64_t last = choose(g, 0, 3) ? dim_size(x, -1) : 1;
     return parameter(g, 1, &last);
 }

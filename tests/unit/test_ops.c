@@ -87,6 +87,46 @@ static sl_tensor *make_matmul(maker *m)
     return sl_matmul(x, y);
 }
 
+/* Products whose gradient arrives expanded over the batch. */
+static sl_tensor *make_summed_products(maker *m)
+{
+    int64_t a = size(m), b = size(m), c = size(m), g = size(m);
+    sl_tensor *y = sl_matmul(leaf(m, 3, (int64_t[]){g, a, b}),
+                             leaf(m, 3, (int64_t[]){g, b, c}));
+    return sl_sum(y, test_random_int(&m->state, 0, 2));
+}
+
+/* Two layers out of one parameter. */
+static sl_tensor *make_sliced_weight(maker *m)
+{
+    int64_t in = size(m), out = size(m);
+    sl_tensor *x = leaf(m, 2, (int64_t[]){size(m), in});
+    sl_tensor *w = leaf(m, 2, (int64_t[]){2 * out, in});
+    sl_tensor *halves[2];
+    sl_split(w, 0, 2, halves);
+    sl_tensor *y = sl_linear(x, halves[0], NULL, SL_OUT_IN);
+    return sl_mul(y, sl_linear(x, halves[1], NULL, SL_OUT_IN));
+}
+
+/* A tensor with its own transpose, which must not be written over it. */
+static sl_tensor *make_symmetric(maker *m)
+{
+    int64_t side = size(m);
+    sl_tensor *h = sl_scale(leaf(m, 2, (int64_t[]){side, side}), 2);
+    return toss(m) ? sl_add(h, sl_transpose(h, 0, 1))
+                   : sl_sub(sl_transpose(h, 0, 1), h);
+}
+
+/* A gradient that ends at a parameter and also goes on. */
+static sl_tensor *make_added_parameter(maker *m)
+{
+    int64_t a = size(m), b = size(m);
+    sl_tensor *x = leaf(m, 2, (int64_t[]){a, b});
+    sl_tensor *p = sl_parameter(m->graph, "p", m->dtype, SL_SHAPE(a, b));
+    sl_tensor *w = leaf(m, 2, (int64_t[]){b, size(m)});
+    return sl_matmul(sl_add(x, p), w);
+}
+
 static sl_tensor *make_linear(maker *m)
 {
     int64_t in = size(m), out = size(m);
@@ -360,6 +400,10 @@ static const struct {
     sl_tensor *(*make)(maker *m);
 } cases[] = {
     {"matmul", make_matmul},
+    {"summed products", make_summed_products},
+    {"sliced weight", make_sliced_weight},
+    {"symmetric", make_symmetric},
+    {"added parameter", make_added_parameter},
     {"linear", make_linear},
     {"linear activation", make_linear_activation},
     {"add", make_add},

@@ -488,6 +488,127 @@ static void forward_alone_saves_nothing_and_fuses_gelu(void **state)
     sl_graph_destroy(graph);
 }
 
+/* What F is told of the seed, backward remembers. */
+static void backward_drops_what_forward_dropped(void **state)
+{
+    (void)state;
+    sl_graph *graph;
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(64), SL_GRADIENT);
+    sl_output(graph, "y", sl_dropout(x, 0.5), SL_GRADIENT);
+    float ones[64];
+    for (int i = 0; i < 64; i++)
+        ones[i] = 1;
+    for (int b = 0; b < 4; b++) {
+        test_stage s = compile(graph, backends[b % 2], b / 2, 1);
+        sl_run_options options = SL_RUN_OPTIONS_INIT;
+        options.seed = 77;
+        test_put(&s, SL_PORT_INPUT, "x", 0, ones);
+        test_put(&s, SL_PORT_OUTPUT_GRADIENT, "y", 0, ones);
+        assert_ok(sl_stage_run(s.stage, SL_PROGRAM_F, s.memory, 0, &options));
+        options.seed = 78;
+        assert_ok(sl_stage_run(s.stage, SL_PROGRAM_I, s.memory, 0, &options));
+        test_run(&s, "W", 0);
+        float *y = test_get(&s, SL_PORT_OUTPUT, "y", 0, NULL);
+        float *dx = test_get(&s, SL_PORT_INPUT_GRADIENT, "x", 0, NULL);
+        assert_memory_equal(y, dx, sizeof ones);
+        free(y);
+        free(dx);
+        test_release(&s);
+    }
+    sl_graph_destroy(graph);
+}
+
+/* A product that two activations read is fused with neither. */
+static void a_product_read_twice_is_not_fused(void **state)
+{
+    (void)state;
+    sl_graph *graph;
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(3, 4), SL_NO_GRADIENT);
+    sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(4, 5));
+    sl_tensor *h = sl_matmul(x, w);
+    sl_output(graph, "y", sl_sub(sl_gelu_erf(h), sl_relu(h)), SL_NO_GRADIENT);
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    options.backward = SL_BACKWARD_NONE;
+    test_stage alone = test_compile(graph, &options, 1);
+    assert_int_equal(kernels(&alone, SL_PROGRAM_F), 4);
+    test_stage ref = compile(graph, "ref", false, 1);
+    test_fill_all(&alone, 9, 0, 1);
+    test_fill_all(&ref, 9, 0, 1);
+    run_poisoned(&alone, "F", 0);
+    run_poisoned(&ref, "F", 0);
+    test_context("gelu - relu");
+    test_assert_same(&alone, &ref, SL_PORT_OUTPUT, 0, 1e-5);
+    test_release(&alone);
+    test_release(&ref);
+    sl_graph_destroy(graph);
+}
+
+/* With recompute, outputs may be gone when backward runs, and stay as they
+ * were. */
+static void recompute_leaves_outputs_alone(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        sl_graph *graph = test_seeded_graph(seed, SL_F32);
+        test_stage gone = compile(graph, "ref", true, 1);
+        test_stage kept = compile(graph, "ref", true, 1);
+        test_fill_all(&gone, seed, 0, TEST_IDS);
+        test_fill_all(&kept, seed, 0, TEST_IDS);
+        test_run(&gone, "F", 0);
+        test_run(&kept, "FB", 0);
+        for (int m = 0; m < gone.stage->message_count; m++) {
+            if (gone.stage->messages[m].kind == SL_PORT_OUTPUT)
+                poison(&gone, SL__POOL_MESSAGES + m, 0);
+        }
+        test_run(&gone, "B", 0);
+        test_context("seed %d", (int)seed);
+        test_assert_same(&gone, &kept, SL_PORT_PARAMETER_GRADIENT, 0, 0);
+        for (int m = 0; m < gone.stage->message_count; m++) {
+            int64_t bytes;
+            const unsigned char *memory =
+                sl__memory_pool(gone.memory, SL__POOL_MESSAGES + m, 0, &bytes);
+            for (int64_t i = 0;
+                 i < bytes && gone.stage->messages[m].kind == SL_PORT_OUTPUT;
+                 i++)
+                assert_int_equal(memory[i], 0xff);
+        }
+        test_release(&gone);
+        test_release(&kept);
+        sl_graph_destroy(graph);
+    }
+}
+
+/* A product that is an output and part of a concat is both. */
+static void a_part_may_be_an_output_too(void **state)
+{
+    (void)state;
+    sl_graph *graph;
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(2, 2), SL_GRADIENT);
+    sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(2, 2));
+    sl_tensor *part = sl_matmul(x, w);
+    sl_tensor *parts[] = {part, sl_matmul(part, w)};
+    sl_output(graph, "part", part, SL_GRADIENT);
+    sl_output(graph, "whole", sl_concat(parts, 2, 1), SL_GRADIENT);
+    for (int b = 0; b < 2; b++) {
+        test_stage s = compile(graph, backends[b], false, 1);
+        test_fill_all(&s, 4, 0, 1);
+        test_put(&s, SL_PORT_INPUT, "x", 0, (float[]){1, 2, 3, 4});
+        test_put(&s, SL_PORT_PARAMETER, "w", 0, (float[]){1, 1, 0, 1});
+        run_poisoned(&s, "FB", 0);
+        float *y = test_get(&s, SL_PORT_OUTPUT, "part", 0, NULL);
+        float *both = test_get(&s, SL_PORT_OUTPUT, "whole", 0, NULL);
+        assert_memory_equal(y, ((float[]){1, 3, 3, 7}), 16);
+        assert_memory_equal(both, ((float[]){1, 3, 1, 4, 3, 7, 3, 10}), 32);
+        free(y);
+        free(both);
+        test_release(&s);
+    }
+    sl_graph_destroy(graph);
+}
+
 static void weights_are_packed_again_after_a_write(void **state)
 {
     (void)state;
@@ -527,6 +648,10 @@ int main(void)
         cmocka_unit_test(odd_inputs_and_outputs_work),
         cmocka_unit_test(the_loss_scale_scales_gradients),
         cmocka_unit_test(forward_alone_saves_nothing_and_fuses_gelu),
+        cmocka_unit_test(backward_drops_what_forward_dropped),
+        cmocka_unit_test(a_product_read_twice_is_not_fused),
+        cmocka_unit_test(recompute_leaves_outputs_alone),
+        cmocka_unit_test(a_part_may_be_an_output_too),
         cmocka_unit_test(weights_are_packed_again_after_a_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

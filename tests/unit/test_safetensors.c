@@ -49,6 +49,8 @@ static void what_does_not_add_up_is_refused(void **state)
          16, "tensor 'b': leaves a gap before it"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8,
          "shape and data_offsets do not agree"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,8]}}", 8,
+         "shape and data_offsets do not agree"},
         {"{\"a\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[0,8]}}", 8,
          "dtype is not F32"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8,
@@ -109,7 +111,9 @@ static void every_truncation_is_refused(void **state)
     for (size_t i = 0; i < length; i += i < 3000 ? 1 : 97) {
         char *part = malloc(i + 1);
         memcpy(part, whole, i);
-        assert_int_equal(sl_safetensors_parse(part, i, &file), SL_EPARSE);
+        bool in_header = i >= 8 && i < 8 + (size_t)whole[0] % 256;
+        assert_fails(sl_safetensors_parse(part, i, &file), SL_EPARSE,
+                     in_header ? "the header claims" : "");
         free(part);
     }
     assert_ok(sl_safetensors_parse(whole, length, &file));

@@ -24,7 +24,6 @@ typedef struct binding {
     const dnn_job *job;
     dnnl_stream_t stream;
     dnnl_exec_arg_t args[5];
-    void *pointers[5];
 } binding;
 
 /* -------------------------------------------------------------- running -- */
@@ -32,15 +31,9 @@ typedef struct binding {
 static sl_status execute(const sl__kernel *kernel, void *const *p,
                          const sl__run *run)
 {
-    binding *state = run->states[kernel->state_index];
+    (void)p; /* Bound already. */
+    const binding *state = run->states[kernel->state_index];
     const dnn_job *job = state->job;
-    for (int i = 0; i < job->arg_count; i++) {
-        void *pointer = p[job->args[i].index];
-        if (pointer == state->pointers[i])
-            continue;
-        dnnl_memory_set_data_handle(state->args[i].memory, pointer);
-        state->pointers[i] = pointer;
-    }
     dnnl_status_t status = dnnl_primitive_execute(
         job->product.primitive, state->stream, job->arg_count, state->args);
     return status ? sl__dnn_fail("dnnl_primitive_execute", status) : SL_OK;
@@ -77,7 +70,6 @@ sl_status sl__dnn_bind(void *context, const sl__kernel *kernel, void *const *p,
             return sl__dnn_fail("dnnl_memory_create", made);
         }
         state->args[i].arg = job->args[i].name;
-        state->pointers[i] = pointer;
     }
     *out_state = state;
     return SL_OK;
