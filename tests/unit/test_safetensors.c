@@ -111,7 +111,7 @@ static void every_truncation_is_refused(void **state)
     for (size_t i = 0; i < length; i += i < 3000 ? 1 : 97) {
         char *part = malloc(i + 1);
         memcpy(part, whole, i);
-        bool in_header = i >= 8 && i < 8 + (size_t)whole[0] % 256;
+        bool in_header = i >= 8 && i < 200; /* it is longer */
         assert_fails(sl_safetensors_parse(part, i, &file), SL_EPARSE,
                      in_header ? "the header claims" : "");
         free(part);
@@ -213,8 +213,12 @@ static void what_cannot_be_written_is_refused_and_leaves_the_old(void **state)
                  "'w' is there twice");
     assert_fails(sl_safetensors_write("/nonexistent/model", &tensor, 1, NULL),
                  SL_EIO, "cannot write beside /nonexistent/model");
-    assert_fails(sl_safetensors_write(folder, &tensor, 1, NULL), SL_EIO,
+    char taken[128];
+    snprintf(taken, sizeof taken, "%s/taken", folder);
+    assert_int_equal(mkdir(taken, 0700), 0);
+    assert_fails(sl_safetensors_write(taken, &tensor, 1, NULL), SL_EIO,
                  "cannot write");
+    assert_int_equal(rmdir(taken), 0);
     size_t after_length;
     char *after = test_read_file(path, &after_length);
     assert_int_equal(length, after_length);
