@@ -48,8 +48,8 @@ void sl__dnn_unbind(void *state);
  * take turns on one team. */
 int sl__set_threads(int threads); /* of this thread; returns what it was */
 
-/* Calls `body` with parts of 0..count, on at most `threads` threads, parts of
- * no less than `grain`. `worker` counts threads from 0. */
+/* Calls `body` with parts of 0..count, one per thread, or with all of it where
+ * that is less than two grains. `worker` counts threads from 0. */
 typedef void (*sl__parallel_fn)(void *data, int worker, int64_t from,
                                 int64_t to);
 void sl__parallel(int threads, int64_t count, int64_t grain,

@@ -41,10 +41,9 @@ static void run_part(void *data)
 void sl__parallel(int threads, int64_t count, int64_t grain,
                   sl__parallel_fn body, void *data)
 {
-    int64_t parts = grain > 0 ? count / grain : count;
-    if (parts < threads)
-        threads = (int)parts;
-    if (threads <= 1) {
+    /* All threads or one: GCC's runtime ends and starts threads whenever a
+     * team is smaller or larger than the one before. */
+    if (threads <= 1 || count < 2 || count < 2 * grain) {
         body(data, 0, 0, count);
         return;
     }

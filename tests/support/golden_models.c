@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT */
+#include "golden_models.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------- files -- */
+
+sl_safetensors *golden_open(const char *model)
+{
+    const char *folder = getenv("SLUICE_GOLDENS");
+    char path[1024];
+    sl_safetensors *file;
+    snprintf(path, sizeof path, "%s/models/%s.safetensors",
+             folder ? folder : "goldens", model);
+    assert_ok(sl_safetensors_open(path, &file));
+    return file;
+}
+
+const sl_safetensor *golden_find(const sl_safetensors *file, const char *name)
+{
+    const sl_safetensor *tensor = sl_safetensors_find(file, name);
+    if (!tensor)
+        fail_msg("the golden has no '%s'", name);
+    return tensor;
+}
+
+/* ---------------------------------------------------------------- models -- */
+
+/* The float type that a model is being built in. */
+static sl_dtype real;
+
+/* A parameter under the open scopes, shaped like its golden, or like the golden
+ * of its gradient where its value was left out. */
+static sl_tensor *parameter(sl_graph *graph, const sl_safetensors *file,
+                            const char *scope, const char *name)
+{
+    char full[256];
+    snprintf(full, sizeof full, "param.%s%s", scope, name);
+    const sl_safetensor *tensor = sl_safetensors_find(file, full);
+    if (!tensor) {
+        snprintf(full, sizeof full, "grad.%s%s", scope, name);
+        tensor = golden_find(file, full);
+    }
+    return sl_parameter(graph, name, real, tensor->rank, tensor->shape);
+}
+
+static sl_tensor *input(sl_graph *graph, const sl_safetensors *file,
+                        const char *golden, const char *name,
+                        sl_gradient gradient)
+{
+    const sl_safetensor *tensor = golden_find(file, golden);
+    return sl_input(graph, name, tensor->dtype == SL_F32 ? real : tensor->dtype,
+                    tensor->rank, tensor->shape, gradient);
+}
+
+static sl_tensor *linear(sl_graph *graph, const sl_safetensors *file,
+                         const char *scope, const char *name, sl_tensor *x,
+                         sl_layout layout)
+{
+    char inner[200];
+    snprintf(inner, sizeof inner, "%s%s.", scope, name);
+    sl_scope_enter(graph, "%s", name);
+    sl_tensor *weight = parameter(graph, file, inner, "weight");
+    sl_tensor *bias = parameter(graph, file, inner, "bias");
+    sl_scope_leave(graph);
+    return sl_linear(x, weight, bias, layout);
+}
+
+static void finish(sl_graph *graph, const sl_safetensors *file,
+                   sl_tensor *output)
+{
+    sl_tensor *target = input(graph, file, "target", "target", SL_NO_GRADIENT);
+    sl_output(graph, "output", output, SL_NO_GRADIENT);
+    sl_loss(graph, sl_mse(output, target));
+}
+
+static void build_example_code(sl_graph *graph, const sl_safetensors *file)
+{
+    sl_tensor *x = input(graph, file, "input.x", "input.x", SL_GRADIENT);
+    sl_tensor *y = input(graph, file, "input.y", "input.y", SL_GRADIENT);
+    sl_tensor *mm1 = parameter(graph, file, "", "mm_param1");
+    sl_tensor *mm2 = parameter(graph, file, "", "mm_param2");
+    sl_tensor *skip = sl_matmul(x, mm1);
+    sl_tensor *h = sl_relu(sl_add(skip, y));
+    h = linear(graph, file, "", "lin1", sl_matmul(h, mm1), SL_OUT_IN);
+    h = sl_matmul(sl_add(sl_relu(h), skip), mm2);
+    finish(graph, file, sl_relu(linear(graph, file, "", "lin2", h, SL_OUT_IN)));
+}
+
+static void build_multi_mlp(sl_graph *graph, const sl_safetensors *file)
+{
+    sl_tensor *h = input(graph, file, "input.x", "input.x", SL_GRADIENT);
+    sl_tensor *y = input(graph, file, "input.y", "input.y", SL_NO_GRADIENT);
+    for (int i = 0;; i++) {
+        char scope[32], probe[64];
+        snprintf(scope, sizeof scope, "mlp%d.", i);
+        snprintf(probe, sizeof probe, "param.%snet1.weight", scope);
+        if (!sl_safetensors_find(file, probe))
+            break;
+        sl_scope_enter(graph, "mlp%d", i);
+        h = sl_relu(linear(graph, file, scope, "net1", h, SL_OUT_IN));
+        h = linear(graph, file, scope, "net2", h, SL_OUT_IN);
+        sl_scope_leave(graph);
+    }
+    finish(graph, file, sl_sub(h, y));
+}
+
+static void build_alias(sl_graph *graph, const sl_safetensors *file)
+{
+    sl_tensor *x = input(graph, file, "input.x", "input.x", SL_GRADIENT);
+    sl_tensor *y = input(graph, file, "input.y", "input.y", SL_NO_GRADIENT);
+    sl_tensor *mm = parameter(graph, file, "", "mm_param1");
+    sl_alias(mm, "mm_param2");
+    sl_tensor *h = sl_relu(sl_add(sl_matmul(x, mm), y));
+    h = sl_relu(linear(graph, file, "", "lin1", h, SL_OUT_IN));
+    h = sl_matmul(h, mm);
+    finish(graph, file, sl_relu(linear(graph, file, "", "lin2", h, SL_OUT_IN)));
+}
+
+static sl_tensor *norm(sl_graph *graph, const sl_safetensors *file,
+                       const char *scope, const char *name, sl_tensor *x,
+                       double epsilon)
+{
+    char inner[200];
+    snprintf(inner, sizeof inner, "%s%s.", scope, name);
+    sl_scope_enter(graph, "%s", name);
+    sl_tensor *weight = parameter(graph, file, inner, "weight");
+    sl_tensor *bias = parameter(graph, file, inner, "bias");
+    sl_scope_leave(graph);
+    return sl_layer_norm(x, weight, bias, epsilon);
+}
+
+static sl_tensor *block(sl_graph *graph, const sl_safetensors *file, int index,
+                        sl_tensor *x, int heads, double epsilon)
+{
+    char scope[64], inner[96];
+    sl_tensor *parts[3];
+    snprintf(scope, sizeof scope, "transformer.h.%d.", index);
+    sl_scope_enter(graph, "h.%d", index);
+    sl_tensor *h = norm(graph, file, scope, "ln_1", x, epsilon);
+    snprintf(inner, sizeof inner, "%sattn.", scope);
+    sl_scope_enter(graph, "attn");
+    h = linear(graph, file, inner, "c_attn", h, SL_IN_OUT);
+    sl_split(h, -1, 3, parts);
+    h = sl_causal_attention(parts[0], parts[1], parts[2], heads);
+    x = sl_add(x, linear(graph, file, inner, "c_proj", h, SL_IN_OUT));
+    sl_scope_leave(graph);
+    h = norm(graph, file, scope, "ln_2", x, epsilon);
+    snprintf(inner, sizeof inner, "%smlp.", scope);
+    sl_scope_enter(graph, "mlp");
+    h = sl_gelu_tanh(linear(graph, file, inner, "c_fc", h, SL_IN_OUT));
+    x = sl_add(x, linear(graph, file, inner, "c_proj", h, SL_IN_OUT));
+    sl_scope_leave(graph);
+    sl_scope_leave(graph);
+    return x;
+}
+
+static void build_gpt2(sl_graph *graph, const sl_safetensors *file)
+{
+    json_t *config =
+        json_loads(sl_safetensors_metadata(file, "config"), 0, NULL);
+    assert_non_null(config);
+    int layers = (int)json_integer_value(json_object_get(config, "n_layer"));
+    int heads = (int)json_integer_value(json_object_get(config, "n_head"));
+    double epsilon =
+        json_number_value(json_object_get(config, "layer_norm_epsilon"));
+    json_decref(config);
+    sl_tensor *ids =
+        input(graph, file, "input_ids", "input_ids", SL_NO_GRADIENT);
+    sl_tensor *labels = input(graph, file, "labels", "labels", SL_NO_GRADIENT);
+    sl_scope_enter(graph, "transformer");
+    sl_scope_enter(graph, "wte");
+    sl_tensor *wte = parameter(graph, file, "transformer.wte.", "weight");
+    sl_scope_leave(graph);
+    sl_scope_enter(graph, "wpe");
+    sl_tensor *wpe = parameter(graph, file, "transformer.wpe.", "weight");
+    sl_scope_leave(graph);
+    sl_tensor *h = sl_add_positions(sl_embedding(wte, ids), wpe);
+    for (int i = 0; i < layers; i++)
+        h = block(graph, file, i, h, heads, epsilon);
+    h = norm(graph, file, "transformer.", "ln_f", h, epsilon);
+    sl_scope_leave(graph);
+    sl_alias(wte, "lm_head.weight");
+    sl_tensor *logits = sl_linear(h, wte, NULL, SL_OUT_IN);
+    sl_output(graph, "logits", logits, SL_NO_GRADIENT);
+    sl_loss(graph, sl_cross_entropy(logits, labels, -100));
+}
+
+#define MODEL(name)                                                            \
+    static void name##_as(sl_graph *graph, const sl_safetensors *file,         \
+                          sl_dtype dtype)                                      \
+    {                                                                          \
+        real = dtype;                                                          \
+        name(graph, file);                                                     \
+    }
+MODEL(build_example_code)
+MODEL(build_multi_mlp)
+MODEL(build_alias)
+MODEL(build_gpt2)
+
+const golden_model golden_models[GOLDEN_MODELS] = {
+    {"ExampleCode", build_example_code_as},
+    {"MultiMLP", build_multi_mlp_as},
+    {"ModelWithParamAlias", build_alias_as},
+    {"gpt2", build_gpt2_as},
+};
+
+/* -------------------------------------------------------------- loading -- */
+
+float *golden_floats(const sl_safetensor *tensor)
+{
+    float *copy = malloc(tensor->bytes);
+    memcpy(copy, tensor->data, tensor->bytes);
+    return copy;
+}
+
+/* Writes floats to a port of either float type. */
+static void put_floats(const test_stage *stage, sl_port_kind kind,
+                       const char *name, const void *data)
+{
+    sl_port port;
+    assert_ok(sl_stage_port(stage->stage, kind, name, &port));
+    if (port.dtype != SL_F64) {
+        test_put(stage, kind, name, 0, data);
+        return;
+    }
+    size_t count = (size_t)port.bytes / sizeof(double);
+    double *wide = malloc((size_t)port.bytes);
+    for (size_t i = 0; i < count; i++) {
+        float value;
+        memcpy(&value, (const char *)data + i * sizeof value, sizeof value);
+        wide[i] = value;
+    }
+    test_put(stage, kind, name, 0, wide);
+    free(wide);
+}
+
+int golden_load(const test_stage *stage, const sl_safetensors *file)
+{
+    int loaded = 0;
+    for (size_t i = 0; i < sl_safetensors_count(file); i++) {
+        const sl_safetensor *tensor = sl_safetensors_at(file, i);
+        sl_port port;
+        if (strncmp(tensor->name, "param.", 6) == 0) {
+            put_floats(stage, SL_PORT_PARAMETER, tensor->name + 6,
+                       tensor->data);
+            loaded++;
+        } else if (!sl_stage_port(stage->stage, SL_PORT_INPUT, tensor->name,
+                                  &port)) {
+            put_floats(stage, SL_PORT_INPUT, tensor->name, tensor->data);
+        }
+    }
+    return loaded;
+}

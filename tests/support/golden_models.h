@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The golden models, built from their files: every size comes from there. */
+#ifndef SL_TEST_GOLDEN_MODELS_H
+#define SL_TEST_GOLDEN_MODELS_H
+
+#include "tensors.h"
+
+/* Opens a golden; SLUICE_GOLDENS names another folder than the committed. */
+sl_safetensors *golden_open(const char *model);
+
+/* A tensor of a golden; fails the test where there is none. */
+const sl_safetensor *golden_find(const sl_safetensors *file, const char *name);
+
+/* An aligned copy; the caller frees. */
+float *golden_floats(const sl_safetensor *tensor);
+
+typedef struct golden_model {
+    const char *name;
+    void (*build)(sl_graph *graph, const sl_safetensors *file, sl_dtype real);
+} golden_model;
+
+enum { GOLDEN_MODELS = 4 };
+extern const golden_model golden_models[GOLDEN_MODELS]; /* the last is gpt2 */
+
+/* Loads parameters and inputs into slot 0; returns how many parameters the
+ * golden has. */
+int golden_load(const test_stage *stage, const sl_safetensors *file);
+
+/* The name of a layer's bias that goldens of GPT-2 may lack. */
+void golden_bias_name(int layer, char out[64]);
+
+/* What such a golden lacks, by layer (3 C floats each); NULL where it lacks
+ * nothing. The caller frees. */
+float *golden_missing_biases(const sl_safetensors *file);
+
+#endif
