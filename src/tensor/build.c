@@ -463,11 +463,12 @@ sl_tensor *(sl_reshape)(sl_tensor *x, int rank, const int64_t *shape)
     shape_text found, wanted;
     if (!usable_view("reshape", x))
         return NULL;
-    if (rank < 0 || rank > SL_RANK_MAX)
+    if (rank < 0 || rank > SL_RANK_MAX || (rank > 0 && !shape))
         return sl__refuse(x->graph, "reshape", "rank %d, expected 0 to %d",
                           rank, SL_RANK_MAX);
-    int64_t sizes[SL_RANK_MAX];
-    memcpy(sizes, shape, sizeof *shape * rank);
+    int64_t sizes[SL_RANK_MAX] = {0};
+    for (int i = 0; i < rank; i++)
+        sizes[i] = shape[i];
     if (!complete_shape(x, rank, sizes))
         return sl__refuse(x->graph, "reshape",
                           "'%s' is %s, expected as many elements as in %s",

@@ -97,12 +97,15 @@ int64_t sl__count_labels(const sl__arg *labels, const void *data,
 sl_status sl__refuse_id(const sl__kernel *kernel, int64_t id, int64_t place)
 {
     const sl__node *node = kernel->node;
-    bool is_label = node->op == SL__CROSS_ENTROPY;
-    const sl__arg *table =
-        &kernel
-             ->args[node->op == SL__EMBEDDING_GRAD ? kernel->operand_count : 0];
-    int64_t known = is_label ? table->shape[table->rank - 1] : table->shape[0];
-    const sl_tensor *ids = node->operands[1];
+    /* Where the ids are, and what they count: rows of a table or columns of
+     * logits. */
+    bool late = node->op == SL__CROSS_ENTROPY_GRAD;
+    bool is_label = late || node->op == SL__CROSS_ENTROPY;
+    const sl_tensor *ids = node->operands[late ? 2 : 1];
+    const sl__arg *table = &kernel->args[late ? 1 : 0];
+    if (node->op == SL__EMBEDDING_GRAD)
+        table = &kernel->args[kernel->operand_count];
+    int64_t known = is_label ? sl__last_size(table) : table->shape[0];
     return sl_fail(SL_EINVAL,
                    "%s: '%s' has %lld at place %lld, expected 0 to %lld",
                    sl__ops[node->op].name, ids->name ? ids->name : "ids",

@@ -121,12 +121,23 @@ sl_tensor *sl__dense(sl_tensor *tensor)
                          &tensor, tensor);
 }
 
+static bool has_shape(const sl_tensor *x, int rank, const int64_t *shape)
+{
+    if (x->rank != rank)
+        return false;
+    for (int i = 0; i < rank; i++) {
+        if (x->shape[i] != shape[i])
+            return false;
+    }
+    return true;
+}
+
 sl_tensor *sl__view_as(sl_tensor *x, int rank, const int64_t *shape)
 {
     int64_t stride[SL_RANK_MAX];
     if (!x)
         return NULL;
-    if (rank == x->rank && memcmp(shape, x->shape, sizeof *shape * rank) == 0)
+    if (has_shape(x, rank, shape))
         return x;
     if (!sl__reshape_strides(x, rank, shape, stride)) {
         x = sl__dense(x);

@@ -148,7 +148,11 @@ static sl__step *find_activation(const sl_stage *stage, sl_program program,
             return NULL;
         found = &steps->data[i];
     }
-    return found && sl__is_dense(found->node->operands[0]) ? found : NULL;
+    /* All of the product, not a slice of it. */
+    return found && sl__is_dense(found->node->operands[0]) &&
+                   sl__count(found->node->operands[0]) == sl__count(product)
+               ? found
+               : NULL;
 }
 
 void sl__fuse_activations(sl_stage *stage, sl_program program)

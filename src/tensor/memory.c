@@ -166,8 +166,9 @@ void sl_memory_destroy(sl_memory *memory)
     if (!memory)
         return;
     const sl__backend *backend = memory->stage->backend;
-    int states = memory->stage->state_count * memory->slot_count;
-    for (int i = 0; memory->states && i < states; i++) {
+    size_t states =
+        (size_t)memory->stage->state_count * (size_t)memory->slot_count;
+    for (size_t i = 0; memory->states && i < states; i++) {
         if (memory->states[i])
             backend->unbind(memory->states[i]);
     }
@@ -204,8 +205,10 @@ static bool is_message_kind(sl_port_kind kind)
     return kind >= SL_PORT_INPUT && kind <= SL_PORT_OUTPUT_GRADIENT;
 }
 
-/* The first byte of a port, or NULL where there is no such slot. */
-static char *port_memory(const sl_memory *memory, const sl_port *port, int slot)
+/* Finds the memory of a port in a slot, and its size, as this stage has them;
+ * NULL where it has no such port. */
+static char *port_memory(const sl_memory *memory, const sl_port *port, int slot,
+                         int64_t *bytes)
 {
     const sl_stage *stage = memory->stage;
     if (!is_message_kind(port->kind)) {
@@ -213,21 +216,24 @@ static char *port_memory(const sl_memory *memory, const sl_port *port, int slot)
             return NULL;
         char *pool = port->kind == SL_PORT_PARAMETER ? memory->parameters
                                                      : memory->gradients;
+        *bytes = stage->parameter_bytes[port->index];
         return pool ? pool + stage->parameter_offsets[port->index] : NULL;
     }
     int message = sl__find_message(stage, port->kind, port->index);
     if (message < 0 || slot < 0 || slot >= memory->slot_count)
         return NULL;
+    *bytes = stage->messages[message].bytes;
     return memory->slots[slot].bases[SL__POOL_MESSAGES + message];
 }
 
 static sl_status find_port(const sl_memory *memory, const sl_port *port,
                            int slot, size_t bytes, char **out)
 {
-    if ((int64_t)bytes != port->bytes)
+    int64_t expected = port->bytes;
+    *out = port_memory(memory, port, slot, &expected);
+    if ((int64_t)bytes != expected || port->bytes != expected)
         return sl_fail(SL_EINVAL, "'%s' has %lld bytes, found %zu", port->name,
-                       (long long)port->bytes, bytes);
-    *out = port_memory(memory, port, slot);
+                       (long long)expected, bytes);
     if (!*out)
         return sl_fail(SL_EINVAL, "'%s' is not in slot %d of %d of this memory",
                        port->name, slot, memory->slot_count);
@@ -305,6 +311,8 @@ static sl_status check_run(const sl_stage *stage, sl_program program,
                        "compiled",
                        name);
     slot_state state = memory->slots[slot].state;
+    if (program == SL_PROGRAM_F && state == SLOT_I)
+        return sl_fail(SL_EINVAL, "F on slot %d comes before its W", slot);
     if (program == SL_PROGRAM_W && state != SLOT_I)
         return sl_fail(SL_EINVAL, "W on slot %d comes before its I", slot);
     if ((program == SL_PROGRAM_I || program == SL_PROGRAM_B) && state != SLOT_F)

@@ -371,7 +371,7 @@ static sl_status plan_workspace(sl_stage *stage, int p)
     const sl_graph *graph = stage->graph;
     const sl__touch *touches = stage->touches[p];
     pieces list = {0};
-    int *host, *last;
+    int *host, *last = NULL;
     sl_status status = sl__alloc(graph->tensor_count, sizeof *host, &host);
     if (status)
         return status;
@@ -496,6 +496,7 @@ static void plan_parameters(sl_stage *stage)
         if (strcmp(tensor->name, graph->parameters.data[i].name) != 0)
             continue; /* An alias. */
         stage->parameter_offsets[tensor->leaf_index] = bytes;
+        stage->parameter_bytes[tensor->leaf_index] = sl__bytes(tensor);
         bytes += sl__aligned(sl__bytes(tensor));
     }
     stage->plan.parameter_bytes = bytes;
@@ -530,9 +531,14 @@ sl_status sl__plan_memory(sl_stage *stage)
     sl__arena *arena = &stage->graph->arena;
     sl_plan *plan = &stage->plan;
     int64_t from_f = 0;
-    sl_status status = sl__arena_take(arena, stage->graph->parameter_count,
-                                      sizeof *stage->parameter_offsets,
-                                      &stage->parameter_offsets);
+    size_t parameters = (size_t)stage->graph->parameter_count;
+    sl_status status =
+        sl__arena_take(arena, parameters, sizeof *stage->parameter_offsets,
+                       &stage->parameter_offsets);
+    if (!status)
+        status =
+            sl__arena_take(arena, parameters, sizeof *stage->parameter_bytes,
+                           &stage->parameter_bytes);
     if (!status)
         plan_parameters(stage);
     plan_messages(stage);

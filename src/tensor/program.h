@@ -56,8 +56,9 @@ struct sl_stage {
     int *writers;                         /* in all programs */
     sl__message *messages;
     int message_count;
-    sl__place *places[SL_PROGRAM_COUNT];   /* by id of a base tensor */
-    int64_t *parameter_offsets;            /* also those of the gradients */
+    sl__place *places[SL_PROGRAM_COUNT]; /* by id of a base tensor */
+    int64_t *parameter_offsets;          /* also those of the gradients */
+    int64_t *parameter_bytes;
     sl__kernel *kernels[SL_PROGRAM_COUNT]; /* flat, as they run */
     sl__packs packs;
     int state_count; /* kernels and packs that keep state per slot */

@@ -39,6 +39,21 @@ static sl_status execute(const sl__kernel *kernel, void *const *p,
     return status ? sl__dnn_fail("dnnl_primitive_execute", status) : SL_OK;
 }
 
+/* ReLU is ours: oneDNN's makes 0 of NaN, and a run that diverges would look
+ * sound. */
+static sl_status execute_relu(const sl__kernel *kernel, void *const *p,
+                              const sl__run *run)
+{
+    sl_status status = execute(kernel, p, run);
+    if (status)
+        return status;
+    int result = kernel->operand_count;
+    const sl__kernel relu = {.args = &kernel->args[result],
+                             .node = kernel->node};
+    void *const in_place[] = {p[result], p[result]};
+    return sl__vector_choose()->table[SL__RELU](&relu, in_place, run);
+}
+
 void sl__dnn_unbind(void *state)
 {
     binding *bound = state;
@@ -46,6 +61,7 @@ void sl__dnn_unbind(void *state)
         if (bound->args[i].memory)
             dnnl_memory_destroy(bound->args[i].memory);
     }
+    dnnl_stream_destroy(bound->stream);
     free(bound);
 }
 
@@ -59,7 +75,12 @@ sl_status sl__dnn_bind(void *context, const sl__kernel *kernel, void *const *p,
     if (status)
         return status;
     state->job = job;
-    state->stream = dnn->stream;
+    dnnl_status_t opened = dnnl_stream_create(&state->stream, dnn->engine,
+                                              dnnl_stream_default_flags);
+    if (opened) {
+        free(state);
+        return sl__dnn_fail("dnnl_stream_create", opened);
+    }
     for (int i = 0; i < job->arg_count; i++) {
         void *pointer = p[job->args[i].index];
         dnnl_status_t made = dnnl_memory_create(&state->args[i].memory,
@@ -94,61 +115,63 @@ static void add_arg(dnn_job *job, int name, int index, const sl__md *md)
     job->arg_count++;
 }
 
+/* Whether a pack has the same memory, read as the same matrix, in the same
+ * layout. */
 static bool is_same_pack(const sl__pack *pack, const sl_tensor *tensor,
-                         const sl__md *layout)
+                         const sl__md *matrix, const sl__md *layout)
 {
-    const sl_tensor *packed = pack->tensor;
     const dnn_job *job = pack->kernel.private;
-    if (packed->base != tensor->base || packed->offset != tensor->offset ||
-        !sl__same_shape(packed, tensor))
-        return false;
-    for (int d = 0; d < tensor->rank; d++) {
-        if (packed->stride[d] != tensor->stride[d])
-            return false;
-    }
-    return dnnl_memory_desc_equal(sl__md_use(&job->product.dst),
+    return pack->tensor->base == tensor->base &&
+           pack->tensor->offset == tensor->offset &&
+           dnnl_memory_desc_equal(sl__md_use(&job->product.src),
+                                  sl__md_use(matrix)) &&
+           dnnl_memory_desc_equal(sl__md_use(&job->product.dst),
                                   sl__md_use(layout));
 }
 
-/* The reorder from the weight as it lies to the layout of the product. */
-static sl_status make_reorder(dnnl_engine_t engine,
-                              const sl__product_spec *spec,
+/* The reorder from a matrix as it lies to a layout; takes the matrix. */
+static sl_status make_reorder(dnnl_engine_t engine, const sl__md *matrix,
                               const sl__md *layout, dnn_job *job)
 {
     sl__product *product = &job->product;
+    dnnl_primitive_attr_t attributes;
     dnnl_primitive_desc_t description = NULL;
-    dnnl_status_t status = sl__describe_matrix(
-        &product->src, 1, spec->k, spec->n, spec->weights, dnnl_f32);
+    product->src = *matrix;
+    dnnl_status_t status = dnnl_primitive_attr_create(&attributes);
+    if (status)
+        return sl__dnn_fail("dnnl_primitive_attr_create", status);
+    status = dnnl_primitive_attr_set_scratchpad_mode(attributes,
+                                                     dnnl_scratchpad_mode_user);
     if (!status)
         status = sl__md_copy(&product->dst, sl__md_use(layout));
     if (!status)
         status = dnnl_reorder_primitive_desc_create(
             &description, sl__md_use(&product->src), engine,
-            sl__md_use(&product->dst), engine, NULL);
+            sl__md_use(&product->dst), engine, attributes);
+    dnnl_primitive_attr_destroy(attributes);
+    if (!status)
+        status = sl__read_scratch(product, description);
     if (!status)
         status = dnnl_primitive_create(&product->primitive, description);
     if (description)
         dnnl_primitive_desc_destroy(description);
     add_arg(job, DNNL_ARG_FROM, 0, &product->src);
     add_arg(job, DNNL_ARG_TO, 1, &product->dst);
-    return status ? sl__dnn_fail("dnnl_reorder", status) : SL_OK;
+    if (status)
+        return sl__dnn_fail("dnnl_reorder", status);
+    if (product->scratch_bytes)
+        return sl_fail(SL_EINVAL,
+                       "oneDNN wants %lld bytes of scratch to pack a weight; "
+                       "the plan has none for that",
+                       (long long)product->scratch_bytes);
+    return SL_OK;
 }
 
-/* Finds the pack of a weight in a layout, or adds it. */
-static sl_status find_pack(dnnl_engine_t engine, sl__packs *packs,
-                           const sl__node *node, int operand,
-                           const sl__product_spec *spec, const sl__md *layout,
-                           int *out)
+static sl_status add_pack(sl__packs *packs, const sl__node *node,
+                          const sl_tensor *tensor, int64_t bytes,
+                          dnn_job **out_job)
 {
-    const sl_tensor *tensor = node->operands[operand];
-    for (size_t i = 0; i < packs->count; i++) {
-        if (is_same_pack(packs->data[i], tensor, layout)) {
-            *out = (int)i;
-            return SL_OK;
-        }
-    }
     sl__pack *pack;
-    dnn_job *job;
     sl_status status = sl__grow(&packs->data, &packs->capacity,
                                 packs->count + 1, sizeof *packs->data);
     if (!status)
@@ -164,13 +187,41 @@ static sl_status find_pack(dnnl_engine_t engine, sl__packs *packs,
                                 .node = node,
                                 .activation = SL__OP_COUNT,
                                 .packed_operand = -1};
-    pack->bytes = (int64_t)dnnl_memory_desc_get_size(sl__md_use(layout));
-    status = sl__alloc(1, sizeof *job, &job);
-    if (status)
+    pack->bytes = bytes;
+    status = sl__alloc(1, sizeof **out_job, out_job);
+    if (!status)
+        pack->kernel.private = *out_job;
+    return status;
+}
+
+/* Finds the pack of a weight in a layout, or adds it. */
+static sl_status find_pack(dnnl_engine_t engine, sl__packs *packs,
+                           const sl__node *node, int operand,
+                           const sl__product_spec *spec, const sl__md *layout,
+                           int *out)
+{
+    const sl_tensor *tensor = node->operands[operand];
+    sl__md matrix = {.set = false};
+    dnn_job *job;
+    dnnl_status_t described = sl__describe_matrix(&matrix, 1, spec->k, spec->n,
+                                                  spec->weights, dnnl_f32);
+    if (described)
+        return sl__dnn_fail("describing a weight", described);
+    for (size_t i = 0; i < packs->count; i++) {
+        if (is_same_pack(packs->data[i], tensor, &matrix, layout)) {
+            sl__md_clear(&matrix);
+            *out = (int)i;
+            return SL_OK;
+        }
+    }
+    int64_t bytes = (int64_t)dnnl_memory_desc_get_size(sl__md_use(layout));
+    sl_status status = add_pack(packs, node, tensor, bytes, &job);
+    if (status) {
+        sl__md_clear(&matrix);
         return status;
-    pack->kernel.private = job;
+    }
     *out = (int)packs->count - 1;
-    return make_reorder(engine, spec, layout, job);
+    return make_reorder(engine, &matrix, layout, job);
 }
 
 /* ------------------------------------------------------------ preparing -- */
@@ -254,7 +305,7 @@ sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
     if (status)
         return status;
     kernel->private = job;
-    kernel->run = execute;
+    kernel->run = kernel->activation == SL__RELU ? execute_relu : execute;
     kernel->state_index = 0;
     sl__product *product = &job->product;
     status = sl__product_create(context->engine, &spec, product);

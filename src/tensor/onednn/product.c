@@ -21,7 +21,7 @@ dnnl_status_t sl__describe_matrix(sl__md *md, int64_t batch, int64_t rows,
     else if (rows == 1)
         row = column == 1 ? columns : 1;
     else if (columns == 1)
-        column = row == 1 ? rows : 1;
+        column = 1;
     dnnl_dims_t shape = {batch, rows, columns};
     dnnl_dims_t strides = {stride[0], row, column};
     return sl__md_strided(md, batched ? 3 : 2, shape + !batched, type,
@@ -53,7 +53,6 @@ static dnnl_status_t describe_all(sl__product *product,
 static dnnl_alg_kind_t algorithm_of(sl__op activation)
 {
     switch (activation) {
-    case SL__RELU: return dnnl_eltwise_relu;
     case SL__GELU_TANH: return dnnl_eltwise_gelu_tanh;
     case SL__GELU_ERF: return dnnl_eltwise_gelu_erf;
     default: return dnnl_alg_kind_undef;
@@ -88,21 +87,26 @@ static dnnl_status_t make_attributes(const sl__product_spec *spec,
     return status;
 }
 
-/* Reads the layouts that were chosen off the description. */
+dnnl_status_t sl__read_scratch(sl__product *product,
+                               const_dnnl_primitive_desc_t description)
+{
+    sl__md_ref scratch =
+        dnnl_primitive_desc_query_md(description, dnnl_query_scratchpad_md, 0);
+    if (!scratch || dnnl_memory_desc_get_size(scratch) == 0)
+        return dnnl_success;
+    product->scratch_bytes = (int64_t)dnnl_memory_desc_get_size(scratch);
+    return sl__md_copy(&product->scratch, scratch);
+}
+
+/* Reads the layout that was chosen for the weights off the description. */
 static dnnl_status_t read_choices(sl__product *product,
                                   const_dnnl_primitive_desc_t description)
 {
     sl__md_ref weights =
         dnnl_primitive_desc_query_md(description, dnnl_query_weights_md, 0);
-    sl__md_ref scratch =
-        dnnl_primitive_desc_query_md(description, dnnl_query_scratchpad_md, 0);
     sl__md_clear(&product->weights);
     dnnl_status_t status = sl__md_copy(&product->weights, weights);
-    if (!status && scratch && dnnl_memory_desc_get_size(scratch) > 0) {
-        product->scratch_bytes = (int64_t)dnnl_memory_desc_get_size(scratch);
-        status = sl__md_copy(&product->scratch, scratch);
-    }
-    return status;
+    return status ? status : sl__read_scratch(product, description);
 }
 
 sl_status sl__product_create(dnnl_engine_t engine, const sl__product_spec *spec,

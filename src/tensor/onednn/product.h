@@ -33,6 +33,9 @@ dnnl_status_t sl__describe_matrix(sl__md *md, int64_t batch, int64_t rows,
 
 sl_status sl__product_create(dnnl_engine_t engine, const sl__product_spec *spec,
                              sl__product *out);
+/* Notes the scratchpad that a described primitive wants. */
+dnnl_status_t sl__read_scratch(sl__product *product,
+                               const_dnnl_primitive_desc_t description);
 void sl__product_clear(sl__product *product);
 
 #endif

@@ -739,6 +739,14 @@ static void cross_entropy_grad_part(void *data, int worker, int64_t from,
 
 static sl_status cross_entropy_grad(ARGS)
 {
+    const sl__arg *labels = &kernel->args[2];
+    int64_t columns = columns_of(&kernel->args[1]);
+    for (int64_t r = 0; r < sl__arg_count(labels); r++) {
+        int64_t label = sl__integer(labels, p[2], r);
+        if (label != kernel->node->attributes.integer &&
+            (label < 0 || label >= columns))
+            return sl__refuse_id(kernel, label, r);
+    }
     return spread_rows(kernel, p, run, &kernel->args[1],
                        cross_entropy_grad_part);
 }

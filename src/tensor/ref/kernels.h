@@ -290,7 +290,7 @@ static sl_status KERNEL(embedding)(ARGS)
     return SL_OK;
 }
 
-/* dy (.., C), ids (..) -> dtable (V, C). The ids were checked forward. */
+/* dy (.., C), ids (..) -> dtable (V, C). */
 static sl_status KERNEL(embedding_grad)(ARGS)
 {
     (void)run;
@@ -583,6 +583,8 @@ static sl_status KERNEL(cross_entropy_grad)(ARGS)
         *(const REAL *)p[0] / (double)sl__count_labels(labels, p[2], ignore);
     for (int64_t r = 0; r < rows; r++, x += columns, out += columns) {
         int64_t label = sl__integer(labels, p[2], r);
+        if (label != ignore && (label < 0 || label >= columns))
+            return sl__refuse_id(kernel, label, r);
         for (int64_t c = 0; c < columns; c++)
             out[c] = label == ignore
                          ? 0
