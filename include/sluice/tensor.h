@@ -52,6 +52,7 @@ typedef enum sl_dtype {
 
 /* "f32", "i64", ...; never NULL. */
 SL_API const char *sl_dtype_text(sl_dtype dtype);
+/* Bytes of an element; 0 for what is no dtype. */
 SL_API size_t sl_dtype_bytes(sl_dtype dtype);
 
 /* --------------------------------------------------------------- graphs -- */
@@ -74,6 +75,7 @@ enum { SL_RANK_MAX = 6 };
 /* Whether a gradient flows back through an input or an output. */
 typedef enum sl_gradient { SL_NO_GRADIENT = 0, SL_GRADIENT = 1 } sl_gradient;
 
+/* An empty graph. Destroying one destroys its tensors; NULL is fine. */
 SL_API sl_status sl_graph_create(sl_graph **out);
 SL_API void sl_graph_destroy(sl_graph *graph);
 
@@ -158,7 +160,8 @@ SL_API sl_tensor *sl_add_positions(sl_tensor *x, sl_tensor *table);
 
 /* Multi-head attention, each place seeing itself and what lies before it: q, k
  * and v are (B, T, C), heads divide C, scores are scaled by 1/sqrt(C/heads).
- * Saved for backward are the output and one number per head and row. */
+ * Saved for backward, beside these, are the output and one number per head and
+ * row. */
 SL_API sl_tensor *sl_causal_attention(sl_tensor *q, sl_tensor *k, sl_tensor *v,
                                       int heads);
 
@@ -181,7 +184,8 @@ SL_API sl_tensor *sl_mean(sl_tensor *x, int dim);
 SL_API sl_tensor *sl_mse(sl_tensor *x, sl_tensor *target);
 
 /* The mean of -log softmax(logits)[label] over the rows of logits (.., V) whose
- * label (..) is not `ignore`; NaN where there is none. */
+ * label (..) is not `ignore`; NaN where there is none. Another label outside
+ * 0..V-1 ends the run with SL_EINVAL. */
 SL_API sl_tensor *sl_cross_entropy(sl_tensor *logits, sl_tensor *labels,
                                    int64_t ignore);
 
@@ -227,7 +231,8 @@ typedef enum sl_program {
 } sl_program;
 #define SL_PROGRAM_COUNT 4
 
-/* Every byte a stage will use. Pieces of pools start at multiples of 64. */
+/* Every byte of tensor memory a stage will use. Pieces of pools start at
+ * multiples of 64. */
 typedef struct sl_plan {
     /* Once per memory. */
     int64_t parameter_bytes;
@@ -242,8 +247,8 @@ typedef struct sl_plan {
     int64_t saved_bytes;
     /* For reading. */
     int64_t program_workspace_bytes[SL_PROGRAM_COUNT];
-    int64_t scratch_bytes; /* the largest scratchpad of a library kernel,
-                              part of the workspace */
+    int64_t scratch_bytes; /* the largest scratchpad of a kernel, ours or the
+                              library's; part of the workspace */
     int kernels[SL_PROGRAM_COUNT];
 } sl_plan;
 
@@ -301,10 +306,12 @@ SL_API sl_status sl_memory_write(sl_memory *memory, const sl_port *port,
                                  int slot, const void *data, size_t bytes);
 SL_API sl_status sl_memory_read(const sl_memory *memory, const sl_port *port,
                                 int slot, void *data, size_t bytes);
+/* Makes all gradients of parameters 0, to begin a step. */
 SL_API void sl_memory_zero_gradients(sl_memory *memory);
 
 typedef struct sl_run_options {
-    uint64_t seed;     /* of dropout; backward uses what F was given */
+    uint64_t seed;     /* of dropout: another one for every microbatch, step
+                          and stage; backward uses what F was given */
     double loss_scale; /* the gradient of the loss that backward starts from */
 } sl_run_options;
 #define SL_RUN_OPTIONS_INIT                                                    \
@@ -312,8 +319,10 @@ typedef struct sl_run_options {
         0, 1.0                                                                 \
     }
 
-/* Runs a program on a slot; `options` may be NULL. Refused: backward before F,
- * W before I, I or B twice, a program that was not compiled. */
+/* Runs a program on a slot; `options` may be NULL. Inputs must stay as they are
+ * until B or W is done. Refused with SL_EINVAL: backward before F, W before I,
+ * I or B twice, F while W is due, a program that was not compiled, an id or a
+ * label that is out of range. F after F is fine: its backward was not wanted. */
 SL_API sl_status sl_stage_run(const sl_stage *stage, sl_program program,
                               sl_memory *memory, int slot,
                               const sl_run_options *options);
@@ -348,6 +357,8 @@ SL_API sl_status sl_safetensors_open(const char *path, sl_safetensors **out);
 SL_API sl_status sl_safetensors_parse(const void *data, size_t bytes,
                                       sl_safetensors **out);
 SL_API void sl_safetensors_close(sl_safetensors *file);
+
+/* Tensors in the order of their bytes; NULL past the last. */
 SL_API size_t sl_safetensors_count(const sl_safetensors *file);
 SL_API const sl_safetensor *sl_safetensors_at(const sl_safetensors *file,
                                               size_t index);

@@ -78,16 +78,18 @@ static sl_status run(const bench_subject *subject, const char *programs)
     return status;
 }
 
-sl_status bench_time(const bench_subject *subject, const char *before,
-                     const char *programs, double seconds, double *out_seconds)
+sl_status bench_time(const bench_subject *subject, const bench_run *what,
+                     double seconds, double *out_seconds)
 {
     double best = 1e9, start = seconds_now();
     for (int i = 0; i < 3 || seconds_now() - start < seconds; i++) {
-        sl_status status = run(subject, before);
+        sl_status status = run(subject, what->before);
         double from = seconds_now();
         if (!status)
-            status = run(subject, programs);
+            status = run(subject, what->programs);
         double took = seconds_now() - from;
+        if (!status)
+            status = run(subject, what->after);
         if (status)
             return status;
         best = took < best ? took : best;

@@ -40,10 +40,17 @@ sl_status bench_prepare(sl_graph *graph, const bench_request *asked,
                         bench_subject *out);
 void bench_release(bench_subject *subject);
 
-/* The best seconds of running these programs ("F", "IW", ...) one after the
- * other, each try preceded, untimed, by those of `before`. */
-sl_status bench_time(const bench_subject *subject, const char *before,
-                     const char *programs, double seconds, double *out_seconds);
+/* Programs to time ("F", "IW", ...), with those that must run, untimed, before
+ * and after them. */
+typedef struct bench_run {
+    const char *before;
+    const char *programs;
+    const char *after;
+} bench_run;
+
+/* The best seconds of running these. */
+sl_status bench_time(const bench_subject *subject, const bench_run *what,
+                     double seconds, double *out_seconds);
 
 /* What splitting backward costs: I and W over B, medians of runs in turns. */
 sl_status bench_split(const bench_subject *subject, double seconds,

@@ -8,14 +8,12 @@
 
 #define VERB "bench kernels"
 
-typedef struct figure {
+static const struct {
     const char *name;
-    const char *before;
-    const char *programs;
-} figure;
-
-static const figure figures[] = {
-    {"forward", "", "F"}, {"dI", "F", "I"}, {"dW", "FI", "W"}};
+    bench_run run;
+} figures[] = {{"forward", {"", "F", ""}},
+               {"dI", {"F", "I", "W"}},
+               {"dW", {"FI", "W", ""}}};
 
 static sl_graph *build_linear(const int size[3])
 {
@@ -56,8 +54,8 @@ static sl_status measure_linear(const bench_request *asked, const int size[3],
             sl_measure_packed_matmul(size[0], size[1], size[2], asked->threads,
                                      asked->seconds / 2, &before);
         if (!status)
-            status = bench_time(&subject, figures[i].before,
-                                figures[i].programs, asked->seconds, &took);
+            status =
+                bench_time(&subject, &figures[i].run, asked->seconds, &took);
         if (!status)
             status = sl_measure_packed_matmul(size[0], size[1], size[2],
                                               asked->threads,
@@ -101,7 +99,8 @@ static sl_status measure_overhead(const bench_request *asked, double *out_ns)
     one.threads = 1;
     status = bench_prepare(graph, &one, &subject);
     if (!status)
-        status = bench_time(&subject, "", "F", asked->seconds, &took);
+        status = bench_time(&subject, &(bench_run){"", "F", ""}, asked->seconds,
+                            &took);
     bench_release(&subject);
     *out_ns = took / KERNELS * 1e9;
     return status;

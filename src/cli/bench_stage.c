@@ -64,12 +64,12 @@ static sl_status measure(const bench_request *asked, int rows,
                          const bench_subject *subject, times *out)
 {
     const struct {
-        const char *before, *programs;
+        bench_run run;
         double *out;
-    } tries[] = {{"", "F", &out->f},
-                 {"F", "B", &out->b},
-                 {"F", "IW", &out->iw},
-                 {"", "FB", &out->fb}};
+    } tries[] = {{{"", "F", ""}, &out->f},
+                 {{"F", "B", ""}, &out->b},
+                 {{"F", "IW", ""}, &out->iw},
+                 {{"", "FB", ""}, &out->fb}};
     double best = 0;
     sl_status status = SL_OK;
     /* In turns, the yardstick among them, so that a change of the machine's
@@ -82,7 +82,7 @@ static sl_status measure(const bench_request *asked, int rows,
                 rows, 4 * asked->width, asked->width, asked->threads,
                 asked->seconds / ROUNDS / 2, &packed);
             if (!status)
-                status = bench_time(subject, tries[i].before, tries[i].programs,
+                status = bench_time(subject, &tries[i].run,
                                     asked->seconds / ROUNDS, &took);
             if (status)
                 return status;

@@ -4,7 +4,6 @@
  * product of oneDNN measured in the same run. */
 #include "bench.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -146,6 +145,18 @@ static int refuse_idle_options(const request *asked)
     return 0;
 }
 
+static int refuse_too_large(const bench_request *bench)
+{
+    enum { MOST = 1 << 17 };
+    if (bench->width > MOST || bench->rows > MOST || bench->length > MOST ||
+        bench->sequences > MOST ||
+        (int64_t)bench->sequences * bench->length > (int64_t)MOST * 64)
+        return cli_say(VERB, CLI_WRONG,
+                       "no size above %d, and %d rows in all, please", MOST,
+                       MOST * 64);
+    return 0;
+}
+
 static void fill_in(int *value, int otherwise)
 {
     if (!*value)
@@ -180,6 +191,9 @@ int verb_bench(int argc, char **argv)
     if (exit_status)
         return exit_status;
     fill_defaults(&asked.bench);
+    exit_status = refuse_too_large(&asked.bench);
+    if (exit_status)
+        return exit_status;
     return strcmp(asked.what, "stage") == 0 ? bench_stage(&asked.bench)
                                             : bench_kernels(&asked.bench);
 }

@@ -27,7 +27,7 @@ typedef struct sl__diff {
 } sl__diff;
 
 /* Appends the backward nodes. Requires: a sound graph whose outputs are bound
- * (bind.c). Ensures: each gradient of each operand is a node of its own; what
+ * (stage.c). Ensures: each gradient of each operand is a node of its own; what
  * adds to a parameter's gradient is a node with `adds` whose result lies in
  * that gradient. The arrays of `out` are in the graph's arena. */
 sl_status sl__differentiate(sl_graph *graph, sl__diff *out);

@@ -18,7 +18,7 @@ static const char *shape_of(const sl_tensor *tensor, char *out)
 }
 
 /* Whether the operands can be used at all: there, of one graph, floats of one
- * type. NULL ones at the end are optional. */
+ * type. */
 static bool usable(const char *op, int count, sl_tensor *const *operands)
 {
     for (int i = 0; i < count; i++) {
@@ -452,16 +452,15 @@ static bool complete_shape(const sl_tensor *x, int rank, int64_t *shape)
     return count % known == 0 && shape[open] > 0;
 }
 
-static bool usable_view(const char *op, const sl_tensor *x)
+static bool usable_view(const sl_tensor *x)
 {
-    (void)op;
     return x && !x->graph->status;
 }
 
 sl_tensor *(sl_reshape)(sl_tensor *x, int rank, const int64_t *shape)
 {
     shape_text found, wanted;
-    if (!usable_view("reshape", x))
+    if (!usable_view(x))
         return NULL;
     if (rank < 0 || rank > SL_RANK_MAX || (rank > 0 && !shape))
         return sl__refuse(x->graph, "reshape", "rank %d, expected 0 to %d",
@@ -479,7 +478,7 @@ sl_tensor *(sl_reshape)(sl_tensor *x, int rank, const int64_t *shape)
 
 sl_tensor *(sl_transpose)(sl_tensor *x, int dim_a, int dim_b)
 {
-    if (!usable_view("transpose", x) || !usable_dim("transpose", x, &dim_a) ||
+    if (!usable_view(x) || !usable_dim("transpose", x, &dim_a) ||
         !usable_dim("transpose", x, &dim_b))
         return NULL;
     return sl__view_transposed(x, dim_a, dim_b);
@@ -488,7 +487,7 @@ sl_tensor *(sl_transpose)(sl_tensor *x, int dim_a, int dim_b)
 sl_tensor *(sl_slice)(sl_tensor *x, int dim, int64_t start, int64_t length)
 {
     shape_text text;
-    if (!usable_view("slice", x) || !usable_dim("slice", x, &dim))
+    if (!usable_view(x) || !usable_dim("slice", x, &dim))
         return NULL;
     if (start < 0 || length < 1 || start > x->shape[dim] - length)
         return sl__refuse(x->graph, "slice",
@@ -504,7 +503,7 @@ void(sl_split)(sl_tensor *x, int dim, int count, sl_tensor **parts)
     shape_text text;
     for (int i = 0; i < count; i++)
         parts[i] = NULL;
-    if (!usable_view("split", x) || !usable_dim("split", x, &dim))
+    if (!usable_view(x) || !usable_dim("split", x, &dim))
         return;
     if (count < 1 || x->shape[dim] % count) {
         sl__refuse(x->graph, "split",

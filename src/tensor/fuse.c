@@ -16,8 +16,7 @@ static bool same_operands(const sl__node *a, const sl__node *b)
                   sizeof *a->operands * a->operand_count) == 0;
 }
 
-/* Requires: nodes of an attention's gradients follow one another closely, as
- * the rule emits them. Nodes merged away keep no set. */
+/* Nodes merged away keep no set. */
 void sl__merge_attention_grads(sl_graph *graph, uint8_t *sets)
 {
     for (size_t i = 0; i < graph->node_count; i++) {
@@ -91,8 +90,7 @@ sl_status sl__place_concat_parts(sl_stage *stage)
         if (tensor->base != tensor)
             viewed[tensor->base->id] = true;
     }
-    /* From the last concat on, so that one inside another follows it. */
-    for (size_t i = graph->node_count; i-- > 0;) {
+    for (size_t i = 0; i < graph->node_count; i++) {
         sl__node *node = graph->nodes[i];
         if (node->op != SL__CONCAT || node->attributes.flag)
             continue;

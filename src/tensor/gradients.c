@@ -148,7 +148,7 @@ static void gradient_attention(sl__diff *diff, const sl__node *node,
         dy = sl__dense(dy);
     if (!dy)
         return;
-    /* One node each; those that end up in one program are merged (split.c). */
+    /* One node each; those that end up in one program are merged (fuse.c). */
     for (int i = 0; i < 3; i++) {
         sl_tensor *operand = node->operands[i];
         if (!sl__wants(operand))

@@ -44,7 +44,7 @@ extern const sl__op_info sl__ops[SL__OP_COUNT];
 typedef struct sl__attributes {
     double number;   /* factor, epsilon or rate */
     int64_t integer; /* ignored label; start of a slice; key of a dropout */
-    int dim;         /* of concat and slice; first of a transpose */
+    int dim;         /* of a slice; first of a transpose */
     int dim_b;       /* second of a transpose */
     int heads;
     int operand; /* gradients: of which operand, where the kernel cares */

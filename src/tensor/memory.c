@@ -6,7 +6,6 @@
 #include "tensor/program.h"
 
 #include "base/memory.h"
-#include "base/text.h"
 
 #include <string.h>
 

@@ -3,8 +3,8 @@
  * Where every tensor lies. A base tensor that one program makes and a later one
  * of the same microbatch reads lies in the slab; one that lives within a
  * program lies in the workspace, where what is never alive together may share
- * room. Both are packed largest first, each piece at the lowest place free for
- * its whole life. */
+ * room: largest first, each piece at the lowest place free for its whole
+ * life. What F saves is all alive when F ends, and lies in a row. */
 #include "tensor/program.h"
 
 #include "base/memory.h"

@@ -88,7 +88,8 @@ sl_status sl__split(sl_stage *stage);
 
 /* Merges the gradients of one attention that share a program, lets parts of a
  * concat be written in place, and gives activations to the products before
- * them. The first two change the graph and come before sl__split_order. */
+ * them. The first two change the graph: parts before sl__split, gradients in
+ * it. */
 void sl__merge_attention_grads(sl_graph *graph, uint8_t *sets);
 sl_status sl__place_concat_parts(sl_stage *stage);
 void sl__fuse_activations(sl_stage *stage, sl_program program);

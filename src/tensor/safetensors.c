@@ -6,10 +6,8 @@
  * and the ranges follow one another without gap or overlap up to the end. */
 #include "sluice/tensor.h"
 
-#include "base/arena.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "base/writer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -407,26 +405,35 @@ static void sync_folder(const char *path)
     }
 }
 
+/* Opens a new file beside `path`, with a name that no other has. */
+static FILE *open_beside(const char *path, char *temporary, size_t size)
+{
+    for (unsigned i = 0; i < 1000; i++) {
+        int length =
+            snprintf(temporary, size, "%s.%ld-%u.tmp", path, (long)getpid(), i);
+        if (length < 0 || (size_t)length >= size) {
+            errno = ENAMETOOLONG;
+            return NULL;
+        }
+        int handle =
+            open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (handle >= 0)
+            return fdopen(handle, "wb");
+        if (errno != EEXIST)
+            return NULL;
+    }
+    return NULL;
+}
+
 static sl_status replace(const char *path, const char *header,
                          const sl_safetensor *tensors, size_t count)
 {
     char temporary[4096];
-    int length = snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
-    if (length < 0 || (size_t)length >= sizeof temporary)
-        return sl_fail(SL_EINVAL, "the path is too long");
-    int handle = mkostemp(temporary, O_CLOEXEC);
-    FILE *file = handle < 0 ? NULL : fdopen(handle, "wb");
-    if (!file) {
-        int reason = errno;
-        if (handle >= 0)
-            close(handle);
+    FILE *file = open_beside(path, temporary, sizeof temporary);
+    if (!file)
         return sl_fail(SL_EIO, "cannot write beside %.200s: %s", path,
-                       strerror(reason));
-    }
-    mode_t mask = umask(0);
-    umask(mask);
-    bool done = fchmod(handle, 0666 & ~mask) == 0 &&
-                put_all(file, header, tensors, count);
+                       strerror(errno));
+    bool done = put_all(file, header, tensors, count);
     int reason = errno;
     if (fclose(file) != 0 && done) {
         done = false;

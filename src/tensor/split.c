@@ -3,8 +3,6 @@
  * Which program runs which node, by reachability, and in which order. */
 #include "tensor/program.h"
 
-#include "base/memory.h"
-
 #include <string.h>
 
 /* What is known of a node while splitting. */

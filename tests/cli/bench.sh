@@ -41,5 +41,9 @@ refuses "idle size" "--size goes with kernels" -- bench stage --size 1x1x1
 refuses "idle d" "go with stage" -- bench kernels --d 8
 refuses "idle rows" "--rows goes with mlp" -- bench stage --model gpt2 --rows 8
 refuses "idle heads" "go with gpt2" -- bench stage --model mlp --heads 8
+refuses "a width past counting" "no size above 131072" \
+    -- bench stage --d 600000000
+refuses "rows past counting" "no size above 131072" \
+    -- bench stage --seq 100000 --sequences 100000
 refuses "negative time" "--seconds" -- bench kernels --seconds -1
 finish

@@ -65,6 +65,8 @@ static sl_tensor *grow_linear(grower *g, sl_tensor *x)
     if (g->weight_count < WEIGHTS_MAX && w)
         g->weights[g->weight_count++] = w;
     sl_tensor *y = sl_linear(x, w, bias, out_in ? SL_OUT_IN : SL_IN_OUT);
+    if (y && choose(g, 0, 3) == 0)
+        y = sl_slice(y, 0, dim_size(y, 0) / 2, 1);
     switch (choose(g, 0, 3)) {
     case 0: return sl_relu(y);
     case 1: return sl_gelu_tanh(y);
@@ -226,8 +228,17 @@ static void add_outputs(grower *g)
         sl_loss(g->graph, sl_mean(some(g), SL_ALL));
 }
 
-sl_graph *test_random_graph(test_choose_fn choose_fn, void *context,
-                            sl_dtype dtype)
+static void show_all(grower *g)
+{
+    for (int i = 0; i < g->count; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "t%d", i);
+        sl_output(g->graph, name, g->tensors[i], SL_NO_GRADIENT);
+    }
+}
+
+static sl_graph *make_graph(test_choose_fn choose_fn, void *context,
+                            sl_dtype dtype, bool show)
 {
     grower g = {.dtype = dtype, .choose = choose_fn, .context = context};
     if (sl_graph_create(&g.graph))
@@ -237,7 +248,15 @@ sl_graph *test_random_graph(test_choose_fn choose_fn, void *context,
     for (int i = 0; i < steps; i++)
         grow(&g);
     add_outputs(&g);
+    if (show)
+        show_all(&g);
     return g.graph;
+}
+
+sl_graph *test_random_graph(test_choose_fn choose_fn, void *context,
+                            sl_dtype dtype)
+{
+    return make_graph(choose_fn, context, dtype, false);
 }
 
 static int choose_by_seed(void *context, int from, int to)
@@ -245,11 +264,21 @@ static int choose_by_seed(void *context, int from, int to)
     return test_random_int(context, from, to);
 }
 
-sl_graph *test_seeded_graph(uint64_t seed, sl_dtype dtype)
+static sl_graph *make_seeded(uint64_t seed, sl_dtype dtype, bool show)
 {
     uint64_t state = seed;
-    sl_graph *graph = test_random_graph(choose_by_seed, &state, dtype);
+    sl_graph *graph = make_graph(choose_by_seed, &state, dtype, show);
     if (sl_graph_status(graph))
         fail_msg("seed %llu: %s", (unsigned long long)seed, sl_error_text());
     return graph;
+}
+
+sl_graph *test_seeded_graph(uint64_t seed, sl_dtype dtype)
+{
+    return make_seeded(seed, dtype, false);
+}
+
+sl_graph *test_shown_graph(uint64_t seed, sl_dtype dtype)
+{
+    return make_seeded(seed, dtype, true);
 }

@@ -16,6 +16,9 @@ sl_graph *test_random_graph(test_choose_fn choose, void *context,
 /* The same from a seed. */
 sl_graph *test_seeded_graph(uint64_t seed, sl_dtype dtype);
 
+/* The same once more, with every tensor as a further output. */
+sl_graph *test_shown_graph(uint64_t seed, sl_dtype dtype);
+
 /* Integers in these graphs are ids below this. */
 enum { TEST_IDS = 5 };
 

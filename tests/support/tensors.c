@@ -158,6 +158,18 @@ static double floored_distance(const float *ours, const float *theirs,
            (sqrt(norm) + 0.1 * sqrt((double)count));
 }
 
+/* Over the size, where that is above 1. */
+static double largest_difference(const double *ours, const double *theirs,
+                                 size_t count)
+{
+    double most = 0;
+    for (size_t i = 0; i < count; i++) {
+        double off = fabs(ours[i] - theirs[i]) / fmax(1, fabs(theirs[i]));
+        most = off <= most ? most : off;
+    }
+    return most;
+}
+
 static char context[256];
 
 void test_context(const char *format, ...)
@@ -177,9 +189,11 @@ void test_assert_same(const test_stage *a, const test_stage *b,
         size_t count;
         void *left = test_get(a, kind, port.name, slot, &count);
         void *right = test_get(b, kind, port.name, slot, NULL);
-        double distance = tolerance > 0 && port.dtype == SL_F32
-                              ? floored_distance(left, right, count)
-                              : (memcmp(left, right, (size_t)port.bytes) != 0);
+        double distance = memcmp(left, right, (size_t)port.bytes) != 0;
+        if (tolerance > 0 && port.dtype == SL_F32)
+            distance = floored_distance(left, right, count);
+        if (tolerance > 0 && port.dtype == SL_F64)
+            distance = largest_difference(left, right, count);
         if (!(distance <= tolerance))
             fail_msg("%s: '%s' (kind %d) differs by %g", context, port.name,
                      (int)kind, distance);

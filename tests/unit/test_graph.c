@@ -76,6 +76,7 @@ static void shapes_that_do_not_fit_are_refused(void **state)
     assert_refused(sl_reshape(x, SL_SHAPE(3, -1)),
                    "'x' is (8, 16), expected as many elements as in (3, -1)");
     assert_refused(sl_reshape(x, SL_SHAPE(-1, -1)), "as many elements");
+    assert_refused(sl_reshape(x, 2, NULL), "rank 2, expected 0 to 6");
     assert_refused(sl_transpose(x, 0, 2), "has no dimension 2");
     assert_refused(sl_slice(x, 1, 10, 7),
                    "7 from 10 of dimension 1, expected a part of 'x'");
@@ -271,6 +272,19 @@ static void tensors_of_another_graph_are_refused(void **state)
     sl_graph_destroy(other);
 }
 
+/* A scalar has rank 0, and no shape to give. */
+static void scalars_are_reshaped_both_ways(void **state)
+{
+    (void)state;
+    sl_tensor *one = sl_reshape(sl_slice(v, 0, 3, 1), 0, NULL);
+    assert_int_equal(sl_tensor_rank(one), 0);
+    sl_output(graph, "y", sl_reshape(one, SL_SHAPE(1, 1)), SL_GRADIENT);
+    test_stage s = test_compile(graph, NULL, 1);
+    test_fill_all(&s, 1, 0, 1);
+    test_run(&s, "FB", 0);
+    test_release(&s);
+}
+
 static void ports_are_checked(void **state)
 {
     (void)state;
@@ -292,6 +306,11 @@ static void ports_are_checked(void **state)
                  "there is no port 9; this kind has 4");
     assert_fails(sl_stage_port(s.stage, (sl_port_kind)77, "x", &port),
                  SL_EINVAL, "no kind of port 77");
+    /* A port of another stage, or one that was tampered with. */
+    assert_ok(sl_stage_port(s.stage, SL_PORT_INPUT, "x", &port));
+    port.bytes = 4096;
+    assert_fails(sl_memory_write(s.memory, &port, 0, data, 4096), SL_EINVAL,
+                 "'x' has 512 bytes, found 4096");
     sl_memory *memory;
     assert_fails(sl_memory_create(s.stage, 0, &memory), SL_EINVAL, "0 slots");
     test_release(&s);
@@ -326,6 +345,7 @@ int main(void)
         graph_test(a_line_is_its_own),
         graph_test(graphs_that_cannot_run_are_refused),
         graph_test(tensors_of_another_graph_are_refused),
+        graph_test(scalars_are_reshaped_both_ways),
         graph_test(ports_are_checked),
         graph_test(a_plan_larger_than_the_machine_is_only_a_plan),
     };

@@ -141,6 +141,16 @@ static sl_tensor *make_linear(maker *m)
     return sl_linear(x, w, b, out_in ? SL_OUT_IN : SL_IN_OUT);
 }
 
+/* Some rows of a product alone, through an activation. */
+static sl_tensor *make_sliced_activation(maker *m)
+{
+    int64_t rows = size(m) + 2, in = size(m);
+    sl_tensor *y = sl_matmul(leaf(m, 2, (int64_t[]){rows, in}),
+                             leaf(m, 2, (int64_t[]){in, size(m)}));
+    sl_tensor *part = sl_slice(y, 0, 1, rows - 1 - toss(m));
+    return toss(m) ? sl_relu(part) : sl_gelu_tanh(part);
+}
+
 static sl_tensor *make_linear_activation(maker *m)
 {
     sl_tensor *y = make_linear(m);
@@ -405,6 +415,7 @@ static const struct {
     {"symmetric", make_symmetric},
     {"added parameter", make_added_parameter},
     {"linear", make_linear},
+    {"sliced activation", make_sliced_activation},
     {"linear activation", make_linear_activation},
     {"add", make_add},
     {"sub", make_sub},
@@ -645,6 +656,64 @@ static void large_values_saturate_and_nan_stays(void **state)
     }
 }
 
+/* Through a product, too, where the activation is part of its kernel. */
+static void nan_survives_a_fused_activation(void **state)
+{
+    (void)state;
+    sl_tensor *(*const ops[])(sl_tensor *) = {(sl_relu), (sl_gelu_tanh),
+                                              (sl_gelu_erf)};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+        sl_graph *graph;
+        options.backward = SL_BACKWARD_NONE;
+        assert_ok(sl_graph_create(&graph));
+        sl_tensor *x =
+            sl_input(graph, "x", SL_F32, SL_SHAPE(2, 2), SL_NO_GRADIENT);
+        sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(2, 2));
+        sl_output(graph, "y", ops[i](sl_matmul(x, w)), SL_NO_GRADIENT);
+        test_stage stage = test_compile(graph, &options, 1);
+        assert_int_equal(sl_stage_plan(stage.stage)->kernels[SL_PROGRAM_F], 1);
+        test_put(&stage, SL_PORT_INPUT, "x", 0, (float[]){1, NAN, 1, -3});
+        test_put(&stage, SL_PORT_PARAMETER, "w", 0, (float[]){1, 0, 0, 1});
+        test_run(&stage, "F", 0);
+        float *y = test_get(&stage, SL_PORT_OUTPUT, "y", 0, NULL);
+        assert_true(isnan(y[0]) && isnan(y[1]));
+        assert_true(y[2] > 0.8f && fabsf(y[3]) < 0.01f);
+        free(y);
+        test_release(&stage);
+        sl_graph_destroy(graph);
+    }
+}
+
+/* P Q' and x P' read P as two different matrices; both are packed. */
+static void one_weight_is_packed_once_per_reading(void **state)
+{
+    (void)state;
+    enum { N = 128 };
+    sl_graph *graph;
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(N, N), SL_GRADIENT);
+    sl_tensor *p = sl_parameter(graph, "p", SL_F32, SL_SHAPE(N, N));
+    sl_tensor *q = sl_parameter(graph, "q", SL_F32, SL_SHAPE(N, N));
+    sl_output(graph, "a", sl_linear(p, q, NULL, SL_OUT_IN), SL_GRADIENT);
+    sl_output(graph, "b", sl_linear(x, p, NULL, SL_OUT_IN), SL_GRADIENT);
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    test_stage fast = test_compile(graph, &options, 1);
+    options.backend = "ref";
+    test_stage ref = test_compile(graph, &options, 1);
+    test_fill_all(&fast, 3, 0, 1);
+    test_fill_all(&ref, 3, 0, 1);
+    test_run(&fast, "FB", 0);
+    test_run(&ref, "FB", 0);
+    test_context("one weight, two readings");
+    test_assert_same(&fast, &ref, SL_PORT_OUTPUT, 0, 1e-5);
+    test_assert_same(&fast, &ref, SL_PORT_INPUT_GRADIENT, 0, 1e-5);
+    test_assert_same(&fast, &ref, SL_PORT_PARAMETER_GRADIENT, 0, 1e-5);
+    test_release(&fast);
+    test_release(&ref);
+    sl_graph_destroy(graph);
+}
+
 static void run_cross_entropy(const char *backend, int32_t labels[2],
                               sl_status expected, float *loss,
                               float gradient[6])
@@ -665,6 +734,14 @@ static void run_cross_entropy(const char *backend, int32_t labels[2],
         expected);
     if (!expected) {
         test_run(&stage, "B", 0);
+        /* Labels that were changed after F are still not believed. */
+        test_run(&stage, "F", 0);
+        test_put(&stage, SL_PORT_INPUT, "labels", 0, (int32_t[]){1 << 30, 0});
+        assert_fails(
+            sl_stage_run(stage.stage, SL_PROGRAM_B, stage.memory, 0, NULL),
+            SL_EINVAL, "'labels' has 1073741824 at place 0, expected 0 to 2");
+        test_put(&stage, SL_PORT_INPUT, "labels", 0, labels);
+        test_run(&stage, "FB", 0);
         *loss = test_get_float(&stage, SL_PORT_OUTPUT, "loss", 0);
         float *dx = test_get(&stage, SL_PORT_INPUT_GRADIENT, "x", 0, NULL);
         memcpy(gradient, dx, 6 * sizeof *dx);
@@ -785,6 +862,8 @@ int main(void)
         cmocka_unit_test(ref_gradients_match_central_differences),
         cmocka_unit_test(onednn_matches_ref_on_every_instruction_set),
         cmocka_unit_test(large_values_saturate_and_nan_stays),
+        cmocka_unit_test(nan_survives_a_fused_activation),
+        cmocka_unit_test(one_weight_is_packed_once_per_reading),
         cmocka_unit_test(cross_entropy_ignores_and_refuses_labels),
         cmocka_unit_test(embedding_refuses_ids_outside_the_table),
         cmocka_unit_test(dropout_keeps_its_rate_and_follows_the_seed),

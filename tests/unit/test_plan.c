@@ -7,6 +7,7 @@
 #include "random_graph.h"
 #include "tensor/program.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 /* ------------------------------------------------------ seen allocations -- */
 
 static size_t calls;      /* of anything that allocates */
+static size_t fails_at;   /* the call that finds no memory; 0: none */
 static size_t pool_bytes; /* given out aligned: the pools */
 
 void *__real_malloc(size_t size);
@@ -25,27 +27,30 @@ void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *old, size_t size);
 int __wrap_posix_memalign(void **out, size_t alignment, size_t size);
 
+static bool is_refused(void)
+{
+    return ++calls == fails_at;
+}
+
 void *__wrap_malloc(size_t size)
 {
-    calls++;
-    return __real_malloc(size);
+    return is_refused() ? NULL : __real_malloc(size);
 }
 
 void *__wrap_calloc(size_t count, size_t size)
 {
-    calls++;
-    return __real_calloc(count, size);
+    return is_refused() ? NULL : __real_calloc(count, size);
 }
 
 void *__wrap_realloc(void *old, size_t size)
 {
-    calls++;
-    return __real_realloc(old, size);
+    return is_refused() ? NULL : __real_realloc(old, size);
 }
 
 int __wrap_posix_memalign(void **out, size_t alignment, size_t size)
 {
-    calls++;
+    if (is_refused())
+        return ENOMEM;
     pool_bytes += size;
     return __real_posix_memalign(out, alignment, size);
 }
@@ -127,6 +132,51 @@ static void a_run_allocates_nothing(void **state)
         assert_int_equal(calls, before);
         test_release(&stage);
         sl_graph_destroy(graph);
+    }
+}
+
+/* Builds, compiles and makes a memory, where one allocation fails. */
+static sl_status try_all(const sl_stage_options *options)
+{
+    sl_graph *graph = NULL;
+    sl_stage *stage = NULL;
+    sl_memory *memory = NULL;
+    sl_status status = sl_graph_create(&graph);
+    if (!status) {
+        sl_tensor *x =
+            sl_input(graph, "x", SL_F32, SL_SHAPE(2, 3, 6), SL_GRADIENT);
+        sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(18, 6));
+        sl_tensor *parts[3];
+        sl_split(sl_relu(sl_linear(x, w, NULL, SL_OUT_IN)), -1, 3, parts);
+        sl_output(graph, "y",
+                  sl_causal_attention(parts[0], parts[1], parts[2], 2),
+                  SL_GRADIENT);
+        status = sl_stage_compile(graph, options, &stage);
+    }
+    if (!status)
+        status = sl_memory_create(stage, 2, &memory);
+    sl_memory_destroy(memory);
+    sl_stage_destroy(stage);
+    sl_graph_destroy(graph);
+    return status;
+}
+
+static void every_failed_allocation_is_told(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        sl_stage_options options = way(i);
+        assert_ok(try_all(&options)); /* What libraries keep, they have now. */
+        size_t before = calls;
+        assert_ok(try_all(&options));
+        size_t needed = calls - before;
+        assert_true(needed > 20);
+        for (size_t n = 1; n <= needed; n++) {
+            fails_at = calls + n;
+            sl_status status = try_all(&options);
+            fails_at = 0;
+            assert_int_equal(status, SL_ENOMEM);
+        }
     }
 }
 
@@ -323,6 +373,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_allocated_is_what_was_planned),
         cmocka_unit_test(a_run_allocates_nothing),
+        cmocka_unit_test(every_failed_allocation_is_told),
         cmocka_unit_test(runs_reach_the_end_of_the_plan),
         cmocka_unit_test(recompute_saves_the_inputs_alone),
         cmocka_unit_test(a_block_saves_what_backward_reads),

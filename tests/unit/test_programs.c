@@ -33,13 +33,26 @@ static void poison(const test_stage *stage, int pool, int slot)
         memset(memory, 0xff, (size_t)bytes); /* NaNs */
 }
 
+static void poison_messages(const test_stage *stage, sl_port_kind kind,
+                            int slot)
+{
+    for (int m = 0; m < stage->stage->message_count; m++) {
+        if (stage->stage->messages[m].kind == kind)
+            poison(stage, SL__POOL_MESSAGES + m, slot);
+    }
+}
+
 static void run_poisoned(const test_stage *stage, const char *programs,
                          int slot)
 {
     for (; *programs; programs++) {
         char one[2] = {*programs, 0};
-        if (*programs == 'F')
+        if (*programs == 'F') {
             poison(stage, SL__POOL_SLAB, slot);
+            poison_messages(stage, SL_PORT_OUTPUT, slot);
+        }
+        if (*programs == 'I' || *programs == 'B')
+            poison_messages(stage, SL_PORT_INPUT_GRADIENT, slot);
         poison(stage, SL__POOL_WORKSPACE, slot);
         test_run(stage, one, slot);
     }
@@ -245,6 +258,31 @@ static void whole_graphs_match_central_differences(void **state)
     assert_true(checked > GRAPHS);
 }
 
+/* The same graph with every tensor an output: then nothing is fused and hardly
+ * any memory shared. */
+static void sharing_and_fusing_change_nothing(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= GRAPHS; seed++) {
+        sl_graph *graph = test_seeded_graph(seed, SL_F64);
+        sl_graph *shown = test_shown_graph(seed, SL_F64);
+        test_stage plain = compile(graph, "ref", seed % 2, 1);
+        test_stage open = compile(shown, "ref", false, 1);
+        test_fill_all(&plain, seed, 0, TEST_IDS);
+        test_fill_all(&open, seed, 0, TEST_IDS);
+        run_poisoned(&plain, seed % 3 ? "FB" : "FIW", 0);
+        run_poisoned(&open, "FB", 0);
+        test_context("seed %d", (int)seed);
+        test_assert_same(&plain, &open, SL_PORT_OUTPUT, 0, 1e-12);
+        test_assert_same(&plain, &open, SL_PORT_INPUT_GRADIENT, 0, 1e-12);
+        test_assert_same(&plain, &open, SL_PORT_PARAMETER_GRADIENT, 0, 1e-12);
+        test_release(&plain);
+        test_release(&open);
+        sl_graph_destroy(graph);
+        sl_graph_destroy(shown);
+    }
+}
+
 static void two_threads_agree_with_one(void **state)
 {
     (void)state;
@@ -322,6 +360,8 @@ static void wrong_order_is_refused(void **state)
                  SL_EINVAL, "I on slot 0 comes after its I");
     assert_fails(sl_stage_run(s.stage, SL_PROGRAM_B, s.memory, 0, NULL),
                  SL_EINVAL, "B on slot 0 comes after its I");
+    assert_fails(sl_stage_run(s.stage, SL_PROGRAM_F, s.memory, 0, NULL),
+                 SL_EINVAL, "F on slot 0 comes before its W");
     test_run(&s, "W", 0);
     assert_fails(sl_stage_run(s.stage, SL_PROGRAM_W, s.memory, 0, NULL),
                  SL_EINVAL, "comes before its I");
@@ -558,10 +598,7 @@ static void recompute_leaves_outputs_alone(void **state)
         test_fill_all(&kept, seed, 0, TEST_IDS);
         test_run(&gone, "F", 0);
         test_run(&kept, "FB", 0);
-        for (int m = 0; m < gone.stage->message_count; m++) {
-            if (gone.stage->messages[m].kind == SL_PORT_OUTPUT)
-                poison(&gone, SL__POOL_MESSAGES + m, 0);
-        }
+        poison_messages(&gone, SL_PORT_OUTPUT, 0);
         test_run(&gone, "B", 0);
         test_context("seed %d", (int)seed);
         test_assert_same(&gone, &kept, SL_PORT_PARAMETER_GRADIENT, 0, 0);
@@ -640,6 +677,7 @@ int main(void)
         cmocka_unit_test(backends_and_recompute_agree),
         cmocka_unit_test(interleaved_microbatches_add_up_to_the_same),
         cmocka_unit_test(whole_graphs_match_central_differences),
+        cmocka_unit_test(sharing_and_fusing_change_nothing),
         cmocka_unit_test(two_threads_agree_with_one),
         cmocka_unit_test(ten_rounds_accumulate_ten_times),
         cmocka_unit_test(wrong_order_is_refused),

@@ -8,7 +8,9 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -51,6 +53,8 @@ bool sl__survives_in_child(int (*attempt)(void), int seconds)
     if (child < 0)
         return false;
     if (child == 0) {
+        const struct rlimit none = {0, 0};
+        setrlimit(RLIMIT_CORE, &none);
         signal(SIGILL, SIG_DFL);
         signal(SIGSEGV, SIG_DFL);
         close(STDERR_FILENO); /* A dying child has nothing to say here. */
@@ -113,32 +117,37 @@ int sl__dnn_try_amx(void)
     return 0;
 }
 
-bool sl__dnn_must_cap(bool claims, int (*attempt)(void))
+sl_status sl__dnn_cap_unless(bool claims, int (*attempt)(void))
 {
     enum { PATIENCE_SECONDS = 20 };
-    return claims && !sl__survives_in_child(attempt, PATIENCE_SECONDS);
+    if (!claims || sl__survives_in_child(attempt, PATIENCE_SECONDS))
+        return SL_OK;
+    dnnl_status_t status = dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
+    if (!status)
+        return SL_OK;
+    return sl_fail(SL_EINVAL,
+                   "AMX does not work here and oneDNN cannot be kept from it "
+                   "(status %d: it may have been used before); set "
+                   "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16",
+                   (int)status);
 }
 
-static sl_status cap_status = SL_OK;
+static sl_status cap_status;
+static char cap_text[256];
 
 static void cap_once(void)
 {
     /* Who has set a cap in the environment has decided. */
-    if (getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA") ||
-        !sl__dnn_must_cap(claims_amx(), sl__dnn_try_amx))
+    if (getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA"))
         return;
-    if (dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16) != dnnl_success)
-        cap_status = SL_EINVAL;
+    cap_status = sl__dnn_cap_unless(claims_amx(), sl__dnn_try_amx);
+    if (cap_status)
+        snprintf(cap_text, sizeof cap_text, "%s", sl_error_text());
 }
 
 sl_status sl__dnn_cap_isa(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, cap_once);
-    if (!cap_status)
-        return SL_OK;
-    return sl_fail(
-        cap_status,
-        "oneDNN was used before Sluice could keep it from AMX, which "
-        "does not work here; set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16");
+    return cap_status ? sl_fail(cap_status, "%s", cap_text) : SL_OK;
 }

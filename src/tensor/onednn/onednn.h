@@ -25,8 +25,8 @@ sl_status sl__dnn_fail(const char *call, dnnl_status_t status);
  * comes back alive. Once per process, before oneDNN is first used. */
 sl_status sl__dnn_cap_isa(void);
 
-/* What decides: whether the CPU claims AMX, and an attempt to use it. */
-bool sl__dnn_must_cap(bool claims, int (*attempt)(void));
+/* Caps where AMX is claimed and an attempt to use it, in a child, fails. */
+sl_status sl__dnn_cap_unless(bool claims, int (*attempt)(void));
 int sl__dnn_try_amx(void);
 
 /* Whether `attempt`, run in a child process, leaves with 0 in time. */
@@ -88,6 +88,9 @@ const sl__vector_kernels *sl__vector_choose(void);
 /* For tests: stages compiled from now on use these kernels, NULL the best.
  * False where this CPU does not run them. */
 bool sl__vector_force(const char *name);
+
+/* Whether a reduction is over the last dimension alone, which it keeps as 1. */
+bool sl__reduces_last(const sl__arg *in, const sl__arg *out);
 
 /* Whether the vector kernels take this geometry; sets kernel->scratch_bytes. */
 bool sl__vector_accepts(sl__kernel *kernel, int threads);

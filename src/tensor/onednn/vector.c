@@ -3,7 +3,6 @@
  * Which of our kernels to use: by instruction set, and by geometry. */
 #include "tensor/onednn/onednn.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const sl__vector_kernels *forced;
@@ -64,15 +63,28 @@ static bool is_periodic(const sl__arg *arg)
         if (arg->shape[d] != 1 && arg->stride[d] != 0)
             return false;
     }
-    /* A single number repeated is no row to walk. */
-    return arg->dtype == SL_F32 && (expected > 1 || sl__arg_count(arg) == 1);
+    return true;
 }
 
-/* To a single number, or to the last dimensions. */
+bool sl__reduces_last(const sl__arg *in, const sl__arg *out)
+{
+    if (in->rank != out->rank || in->rank < 1 ||
+        out->shape[out->rank - 1] != 1 || in->shape[in->rank - 1] == 1)
+        return false;
+    for (int d = 0; d < in->rank - 1; d++) {
+        if (in->shape[d] != out->shape[d])
+            return false;
+    }
+    return true;
+}
+
+/* To a single number, to the last dimensions, or over the last. */
 static bool reduces_rows(const sl__arg *in, const sl__arg *out)
 {
     if (!sl__arg_is_dense(in) || !sl__arg_is_dense(out))
         return false;
+    if (sl__reduces_last(in, out))
+        return true;
     int64_t count = sl__arg_count(out), trailing = 1;
     for (int d = in->rank - 1; d >= 0 && trailing < count; d--) {
         int at = d - (in->rank - out->rank);

@@ -44,6 +44,26 @@ static sl_status spread_rows(ARGS, const sl__arg *arg, sl__parallel_fn body)
                   GRAIN / columns + 1, body);
 }
 
+/* Walks 0..count in vectors; V is what to do with a whole one at i, and T with
+ * a last part of n lanes. */
+#define WALK(count, V, T)                                                      \
+    do {                                                                       \
+        int64_t i = 0;                                                         \
+        for (; i + LANES <= (count); i += LANES)                               \
+            V;                                                                 \
+        int64_t n = (count)-i;                                                 \
+        if (n > 0)                                                             \
+            T;                                                                 \
+    } while (0)
+
+/* Lanes below n keep theirs, the others are 0. */
+INLINE vf first_lanes(vf v, int64_t n)
+{
+    vf kept = {0};
+    memcpy(&kept, &v, sizeof(float) * (size_t)n);
+    return kept;
+}
+
 /* --------------------------------------------------- element by element -- */
 
 /* out[i] = EXPRESSION of x = p[0][i]. */
@@ -158,32 +178,48 @@ INLINE vf apply(sl__op op, vf a, vf b)
     return op == SL__ADD ? a + b : op == SL__SUB ? a - b : a * b;
 }
 
-INLINE void binary_span(sl__op op, const float *a, const float *b, float *out,
+/* `a` and `b` move on with out, or stay where their step is 0. */
+INLINE void binary_span(sl__op op, const float *a, int64_t a_step,
+                        const float *b, int64_t b_step, float *out,
                         int64_t count)
 {
-    int64_t i = 0;
-    for (; i + LANES <= count; i += LANES)
-        store(out + i, apply(op, load(a + i), load(b + i)));
-    if (i < count)
-        store_part(
-            out + i,
-            apply(op, load_part(a + i, count - i), load_part(b + i, count - i)),
-            count - i);
+    vf a_all = splat(a[0]), b_all = splat(b[0]);
+    WALK(count,
+         store(out + i, apply(op, a_step ? load(a + i) : a_all,
+                              b_step ? load(b + i) : b_all)),
+         store_part(out + i,
+                    apply(op, a_step ? load_part(a + i, n) : a_all,
+                          b_step ? load_part(b + i, n) : b_all),
+                    n));
 }
 
+/* By a mask of bools. */
+INLINE void mask_span(const float *a, int64_t a_step, const uint8_t *mask,
+                      int64_t mask_step, float *out, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        out[i] = a[i * a_step] * (float)(mask[i * mask_step] != 0);
+}
+
+/* From one end of a period to the next; a period of 1 has no end. */
 INLINE void binary_part(sl__op op, const work *w, int64_t from, int64_t to)
 {
-    const float *a = w->p[0], *b = w->p[1];
+    const sl__arg *args = w->kernel->args;
     float *out = w->p[2];
-    int64_t pa = period_of(&w->kernel->args[0]);
-    int64_t pb = period_of(&w->kernel->args[1]);
+    int64_t pa = period_of(&args[0]), pb = period_of(&args[1]);
     while (from < to) {
         int64_t ia = from % pa, ib = from % pb, count = to - from;
-        if (count > pa - ia)
+        if (pa > 1 && count > pa - ia)
             count = pa - ia;
-        if (count > pb - ib)
+        if (pb > 1 && count > pb - ib)
             count = pb - ib;
-        binary_span(op, a + ia, b + ib, out + from, count);
+        const float *a = (const float *)w->p[0] + ia;
+        if (args[1].dtype == SL_BOOL)
+            mask_span(a, pa > 1, (const uint8_t *)w->p[1] + ib, pb > 1,
+                      out + from, count);
+        else
+            binary_span(op, a, pa > 1, (const float *)w->p[1] + ib, pb > 1,
+                        out + from, count);
         from += count;
     }
 }
@@ -228,26 +264,6 @@ static sl_status dropout(ARGS)
 }
 
 /* ---------------------------------------------------------------- norms -- */
-
-/* Walks 0..count in vectors; V is what to do with a whole one at i, and T with
- * a last part of n lanes. */
-#define WALK(count, V, T)                                                      \
-    do {                                                                       \
-        int64_t i = 0;                                                         \
-        for (; i + LANES <= (count); i += LANES)                               \
-            V;                                                                 \
-        int64_t n = (count)-i;                                                 \
-        if (n > 0)                                                             \
-            T;                                                                 \
-    } while (0)
-
-/* Lanes below n keep theirs, the others are 0. */
-INLINE vf first_lanes(vf v, int64_t n)
-{
-    vf kept = {0};
-    memcpy(&kept, &v, sizeof(float) * (size_t)n);
-    return kept;
-}
 
 static void norm_part(void *data, int worker, int64_t from, int64_t to)
 {
@@ -388,6 +404,11 @@ static sl_status norm_weight_grad(ARGS)
 
 /* -------------------------------------------------------------- softmax -- */
 
+INLINE vf at_most_0(vf x)
+{
+    return choose(x > splat(0), splat(0), x);
+}
+
 INLINE float row_max(const float *x, int64_t columns)
 {
     vf most = splat(-INFINITY);
@@ -400,7 +421,9 @@ INLINE float row_max(const float *x, int64_t columns)
     return found > last ? found : last;
 }
 
-/* Writes e^(scale x - shift), returns their sum. `out` may be x. */
+/* Writes e^(scale x - shift), returns their sum. Where the shift is the largest
+ * or the log of the sum, these are at most 1, and stay so however it was
+ * rounded. `out` may be x. */
 INLINE float row_exp(const float *x, float *out, int64_t columns, float scale,
                      float shift)
 {
@@ -408,13 +431,13 @@ INLINE float row_exp(const float *x, float *out, int64_t columns, float scale,
     WALK(
         columns,
         {
-            vf e = exp_lanes(load(x + i) * scale - shift);
+            vf e = exp_lanes(at_most_0(load(x + i) * scale - shift));
             total += e;
             store(out + i, e);
         },
         {
-            vf e =
-                first_lanes(exp_lanes(load_part(x + i, n) * scale - shift), n);
+            vf part = load_part(x + i, n) * scale - shift;
+            vf e = first_lanes(exp_lanes(at_most_0(part)), n);
             total += e;
             store_part(out + i, e, n);
         });
@@ -595,10 +618,27 @@ static double sum_all(const float *x, int64_t count)
     return sum;
 }
 
+/* The sums of rows from..to. */
+static void reduce_rows(void *data, int worker, int64_t from, int64_t to)
+{
+    (void)worker;
+    const work *w = data;
+    float *out = w->p[1];
+    double factor = w->kernel->node->attributes.number;
+    int64_t columns = columns_of(&w->kernel->args[0]);
+    for (int64_t r = from; r < to; r++) {
+        double sum =
+            sum_all((const float *)w->p[0] + r * columns, columns) * factor;
+        out[r] = (float)(w->kernel->adds ? out[r] + sum : sum);
+    }
+}
+
 static sl_status reduce(ARGS)
 {
     int64_t columns = sl__arg_count(&kernel->args[1]);
     int64_t count = sl__arg_count(&kernel->args[0]);
+    if (columns > 1 && sl__reduces_last(&kernel->args[0], &kernel->args[1]))
+        return spread_rows(kernel, p, run, &kernel->args[0], reduce_rows);
     if (columns > 1)
         return spread(kernel, p, run, (columns + LANES - 1) / LANES,
                       GRAIN / (count / columns * LANES) + 1, reduce_columns);

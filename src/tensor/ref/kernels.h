@@ -388,8 +388,9 @@ static sl_status KERNEL(attention_grad)(ARGS)
                 for (int64_t j = 0; j <= i; j++) {
                     const REAL *k = ROW(2, b, j) + h * size;
                     const REAL *v = ROW(3, b, j) + h * size;
+                    /* At most 1, however the saved number was rounded. */
                     double weight =
-                        exp(scale * KERNEL(dot)(q, k, size) - *saved);
+                        exp(fmin(scale * KERNEL(dot)(q, k, size) - *saved, 0));
                     double ds =
                         weight * (KERNEL(dot)(dy, v, size) - base) * scale;
                     for (int64_t c = 0; c < size; c++) {
@@ -586,10 +587,11 @@ static sl_status KERNEL(cross_entropy_grad)(ARGS)
         if (label != ignore && (label < 0 || label >= columns))
             return sl__refuse_id(kernel, label, r);
         for (int64_t c = 0; c < columns; c++)
-            out[c] = label == ignore
-                         ? 0
-                         : (REAL)(factor * (exp(x[c] - (double)saved[r]) -
-                                            (c == label)));
+            out[c] =
+                label == ignore
+                    ? 0
+                    : (REAL)(factor * (exp(fmin(x[c] - (double)saved[r], 0)) -
+                                       (c == label)));
     }
     return SL_OK;
 }
