@@ -14,6 +14,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct bias_fit {
     test_stage exact, fast;
@@ -23,6 +24,7 @@ typedef struct bias_fit {
     size_t unknowns, residuals, stride;
     double *values; /* the unknowns */
     double *slopes; /* (residuals, unknowns) */
+    double *factor; /* (unknowns, unknowns) */
 } bias_fit;
 
 void golden_bias_name(int layer, char out[64])
@@ -111,11 +113,24 @@ static void compute_slopes(bias_fit *fit)
     free(down);
 }
 
-/* Solves (J'J) x = J'r by Cholesky, in place of `square`; x replaces g. */
-static void solve(double *square, double *g, size_t n)
+/* The Cholesky factor of J'J with something added to its diagonal. */
+static void factorise(bias_fit *fit, double damping)
 {
+    size_t n = fit->unknowns;
+    double *square = fit->factor, largest = 0;
+    memset(square, 0, n * n * sizeof *square);
+    for (size_t r = 0; r < fit->residuals; r++) {
+        const double *row = fit->slopes + r * n;
+        for (size_t i = 0; i < n; i++) {
+            for (size_t k = 0; k <= i; k++)
+                square[i * n + k] += row[i] * row[k];
+        }
+    }
+    for (size_t i = 0; i < n; i++)
+        largest = fmax(largest, square[i * n + i]);
     for (size_t j = 0; j < n; j++) {
         double *row = square + j * n;
+        row[j] += damping * largest;
         for (size_t i = 0; i < j; i++) {
             double sum = row[i];
             for (size_t k = 0; k < i; k++)
@@ -126,43 +141,32 @@ static void solve(double *square, double *g, size_t n)
         assert_true(row[j] > 0);
         row[j] = sqrt(row[j]);
     }
-    for (size_t i = 0; i < n; i++) {
-        for (size_t k = 0; k < i; k++)
-            g[i] -= square[i * n + k] * g[k];
-        g[i] /= square[i * n + i];
-    }
-    for (size_t i = n; i-- > 0;) {
-        for (size_t k = i + 1; k < n; k++)
-            g[i] -= square[k * n + i] * g[k];
-        g[i] /= square[i * n + i];
-    }
 }
 
 /* One step of Gauss-Newton; returns its length. */
-static double improve(bias_fit *fit, const double *residuals, double damping)
+static double improve(bias_fit *fit, const double *residuals)
 {
     size_t n = fit->unknowns;
-    double *square = calloc(n * n, sizeof *square);
-    double *g = calloc(n, sizeof *g);
-    double largest = 0, length = 0;
+    const double *factor = fit->factor;
+    double *g = calloc(n, sizeof *g), length = 0;
     for (size_t r = 0; r < fit->residuals; r++) {
-        const double *row = fit->slopes + r * n;
-        for (size_t i = 0; i < n; i++) {
-            g[i] += row[i] * residuals[r];
-            for (size_t k = 0; k <= i; k++)
-                square[i * n + k] += row[i] * row[k];
-        }
+        for (size_t i = 0; i < n; i++)
+            g[i] += fit->slopes[r * n + i] * residuals[r];
     }
-    for (size_t i = 0; i < n; i++)
-        largest = fmax(largest, square[i * n + i]);
-    for (size_t i = 0; i < n; i++)
-        square[i * n + i] += damping * largest;
-    solve(square, g, n);
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < i; k++)
+            g[i] -= factor[i * n + k] * g[k];
+        g[i] /= factor[i * n + i];
+    }
+    for (size_t i = n; i-- > 0;) {
+        for (size_t k = i + 1; k < n; k++)
+            g[i] -= factor[k * n + i] * g[k];
+        g[i] /= factor[i * n + i];
+    }
     for (size_t i = 0; i < n; i++) {
         fit->values[i] -= g[i];
         length += g[i] * g[i];
     }
-    free(square);
     free(g);
     return sqrt(length);
 }
@@ -187,15 +191,19 @@ static void run_fit(bias_fit *fit)
     fit->residuals = compute_residuals(fit, &fit->exact, fit->values, NULL);
     double *residuals = malloc(fit->residuals * sizeof *residuals);
     fit->slopes = malloc(fit->residuals * fit->unknowns * sizeof *fit->slopes);
+    fit->factor = malloc(fit->unknowns * fit->unknowns * sizeof *fit->factor);
     double length = 1;
     for (int i = 0; i < 24 && length > 1e-9; i++) {
         compute_residuals(fit, &fit->exact, fit->values, residuals);
-        if (i < 4)
+        if (i < 4) {
             compute_slopes(fit);
-        length = improve(fit, residuals, i < 2 ? 1e-6 : 1e-11);
+            factorise(fit, i < 2 ? 1e-6 : 1e-11);
+        }
+        length = improve(fit, residuals);
     }
     free(residuals);
     free(fit->slopes);
+    free(fit->factor);
 }
 
 float *golden_missing_biases(const sl_safetensors *file)
