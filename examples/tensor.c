@@ -74,7 +74,7 @@ static sl_status for_each_parameter(const sl_stage *stage, sl_memory *memory,
 static void initialise(float *value, const float *gradient, const sl_port *port)
 {
     (void)gradient;
-    float scale = port->rank == 2 ? sqrtf(3.0f / (float)port->shape[1]) : 0.0f;
+    float scale = port->dims == 2 ? sqrtf(3.0f / (float)port->shape[1]) : 0.0f;
     for (int64_t i = 0; i < port->bytes / (int64_t)sizeof *value; i++)
         value[i] = uniform() * scale;
 }

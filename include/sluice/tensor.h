@@ -62,9 +62,9 @@ typedef struct sl_graph sl_graph;
 /* A value of a graph; it belongs to the graph. */
 typedef struct sl_tensor sl_tensor;
 
-enum { SL_RANK_MAX = 6 };
+enum { SL_DIMS_MAX = 6 };
 
-/* A shape where a function takes `int rank, const int64_t *shape`. */
+/* A shape where a function takes `int dims, const int64_t *shape`. */
 #define SL_SHAPE(...)                                                          \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                 \
         (const int64_t[])                                                      \
@@ -95,12 +95,12 @@ SL_API void sl_scope_leave(sl_graph *graph);
 
 /* What a stage receives. Only floats carry a gradient. */
 SL_API sl_tensor *sl_input(sl_graph *graph, const char *name, sl_dtype dtype,
-                           int rank, const int64_t *shape,
+                           int dims, const int64_t *shape,
                            sl_gradient gradient);
 
 /* What a stage learns, named by the open scopes and `name`. */
 SL_API sl_tensor *sl_parameter(sl_graph *graph, const char *name,
-                               sl_dtype dtype, int rank, const int64_t *shape);
+                               sl_dtype dtype, int dims, const int64_t *shape);
 
 /* A second name for a parameter (GPT-2's lm_head.weight); returns it. */
 SL_API sl_tensor *sl_alias(sl_tensor *parameter, const char *name);
@@ -114,7 +114,7 @@ SL_API void sl_loss(sl_graph *graph, sl_tensor *tensor);
 
 SL_API const char *sl_tensor_name(const sl_tensor *tensor);
 SL_API sl_dtype sl_tensor_dtype(const sl_tensor *tensor);
-SL_API int sl_tensor_rank(const sl_tensor *tensor);
+SL_API int sl_tensor_dims(const sl_tensor *tensor);
 SL_API const int64_t *sl_tensor_shape(const sl_tensor *tensor);
 
 /* ------------------------------------------------------------------ ops -- */
@@ -167,7 +167,7 @@ SL_API sl_tensor *sl_causal_attention(sl_tensor *q, sl_tensor *k, sl_tensor *v,
 
 /* Views: no memory, no time. One size of a reshape may be -1. A reshape of a
  * tensor that does not lie in that order copies it first. */
-SL_API sl_tensor *sl_reshape(sl_tensor *x, int rank, const int64_t *shape);
+SL_API sl_tensor *sl_reshape(sl_tensor *x, int dims, const int64_t *shape);
 SL_API sl_tensor *sl_transpose(sl_tensor *x, int dim_a, int dim_b);
 SL_API sl_tensor *sl_slice(sl_tensor *x, int dim, int64_t start,
                            int64_t length);
@@ -276,8 +276,8 @@ typedef struct sl_port {
     sl_port_kind kind;
     int index;
     sl_dtype dtype;
-    int rank;
-    int64_t shape[SL_RANK_MAX];
+    int dims;
+    int64_t shape[SL_DIMS_MAX];
     int64_t bytes;
     const char *name; /* its first */
 } sl_port;
@@ -345,8 +345,8 @@ typedef struct sl_safetensors sl_safetensors;
 typedef struct sl_safetensor {
     const char *name;
     sl_dtype dtype;
-    int rank;
-    int64_t shape[SL_RANK_MAX];
+    int dims;
+    int64_t shape[SL_DIMS_MAX];
     const void *data; /* not aligned: copy it out */
     size_t bytes;
 } sl_safetensor;

@@ -101,7 +101,7 @@ static void join_pieces(sl__diff *diff, sl_tensor *tensor)
     sl_tensor **parts;
     int64_t *starts;
     if (sl__arena_take(&graph->arena, count, sizeof *parts, &parts) ||
-        sl__arena_take(&graph->arena, (size_t)count * SL_RANK_MAX,
+        sl__arena_take(&graph->arena, (size_t)count * SL_DIMS_MAX,
                        sizeof *starts, &starts)) {
         sl__no_memory(graph);
         return;
@@ -110,11 +110,11 @@ static void join_pieces(sl__diff *diff, sl_tensor *tensor)
     int at = count;
     for (sl__piece *piece = first; piece; piece = piece->next) {
         parts[--at] = piece->gradient;
-        starts[at * SL_RANK_MAX + piece->dim] = piece->start;
+        starts[at * SL_DIMS_MAX + piece->dim] = piece->start;
     }
     sl__contribute(diff, tensor,
                    sl__emit_concat(graph, count, parts, starts,
-                                   !pieces_fill(tensor, first), tensor->rank,
+                                   !pieces_fill(tensor, first), tensor->dims,
                                    tensor->shape));
 }
 
@@ -130,7 +130,7 @@ static sl_tensor *new_leaf(sl_graph *graph, const sl_tensor *like,
                            sl__leaf leaf, int index, const char *name)
 {
     sl_tensor *tensor =
-        sl__new_tensor(graph, like->dtype, like->rank, like->shape);
+        sl__new_tensor(graph, like->dtype, like->dims, like->shape);
     if (!tensor)
         return NULL;
     tensor->leaf = leaf;

@@ -26,10 +26,10 @@ int64_t sl__aligned(int64_t bytes);
 typedef struct sl__arg {
     int pool; /* SL__POOL_NONE: there is no such result */
     sl_dtype dtype;
-    int rank;
+    int dims;
     int64_t offset; /* bytes from the start of the pool */
-    int64_t shape[SL_RANK_MAX];
-    int64_t stride[SL_RANK_MAX]; /* elements */
+    int64_t shape[SL_DIMS_MAX];
+    int64_t stride[SL_DIMS_MAX]; /* elements */
 } sl__arg;
 
 /* What a run gives to all its kernels. */
@@ -120,14 +120,14 @@ bool sl__arg_is_dense(const sl__arg *arg);
 static inline int64_t sl__arg_count(const sl__arg *arg)
 {
     int64_t count = 1;
-    for (int d = 0; d < arg->rank; d++)
+    for (int d = 0; d < arg->dims; d++)
         count *= arg->shape[d];
     return count;
 }
 
 static inline int64_t sl__last_size(const sl__arg *arg)
 {
-    return arg->shape[arg->rank - 1];
+    return arg->shape[arg->dims - 1];
 }
 
 /* The i-th of a dense integer tensor. */

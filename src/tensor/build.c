@@ -14,7 +14,7 @@ typedef char shape_text[SL__SHAPE_TEXT];
 
 static const char *shape_of(const sl_tensor *tensor, char *out)
 {
-    return sl__shape_text(tensor->rank, tensor->shape, out);
+    return sl__shape_text(tensor->dims, tensor->shape, out);
 }
 
 /* Whether the operands can be used at all: there, of one graph, floats of one
@@ -68,8 +68,8 @@ static bool usable_integers(const char *op, const sl_tensor *x,
 static bool usable_dim(const char *op, const sl_tensor *x, int *dim)
 {
     shape_text text;
-    if (*dim >= -x->rank && *dim < x->rank) {
-        *dim += *dim < 0 ? x->rank : 0;
+    if (*dim >= -x->dims && *dim < x->dims) {
+        *dim += *dim < 0 ? x->dims : 0;
         return true;
     }
     sl__refuse(x->graph, op, "'%s' is %s and has no dimension %d",
@@ -93,7 +93,7 @@ static bool is_vector(const char *op, const sl_tensor *tensor, int64_t size,
                       const sl_tensor *because)
 {
     shape_text expected;
-    if (tensor->rank == 1 && tensor->shape[0] == size)
+    if (tensor->dims == 1 && tensor->shape[0] == size)
         return true;
     refuse_shape(op, tensor, sl__shape_text(1, &size, expected), because);
     return false;
@@ -101,7 +101,7 @@ static bool is_vector(const char *op, const sl_tensor *tensor, int64_t size,
 
 static int64_t last_size(const sl_tensor *x)
 {
-    return x->shape[x->rank - 1];
+    return x->shape[x->dims - 1];
 }
 
 /* x (.., K) as (M, K). */
@@ -115,25 +115,25 @@ static sl_tensor *as_rows(sl_tensor *x)
 
 static sl_tensor *matmul_rows(sl_tensor *x, sl_tensor *b, sl_tensor *bias)
 {
-    int64_t shape[SL_RANK_MAX];
+    int64_t shape[SL_DIMS_MAX];
     memcpy(shape, x->shape, sizeof shape);
-    shape[x->rank - 1] = b->shape[1];
+    shape[x->dims - 1] = b->shape[1];
     sl_tensor *out = sl__emit_matmul(as_rows(x), b, bias);
-    return sl__view_as(out, x->rank, shape);
+    return sl__view_as(out, x->dims, shape);
 }
 
 /* (.., M, K) and (.., K, N) with the same leading sizes. */
 static sl_tensor *matmul_batched(sl_tensor *a, sl_tensor *b)
 {
-    int rank = a->rank;
-    int64_t m = a->shape[rank - 2], k = a->shape[rank - 1];
-    int64_t n = b->shape[rank - 1], batch = sl__count(a) / (m * k);
-    int64_t shape[SL_RANK_MAX];
+    int dims = a->dims;
+    int64_t m = a->shape[dims - 2], k = a->shape[dims - 1];
+    int64_t n = b->shape[dims - 1], batch = sl__count(a) / (m * k);
+    int64_t shape[SL_DIMS_MAX];
     memcpy(shape, a->shape, sizeof shape);
-    shape[rank - 1] = n;
+    shape[dims - 1] = n;
     sl_tensor *a3 = sl__view_as(a, 3, (int64_t[]){batch, m, k});
     sl_tensor *b3 = sl__view_as(b, 3, (int64_t[]){batch, k, n});
-    return sl__view_as(sl__emit_matmul(a3, b3, NULL), rank, shape);
+    return sl__view_as(sl__emit_matmul(a3, b3, NULL), dims, shape);
 }
 
 sl_tensor *(sl_matmul)(sl_tensor *a, sl_tensor *b)
@@ -142,15 +142,15 @@ sl_tensor *(sl_matmul)(sl_tensor *a, sl_tensor *b)
     shape_text text;
     if (!usable("matmul", 2, operands))
         return NULL;
-    if (a->rank < 2)
+    if (a->dims < 2)
         return sl__refuse(a->graph, "matmul", "'%s' is %s, expected (.., M, K)",
                           sl_tensor_name(a), shape_of(a, text));
-    bool fits = b->rank == 2 || b->rank == a->rank;
-    for (int i = 0; fits && b->rank > 2 && i < a->rank - 2; i++)
+    bool fits = b->dims == 2 || b->dims == a->dims;
+    for (int i = 0; fits && b->dims > 2 && i < a->dims - 2; i++)
         fits = a->shape[i] == b->shape[i];
-    if (!fits || b->shape[b->rank - 2] != last_size(a))
+    if (!fits || b->shape[b->dims - 2] != last_size(a))
         return refuse_shape("matmul", b, "(K, N) or (.., K, N)", a);
-    return b->rank == 2 ? matmul_rows(a, b, NULL) : matmul_batched(a, b);
+    return b->dims == 2 ? matmul_rows(a, b, NULL) : matmul_batched(a, b);
 }
 
 sl_tensor *(sl_linear)(sl_tensor *x, sl_tensor *weight, sl_tensor *bias,
@@ -161,10 +161,10 @@ sl_tensor *(sl_linear)(sl_tensor *x, sl_tensor *weight, sl_tensor *bias,
         return NULL;
     shape_text text;
     bool out_in = layout == SL_OUT_IN;
-    if (x->rank < 1)
+    if (x->dims < 1)
         return sl__refuse(x->graph, "linear", "'%s' is (), expected (.., in)",
                           sl_tensor_name(x));
-    if (weight->rank != 2)
+    if (weight->dims != 2)
         return sl__refuse(x->graph, "linear", "'%s' is %s, expected %s",
                           sl_tensor_name(weight), shape_of(weight, text),
                           out_in ? "(out, in)" : "(in, out)");
@@ -184,12 +184,12 @@ sl_tensor *(sl_linear)(sl_tensor *x, sl_tensor *weight, sl_tensor *bias,
 /* ----------------------------------------------------- element by element -- */
 
 /* The common shape of two tensors; false where there is none. */
-static bool broadcast(const sl_tensor *a, const sl_tensor *b, int *rank,
+static bool broadcast(const sl_tensor *a, const sl_tensor *b, int *dims,
                       int64_t *shape)
 {
-    *rank = a->rank > b->rank ? a->rank : b->rank;
-    for (int i = 0; i < *rank; i++) {
-        int ia = i - (*rank - a->rank), ib = i - (*rank - b->rank);
+    *dims = a->dims > b->dims ? a->dims : b->dims;
+    for (int i = 0; i < *dims; i++) {
+        int ia = i - (*dims - a->dims), ib = i - (*dims - b->dims);
         int64_t na = ia < 0 ? 1 : a->shape[ia], nb = ib < 0 ? 1 : b->shape[ib];
         if (na != nb && na != 1 && nb != 1)
             return false;
@@ -201,16 +201,16 @@ static bool broadcast(const sl_tensor *a, const sl_tensor *b, int *rank,
 static sl_tensor *binary(const char *name, sl__op op, sl_tensor *a,
                          sl_tensor *b)
 {
-    int rank;
-    int64_t shape[SL_RANK_MAX];
-    if (!broadcast(a, b, &rank, shape))
+    int dims;
+    int64_t shape[SL_DIMS_MAX];
+    if (!broadcast(a, b, &dims, shape))
         return refuse_shape(name, b, "sizes that are equal or 1", a);
-    sl_tensor *operands[] = {sl__view_expanded(a, rank, shape),
-                             sl__view_expanded(b, rank, shape)};
+    sl_tensor *operands[] = {sl__view_expanded(a, dims, shape),
+                             sl__view_expanded(b, dims, shape)};
     if (!operands[0] || !operands[1])
         return NULL;
     return sl__emit(a->graph, op, (sl__attributes){0}, 2, operands, a->dtype,
-                    rank, shape);
+                    dims, shape);
 }
 
 static sl_tensor *binary_floats(const char *name, sl__op op, sl_tensor *a,
@@ -300,7 +300,7 @@ static bool usable_norm(const char *op, double epsilon, int count,
     if (!usable(op, count, operands))
         return false;
     sl_graph *graph = operands[0]->graph;
-    if (operands[0]->rank < 1) {
+    if (operands[0]->dims < 1) {
         sl__refuse(graph, op, "'%s' is (), expected (.., C)",
                    sl_tensor_name(operands[0]));
         return false;
@@ -350,7 +350,7 @@ sl_tensor *(sl_softmax)(sl_tensor *x)
 {
     if (!usable("softmax", 1, &x))
         return NULL;
-    if (x->rank < 1)
+    if (x->dims < 1)
         return sl__refuse(x->graph, "softmax", "'%s' is (), expected (.., C)",
                           sl_tensor_name(x));
     return unary("softmax", SL__SOFTMAX, x, (sl__attributes){0});
@@ -364,16 +364,16 @@ sl_tensor *(sl_embedding)(sl_tensor *table, sl_tensor *ids)
     if (!usable("embedding", 1, &table) ||
         !usable_integers("embedding", table, ids))
         return NULL;
-    if (table->rank != 2)
+    if (table->dims != 2)
         return sl__refuse(table->graph, "embedding",
                           "'%s' is %s, expected (rows, width)",
                           sl_tensor_name(table), shape_of(table, text));
-    int64_t shape[SL_RANK_MAX + 1];
+    int64_t shape[SL_DIMS_MAX + 1];
     memcpy(shape, ids->shape, sizeof ids->shape);
-    shape[ids->rank] = table->shape[1];
+    shape[ids->dims] = table->shape[1];
     sl_tensor *operands[] = {table, ids};
     return sl__emit(table->graph, SL__EMBEDDING, (sl__attributes){0}, 2,
-                    operands, table->dtype, ids->rank + 1, shape);
+                    operands, table->dtype, ids->dims + 1, shape);
 }
 
 sl_tensor *(sl_add_positions)(sl_tensor *x, sl_tensor *table)
@@ -381,10 +381,10 @@ sl_tensor *(sl_add_positions)(sl_tensor *x, sl_tensor *table)
     sl_tensor *operands[] = {x, table};
     if (!usable("add_positions", 2, operands))
         return NULL;
-    if (x->rank < 2 || table->rank != 2 || table->shape[1] != last_size(x) ||
-        table->shape[0] < x->shape[x->rank - 2])
+    if (x->dims < 2 || table->dims != 2 || table->shape[1] != last_size(x) ||
+        table->shape[0] < x->shape[x->dims - 2])
         return refuse_shape("add_positions", table, "(at least T, C)", x);
-    sl_tensor *rows = sl__view_slice(table, 0, 0, x->shape[x->rank - 2]);
+    sl_tensor *rows = sl__view_slice(table, 0, 0, x->shape[x->dims - 2]);
     return rows ? binary("add_positions", SL__ADD, x, rows) : NULL;
 }
 
@@ -405,7 +405,7 @@ sl_tensor *(sl_causal_attention)(sl_tensor *q, sl_tensor *k, sl_tensor *v,
     shape_text text;
     if (!usable("causal_attention", 3, operands))
         return NULL;
-    if (q->rank != 3)
+    if (q->dims != 3)
         return sl__refuse(q->graph, "causal_attention",
                           "'%s' is %s, expected (B, T, C)", sl_tensor_name(q),
                           shape_of(q, text));
@@ -435,11 +435,11 @@ sl_tensor *(sl_causal_attention)(sl_tensor *q, sl_tensor *k, sl_tensor *v,
 /* ---------------------------------------------------------------- views -- */
 
 /* Replaces a -1 by what is left; false where that is no whole number. */
-static bool complete_shape(const sl_tensor *x, int rank, int64_t *shape)
+static bool complete_shape(const sl_tensor *x, int dims, int64_t *shape)
 {
     int64_t known = 1, count = sl__count(x);
     int open = -1;
-    for (int i = 0; i < rank; i++) {
+    for (int i = 0; i < dims; i++) {
         if (shape[i] == -1 && open < 0)
             open = i;
         else if (shape[i] < 1 ||
@@ -457,23 +457,23 @@ static bool usable_view(const sl_tensor *x)
     return x && !x->graph->status;
 }
 
-sl_tensor *(sl_reshape)(sl_tensor *x, int rank, const int64_t *shape)
+sl_tensor *(sl_reshape)(sl_tensor *x, int dims, const int64_t *shape)
 {
     shape_text found, wanted;
     if (!usable_view(x))
         return NULL;
-    if (rank < 0 || rank > SL_RANK_MAX || (rank > 0 && !shape))
-        return sl__refuse(x->graph, "reshape", "rank %d, expected 0 to %d",
-                          rank, SL_RANK_MAX);
-    int64_t sizes[SL_RANK_MAX] = {0};
-    for (int i = 0; i < rank; i++)
+    if (dims < 0 || dims > SL_DIMS_MAX || (dims > 0 && !shape))
+        return sl__refuse(x->graph, "reshape",
+                          "%d dimensions, expected 0 to %d", dims, SL_DIMS_MAX);
+    int64_t sizes[SL_DIMS_MAX] = {0};
+    for (int i = 0; i < dims; i++)
         sizes[i] = shape[i];
-    if (!complete_shape(x, rank, sizes))
+    if (!complete_shape(x, dims, sizes))
         return sl__refuse(x->graph, "reshape",
                           "'%s' is %s, expected as many elements as in %s",
                           sl_tensor_name(x), shape_of(x, found),
-                          sl__shape_text(rank, shape, wanted));
-    return sl__view_as(x, rank, sizes);
+                          sl__shape_text(dims, shape, wanted));
+    return sl__view_as(x, dims, sizes);
 }
 
 sl_tensor *(sl_transpose)(sl_tensor *x, int dim_a, int dim_b)
@@ -526,25 +526,25 @@ sl_tensor *(sl_concat)(sl_tensor *const *parts, int count, int dim)
     if (count > PARTS_MAX)
         return sl__refuse(first->graph, "concat", "%d parts, expected 1 to %d",
                           count, PARTS_MAX);
-    int64_t shape[SL_RANK_MAX], starts[PARTS_MAX * SL_RANK_MAX] = {0};
+    int64_t shape[SL_DIMS_MAX], starts[PARTS_MAX * SL_DIMS_MAX] = {0};
     memcpy(shape, first->shape, sizeof shape);
     shape[dim] = 0;
     for (int i = 0; i < count; i++) {
-        int64_t expected[SL_RANK_MAX];
+        int64_t expected[SL_DIMS_MAX];
         shape_text text;
         memcpy(expected, first->shape, sizeof expected);
-        if (parts[i]->rank == first->rank)
+        if (parts[i]->dims == first->dims)
             expected[dim] = parts[i]->shape[dim];
-        if (parts[i]->rank != first->rank ||
-            memcmp(expected, parts[i]->shape, sizeof *expected * first->rank))
+        if (parts[i]->dims != first->dims ||
+            memcmp(expected, parts[i]->shape, sizeof *expected * first->dims))
             return refuse_shape("concat", parts[i],
-                                sl__shape_text(first->rank, expected, text),
+                                sl__shape_text(first->dims, expected, text),
                                 first);
-        starts[i * SL_RANK_MAX + dim] = shape[dim];
+        starts[i * SL_DIMS_MAX + dim] = shape[dim];
         shape[dim] += parts[i]->shape[dim];
     }
     return sl__emit_concat(first->graph, count, parts, starts, false,
-                           first->rank, shape);
+                           first->dims, shape);
 }
 
 /* ----------------------------------------------------------- reductions -- */
@@ -558,16 +558,16 @@ static sl_tensor *reduce(const char *op, sl_tensor *x, int dim, bool mean)
                                NULL);
     if (!usable_dim(op, x, &dim))
         return NULL;
-    int64_t kept[SL_RANK_MAX], shape[SL_RANK_MAX];
+    int64_t kept[SL_DIMS_MAX], shape[SL_DIMS_MAX];
     memcpy(kept, x->shape, sizeof kept);
     kept[dim] = 1;
-    for (int i = 0, at = 0; i < x->rank; i++) {
+    for (int i = 0, at = 0; i < x->dims; i++) {
         if (i != dim)
             shape[at++] = x->shape[i];
     }
     sl_tensor *out = sl__emit_reduce(
-        x, mean ? 1.0 / (double)x->shape[dim] : 1.0, x->rank, kept);
-    return sl__view_as(out, x->rank - 1, shape);
+        x, mean ? 1.0 / (double)x->shape[dim] : 1.0, x->dims, kept);
+    return sl__view_as(out, x->dims - 1, shape);
 }
 
 sl_tensor *(sl_sum)(sl_tensor *x, int dim)
@@ -599,9 +599,9 @@ sl_tensor *(sl_cross_entropy)(sl_tensor *logits, sl_tensor *labels,
     if (!usable("cross_entropy", 1, &logits) ||
         !usable_integers("cross_entropy", logits, labels))
         return NULL;
-    bool fits = logits->rank >= 1 && labels->rank == logits->rank - 1 &&
+    bool fits = logits->dims >= 1 && labels->dims == logits->dims - 1 &&
                 memcmp(labels->shape, logits->shape,
-                       sizeof *labels->shape * labels->rank) == 0;
+                       sizeof *labels->shape * labels->dims) == 0;
     if (!fits)
         return refuse_shape("cross_entropy", labels,
                             "the sizes of the logits but the last", logits);

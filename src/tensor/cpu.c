@@ -58,7 +58,7 @@ sl_dtype sl__kernel_dtype(const sl__kernel *kernel)
 bool sl__arg_is_dense(const sl__arg *arg)
 {
     int64_t expected = 1;
-    for (int d = arg->rank - 1; d >= 0; d--) {
+    for (int d = arg->dims - 1; d >= 0; d--) {
         if (arg->shape[d] != 1 && arg->stride[d] != expected)
             return false;
         expected *= arg->shape[d];
@@ -70,7 +70,7 @@ sl__matmul_sizes sl__matmul_geometry(const sl__kernel *kernel)
 {
     const sl__arg *args[] = {&kernel->args[0], &kernel->args[1],
                              &kernel->args[kernel->operand_count]};
-    bool batched = args[0]->rank == 3;
+    bool batched = args[0]->dims == 3;
     sl__matmul_sizes s = {.batch = batched ? args[0]->shape[0] : 1};
     int64_t *strides[] = {s.a, s.b, s.out};
     for (int i = 0; i < 3; i++) {

@@ -40,11 +40,11 @@ static sl_tensor *append(sl_graph *graph, sl__node *node)
     return node->results[0];
 }
 
-sl_tensor *sl__add_result(sl__node *node, sl_dtype dtype, int rank,
+sl_tensor *sl__add_result(sl__node *node, sl_dtype dtype, int dims,
                           const int64_t *shape)
 {
     sl_graph *graph = node->operands[0]->graph;
-    sl_tensor *tensor = sl__new_tensor(graph, dtype, rank, shape);
+    sl_tensor *tensor = sl__new_tensor(graph, dtype, dims, shape);
     if (!tensor)
         return NULL;
     tensor->node = node;
@@ -57,10 +57,10 @@ sl_tensor *sl__add_result(sl__node *node, sl_dtype dtype, int rank,
 
 sl_tensor *sl__emit(sl_graph *graph, sl__op op, sl__attributes attributes,
                     int count, sl_tensor *const *operands, sl_dtype dtype,
-                    int rank, const int64_t *shape)
+                    int dims, const int64_t *shape)
 {
     if (graph->status ||
-        !sl__check_shape(graph, sl__ops[op].name, "result", dtype, rank, shape))
+        !sl__check_shape(graph, sl__ops[op].name, "result", dtype, dims, shape))
         return NULL;
     sl__node *node = new_node(graph, op, attributes, count, operands);
     if (!node)
@@ -73,7 +73,7 @@ sl_tensor *sl__emit(sl_graph *graph, sl__op op, sl__attributes attributes,
             return NULL;
         needs_gradient |= node->operands[i]->needs_gradient;
     }
-    sl_tensor *result = sl__new_tensor(graph, dtype, rank, shape);
+    sl_tensor *result = sl__new_tensor(graph, dtype, dims, shape);
     if (!result)
         return NULL;
     result->node = node;
@@ -87,19 +87,19 @@ sl_tensor *sl__emit_like(sl_graph *graph, sl__op op, sl__attributes attributes,
                          const sl_tensor *like)
 {
     return sl__emit(graph, op, attributes, count, operands, like->dtype,
-                    like->rank, like->shape);
+                    like->dims, like->shape);
 }
 
 sl_tensor *sl__emit_view(sl_graph *graph, sl__op op, sl__attributes attributes,
-                         sl_tensor *operand, int rank, const int64_t *shape,
+                         sl_tensor *operand, int dims, const int64_t *shape,
                          const int64_t *stride, int64_t offset)
 {
     if (graph->status || !sl__check_shape(graph, sl__ops[op].name, "result",
-                                          operand->dtype, rank, shape))
+                                          operand->dtype, dims, shape))
         return NULL;
     sl__node *node = new_node(graph, op, attributes, 1, &operand);
     sl_tensor *view =
-        node ? sl__new_tensor(graph, operand->dtype, rank, shape) : NULL;
+        node ? sl__new_tensor(graph, operand->dtype, dims, shape) : NULL;
     if (!view)
         return NULL;
     view->node = node;
@@ -107,8 +107,8 @@ sl_tensor *sl__emit_view(sl_graph *graph, sl__op op, sl__attributes attributes,
     view->offset = offset;
     view->needs_gradient = operand->needs_gradient;
     view->expanded = operand->expanded || op == SL__EXPAND;
-    if (rank)
-        memcpy(view->stride, stride, sizeof *stride * rank);
+    if (dims)
+        memcpy(view->stride, stride, sizeof *stride * dims);
     node->results[0] = view;
     return append(graph, node);
 }
@@ -121,31 +121,31 @@ sl_tensor *sl__dense(sl_tensor *tensor)
                          &tensor, tensor);
 }
 
-static bool has_shape(const sl_tensor *x, int rank, const int64_t *shape)
+static bool has_shape(const sl_tensor *x, int dims, const int64_t *shape)
 {
-    if (x->rank != rank)
+    if (x->dims != dims)
         return false;
-    for (int i = 0; i < rank; i++) {
+    for (int i = 0; i < dims; i++) {
         if (x->shape[i] != shape[i])
             return false;
     }
     return true;
 }
 
-sl_tensor *sl__view_as(sl_tensor *x, int rank, const int64_t *shape)
+sl_tensor *sl__view_as(sl_tensor *x, int dims, const int64_t *shape)
 {
-    int64_t stride[SL_RANK_MAX];
+    int64_t stride[SL_DIMS_MAX];
     if (!x)
         return NULL;
-    if (has_shape(x, rank, shape))
+    if (has_shape(x, dims, shape))
         return x;
-    if (!sl__reshape_strides(x, rank, shape, stride)) {
+    if (!sl__reshape_strides(x, dims, shape, stride)) {
         x = sl__dense(x);
-        sl__dense_strides(rank, shape, stride);
+        sl__dense_strides(dims, shape, stride);
     }
     if (!x)
         return NULL;
-    return sl__emit_view(x->graph, SL__RESHAPE, (sl__attributes){0}, x, rank,
+    return sl__emit_view(x->graph, SL__RESHAPE, (sl__attributes){0}, x, dims,
                          shape, stride, x->offset);
 }
 
@@ -153,7 +153,7 @@ sl_tensor *sl__view_transposed(sl_tensor *x, int dim_a, int dim_b)
 {
     if (!x)
         return NULL;
-    int64_t shape[SL_RANK_MAX], stride[SL_RANK_MAX];
+    int64_t shape[SL_DIMS_MAX], stride[SL_DIMS_MAX];
     memcpy(shape, x->shape, sizeof shape);
     memcpy(stride, x->stride, sizeof stride);
     shape[dim_a] = x->shape[dim_b];
@@ -162,32 +162,31 @@ sl_tensor *sl__view_transposed(sl_tensor *x, int dim_a, int dim_b)
     stride[dim_b] = x->stride[dim_a];
     return sl__emit_view(x->graph, SL__TRANSPOSE,
                          (sl__attributes){.dim = dim_a, .dim_b = dim_b}, x,
-                         x->rank, shape, stride, x->offset);
+                         x->dims, shape, stride, x->offset);
 }
 
 sl_tensor *sl__view_slice(sl_tensor *x, int dim, int64_t start, int64_t length)
 {
     if (!x)
         return NULL;
-    int64_t shape[SL_RANK_MAX];
+    int64_t shape[SL_DIMS_MAX];
     memcpy(shape, x->shape, sizeof shape);
     shape[dim] = length;
     return sl__emit_view(
         x->graph, SL__SLICE, (sl__attributes){.dim = dim, .integer = start}, x,
-        x->rank, shape, x->stride, x->offset + start * x->stride[dim]);
+        x->dims, shape, x->stride, x->offset + start * x->stride[dim]);
 }
 
-sl_tensor *sl__view_expanded(sl_tensor *x, int rank, const int64_t *shape)
+sl_tensor *sl__view_expanded(sl_tensor *x, int dims, const int64_t *shape)
 {
-    if (!x ||
-        (rank == x->rank && memcmp(shape, x->shape, sizeof *shape * rank) == 0))
+    if (!x || has_shape(x, dims, shape))
         return x;
-    int64_t stride[SL_RANK_MAX] = {0};
-    for (int i = 0; i < x->rank; i++) {
-        int at = rank - x->rank + i;
+    int64_t stride[SL_DIMS_MAX] = {0};
+    for (int i = 0; i < x->dims; i++) {
+        int at = dims - x->dims + i;
         stride[at] = x->shape[i] == shape[at] ? x->stride[i] : 0;
     }
-    return sl__emit_view(x->graph, SL__EXPAND, (sl__attributes){0}, x, rank,
+    return sl__emit_view(x->graph, SL__EXPAND, (sl__attributes){0}, x, dims,
                          shape, stride, x->offset);
 }
 
@@ -195,7 +194,7 @@ sl_tensor *sl__view_expanded(sl_tensor *x, int rank, const int64_t *shape)
  * the other does not fold rows onto one another. */
 static sl_tensor *matrix(sl_tensor *x)
 {
-    int rows = x->rank - 2, columns = x->rank - 1;
+    int rows = x->dims - 2, columns = x->dims - 1;
     bool row_major = (x->stride[columns] == 1 || x->shape[columns] == 1) &&
                      x->stride[rows] >= x->shape[columns];
     bool column_major = (x->stride[rows] == 1 || x->shape[rows] == 1) &&
@@ -209,24 +208,24 @@ sl_tensor *sl__emit_matmul(sl_tensor *a, sl_tensor *b, sl_tensor *bias)
 {
     if (!a || !b)
         return NULL;
-    int rank = a->rank;
-    int64_t shape[3] = {a->shape[0], a->shape[rank - 2], b->shape[rank - 1]};
+    int dims = a->dims;
+    int64_t shape[3] = {a->shape[0], a->shape[dims - 2], b->shape[dims - 1]};
     sl_tensor *operands[] = {matrix(a), matrix(b), sl__dense(bias)};
     if (!operands[0] || !operands[1] || (bias && !operands[2]))
         return NULL;
     return sl__emit(a->graph, SL__MATMUL, (sl__attributes){0}, bias ? 3 : 2,
-                    operands, a->dtype, rank, rank == 3 ? shape : shape + 1);
+                    operands, a->dtype, dims, dims == 3 ? shape : shape + 1);
 }
 
 sl_tensor *sl__emit_concat(sl_graph *graph, int count, sl_tensor *const *parts,
-                           const int64_t *starts, bool gaps, int rank,
+                           const int64_t *starts, bool gaps, int dims,
                            const int64_t *shape)
 {
     sl_tensor *out = sl__emit(graph, SL__CONCAT, (sl__attributes){.flag = gaps},
-                              count, parts, parts[0]->dtype, rank, shape);
+                              count, parts, parts[0]->dtype, dims, shape);
     if (!out)
         return NULL;
-    size_t numbers = (size_t)count * SL_RANK_MAX;
+    size_t numbers = (size_t)count * SL_DIMS_MAX;
     if (sl__arena_take(&graph->arena, numbers, sizeof *starts,
                        &out->node->starts))
         return sl__no_memory(graph);
@@ -234,11 +233,11 @@ sl_tensor *sl__emit_concat(sl_graph *graph, int count, sl_tensor *const *parts,
     return out;
 }
 
-sl_tensor *sl__emit_reduce(sl_tensor *x, double factor, int rank,
+sl_tensor *sl__emit_reduce(sl_tensor *x, double factor, int dims,
                            const int64_t *shape)
 {
     if (!x)
         return NULL;
     return sl__emit(x->graph, SL__REDUCE, (sl__attributes){.number = factor}, 1,
-                    &x, x->dtype, rank, shape);
+                    &x, x->dtype, dims, shape);
 }

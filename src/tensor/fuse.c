@@ -62,7 +62,7 @@ static void place_part(sl_tensor *part, const sl_tensor *whole,
                        const int64_t *start)
 {
     int64_t offset = whole->offset;
-    for (int d = 0; d < whole->rank; d++)
+    for (int d = 0; d < whole->dims; d++)
         offset += start[d] * whole->stride[d];
     part->base = whole->base;
     part->offset = offset;
@@ -101,7 +101,7 @@ sl_status sl__place_concat_parts(sl_stage *stage)
                 sl__ops[part->node->op].traits & SL__STRIDED &&
                 !part->node->adds && !sl__is_message(stage, part))
                 place_part(part, node->results[0],
-                           node->starts + k * SL_RANK_MAX);
+                           node->starts + k * SL_DIMS_MAX);
         }
     }
     return SL_OK;
@@ -125,11 +125,11 @@ static bool reads(const sl__node *node, const sl_tensor *base)
 
 /* The activation right after a product that alone reads its result, in this
  * program and in later ones; NULL where there is none. */
-static sl__step *find_activation(const sl_stage *stage, sl_program program,
+static sl__turn *find_activation(const sl_stage *stage, sl_program program,
                                  size_t at)
 {
-    const sl__steps *steps = &stage->programs[program];
-    const sl_tensor *product = steps->data[at].node->results[0];
+    const sl__turns *turns = &stage->programs[program];
+    const sl_tensor *product = turns->data[at].node->results[0];
     if (product->base != product || sl__is_message(stage, product))
         return NULL;
     for (int later = 0; later < SL_PROGRAM_COUNT; later++) {
@@ -137,14 +137,14 @@ static sl__step *find_activation(const sl_stage *stage, sl_program program,
             sl__is_carried_in(stage, (sl_program)later, product))
             return NULL;
     }
-    sl__step *found = NULL;
-    for (size_t i = at + 1; i < steps->count; i++) {
-        const sl__node *node = steps->data[i].node;
+    sl__turn *found = NULL;
+    for (size_t i = at + 1; i < turns->count; i++) {
+        const sl__node *node = turns->data[i].node;
         if (!reads(node, product))
             continue;
         if (found || !is_activation(node->op))
             return NULL;
-        found = &steps->data[i];
+        found = &turns->data[i];
     }
     /* All of the product, not a slice of it. */
     return found && sl__is_dense(found->node->operands[0]) &&
@@ -155,17 +155,17 @@ static sl__step *find_activation(const sl_stage *stage, sl_program program,
 
 void sl__fuse_activations(sl_stage *stage, sl_program program)
 {
-    sl__steps *steps = &stage->programs[program];
-    for (size_t i = 0; i < steps->count; i++) {
-        const sl__node *node = steps->data[i].node;
+    sl__turns *turns = &stage->programs[program];
+    for (size_t i = 0; i < turns->count; i++) {
+        const sl__node *node = turns->data[i].node;
         if (node->op != SL__MATMUL || node->adds || node->backward)
             continue;
-        sl__step *found = find_activation(stage, program, i);
+        sl__turn *found = find_activation(stage, program, i);
         if (!found)
             continue;
-        steps->data[i].activation = found->node;
-        steps->count--;
+        turns->data[i].activation = found->node;
+        turns->count--;
         memmove(found, found + 1,
-                sizeof *found * (&steps->data[steps->count] - found));
+                sizeof *found * (&turns->data[turns->count] - found));
     }
 }

@@ -20,7 +20,7 @@ static const sl__attributes none;
 static void gradient_matmul(sl__diff *diff, const sl__node *node, sl_tensor *dy)
 {
     sl_tensor *a = node->operands[0], *b = node->operands[1];
-    int rows = a->rank - 2, columns = a->rank - 1;
+    int rows = a->dims - 2, columns = a->dims - 1;
     if (sl__wants(b))
         sl__contribute(
             diff, b,
@@ -170,10 +170,10 @@ static void gradient_concat(sl__diff *diff, const sl__node *node, sl_tensor *dy)
         sl_tensor *part = node->operands[i], *gradient = dy;
         if (!sl__wants(part))
             continue;
-        for (int d = 0; d < part->rank && gradient; d++) {
+        for (int d = 0; d < part->dims && gradient; d++) {
             if (part->shape[d] != dy->shape[d])
                 gradient = sl__view_slice(gradient, d,
-                                          node->starts[i * SL_RANK_MAX + d],
+                                          node->starts[i * SL_DIMS_MAX + d],
                                           part->shape[d]);
         }
         sl__contribute(diff, part, gradient);
@@ -190,7 +190,7 @@ static void gradient_reduce(sl__diff *diff, const sl__node *node, sl_tensor *dy)
     sl_tensor *x = node->operands[0];
     if (node->attributes.number != 1)
         dy = EMIT(SL__SCALE, node->attributes, dy, dy);
-    sl__contribute(diff, x, sl__view_expanded(dy, x->rank, x->shape));
+    sl__contribute(diff, x, sl__view_expanded(dy, x->dims, x->shape));
 }
 
 static void gradient_mse(sl__diff *diff, const sl__node *node, sl_tensor *dy)
@@ -218,7 +218,7 @@ static void gradient_reshape(sl__diff *diff, const sl__node *node,
                              sl_tensor *dy)
 {
     sl_tensor *x = node->operands[0];
-    sl__contribute(diff, x, sl__view_as(dy, x->rank, x->shape));
+    sl__contribute(diff, x, sl__view_as(dy, x->dims, x->shape));
 }
 
 static void gradient_transpose(sl__diff *diff, const sl__node *node,
@@ -238,7 +238,7 @@ static void gradient_slice(sl__diff *diff, const sl__node *node, sl_tensor *dy)
 static void gradient_expand(sl__diff *diff, const sl__node *node, sl_tensor *dy)
 {
     sl_tensor *x = node->operands[0];
-    sl__contribute(diff, x, sl__emit_reduce(dy, 1, x->rank, x->shape));
+    sl__contribute(diff, x, sl__emit_reduce(dy, 1, x->dims, x->shape));
 }
 
 void sl__apply_rule(sl__diff *diff, const sl__node *node, sl_tensor *dy)

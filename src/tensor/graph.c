@@ -103,7 +103,7 @@ void sl_graph_destroy(sl_graph *graph)
     free(graph);
 }
 
-sl_tensor *sl__new_tensor(sl_graph *graph, sl_dtype dtype, int rank,
+sl_tensor *sl__new_tensor(sl_graph *graph, sl_dtype dtype, int dims,
                           const int64_t *shape)
 {
     enum { TENSORS_MAX = 1 << 20 };
@@ -118,10 +118,10 @@ sl_tensor *sl__new_tensor(sl_graph *graph, sl_dtype dtype, int rank,
     tensor->base = tensor;
     tensor->id = (int)graph->tensor_count;
     tensor->dtype = dtype;
-    tensor->rank = rank;
-    if (rank)
-        memcpy(tensor->shape, shape, sizeof *shape * rank);
-    sl__dense_strides(rank, tensor->shape, tensor->stride);
+    tensor->dims = dims;
+    if (dims)
+        memcpy(tensor->shape, shape, sizeof *shape * dims);
+    sl__dense_strides(dims, tensor->shape, tensor->stride);
     graph->tensors[graph->tensor_count++] = tensor;
     return tensor;
 }
@@ -222,7 +222,7 @@ static bool is_float(sl_dtype dtype)
 
 static sl_tensor *new_leaf(sl_graph *graph, const char *op, const char *name,
                            bool scoped, sl__names *names, sl_dtype dtype,
-                           int rank, const int64_t *shape)
+                           int dims, const int64_t *shape)
 {
     if (graph->status)
         return NULL;
@@ -231,19 +231,19 @@ static sl_tensor *new_leaf(sl_graph *graph, const char *op, const char *name,
         return NULL;
     if (sl_dtype_bytes(dtype) == 0)
         return sl__refuse(graph, op, "dtype %d does not exist", (int)dtype);
-    if (!sl__check_shape(graph, op, name, dtype, rank, shape))
+    if (!sl__check_shape(graph, op, name, dtype, dims, shape))
         return NULL;
-    sl_tensor *tensor = sl__new_tensor(graph, dtype, rank, shape);
+    sl_tensor *tensor = sl__new_tensor(graph, dtype, dims, shape);
     if (tensor)
         tensor->name = name;
     return tensor;
 }
 
 sl_tensor *(sl_input)(sl_graph *graph, const char *name, sl_dtype dtype,
-                      int rank, const int64_t *shape, sl_gradient gradient)
+                      int dims, const int64_t *shape, sl_gradient gradient)
 {
     sl_tensor *tensor = new_leaf(graph, "input", name, false, &graph->inputs,
-                                 dtype, rank, shape);
+                                 dtype, dims, shape);
     if (!tensor)
         return NULL;
     if (gradient && !is_float(dtype))
@@ -259,10 +259,10 @@ sl_tensor *(sl_input)(sl_graph *graph, const char *name, sl_dtype dtype,
 }
 
 sl_tensor *(sl_parameter)(sl_graph *graph, const char *name, sl_dtype dtype,
-                          int rank, const int64_t *shape)
+                          int dims, const int64_t *shape)
 {
     sl_tensor *tensor = new_leaf(graph, "parameter", name, true,
-                                 &graph->parameters, dtype, rank, shape);
+                                 &graph->parameters, dtype, dims, shape);
     if (!tensor)
         return NULL;
     if (!is_float(dtype))
@@ -329,7 +329,7 @@ void(sl_loss)(sl_graph *graph, sl_tensor *tensor)
         (sl__count(tensor) != 1 || !is_float(tensor->dtype))) {
         sl__refuse(graph, "loss", "'%s' is %s of %s, expected one float",
                    sl_tensor_name(tensor),
-                   sl__shape_text(tensor->rank, tensor->shape, text),
+                   sl__shape_text(tensor->dims, tensor->shape, text),
                    sl_dtype_text(tensor->dtype));
         return;
     }
@@ -360,9 +360,9 @@ sl_dtype sl_tensor_dtype(const sl_tensor *tensor)
     return tensor->dtype;
 }
 
-int sl_tensor_rank(const sl_tensor *tensor)
+int sl_tensor_dims(const sl_tensor *tensor)
 {
-    return tensor->rank;
+    return tensor->dims;
 }
 
 const int64_t *sl_tensor_shape(const sl_tensor *tensor)
@@ -399,7 +399,7 @@ static sl_status clone_tensors(const sl_graph *graph, sl_graph *copy)
     for (size_t i = 0; i < graph->tensor_count; i++) {
         const sl_tensor *from = graph->tensors[i];
         sl_tensor *to =
-            sl__new_tensor(copy, from->dtype, from->rank, from->shape);
+            sl__new_tensor(copy, from->dtype, from->dims, from->shape);
         if (!to)
             return sl_graph_status(copy);
         int id = to->id;
@@ -435,7 +435,7 @@ static sl_status clone_node(const sl__node *from, sl_graph *copy)
     for (int i = 0; i < from->operand_count; i++)
         to->operands[i] = twin(copy, from->operands[i]);
     if (from->starts) {
-        size_t numbers = (size_t)from->operand_count * SL_RANK_MAX;
+        size_t numbers = (size_t)from->operand_count * SL_DIMS_MAX;
         status = sl__arena_take(&copy->arena, numbers, sizeof *to->starts,
                                 &to->starts);
         if (status)

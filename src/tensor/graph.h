@@ -70,9 +70,9 @@ struct sl_tensor {
     sl__leaf leaf;
     int leaf_index; /* among its kind */
     sl_dtype dtype;
-    int rank;
-    int64_t shape[SL_RANK_MAX];
-    int64_t stride[SL_RANK_MAX];
+    int dims;
+    int64_t shape[SL_DIMS_MAX];
+    int64_t stride[SL_DIMS_MAX];
     int64_t offset;
     bool needs_gradient; /* some input with gradient or parameter is above */
     bool expanded;       /* some elements of the view are the same memory */
@@ -90,7 +90,7 @@ struct sl__node {
     bool backward;   /* autodiff made it */
     bool adds;       /* adds to its first result */
     int64_t *starts; /* of concat: where each part begins in the result,
-                        SL_RANK_MAX numbers per part */
+                        SL_DIMS_MAX numbers per part */
 };
 
 typedef struct sl__named {
@@ -131,21 +131,21 @@ int64_t sl__count(const sl_tensor *tensor);
 int64_t sl__bytes(const sl_tensor *tensor);
 bool sl__is_dense(const sl_tensor *tensor);
 bool sl__same_shape(const sl_tensor *a, const sl_tensor *b);
-void sl__dense_strides(int rank, const int64_t *shape, int64_t *stride);
+void sl__dense_strides(int dims, const int64_t *shape, int64_t *stride);
 
 /* "(8, 24)"; returns `out`. */
 enum { SL__SHAPE_TEXT = 160 };
-const char *sl__shape_text(int rank, const int64_t *shape,
+const char *sl__shape_text(int dims, const int64_t *shape,
                            char out[SL__SHAPE_TEXT]);
 
 /* The strides under which `shape` walks the same elements in the same order;
  * false where there are none. */
-bool sl__reshape_strides(const sl_tensor *from, int rank, const int64_t *shape,
+bool sl__reshape_strides(const sl_tensor *from, int dims, const int64_t *shape,
                          int64_t *stride);
 
 /* Checks sizes and their product; refuses through the graph. */
 bool sl__check_shape(sl_graph *graph, const char *op, const char *name,
-                     sl_dtype dtype, int rank, const int64_t *shape);
+                     sl_dtype dtype, int dims, const int64_t *shape);
 
 /* ----------------------------------------------------------- graph.c -- */
 
@@ -154,7 +154,7 @@ sl_tensor *sl__refuse(sl_graph *graph, const char *op, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 sl_tensor *sl__no_memory(sl_graph *graph);
 
-sl_tensor *sl__new_tensor(sl_graph *graph, sl_dtype dtype, int rank,
+sl_tensor *sl__new_tensor(sl_graph *graph, sl_dtype dtype, int dims,
                           const int64_t *shape);
 sl_status sl__add_name(sl__names *names, const char *name, sl_tensor *tensor,
                        sl_gradient gradient);
@@ -169,38 +169,38 @@ sl_status sl__graph_clone(const sl_graph *graph, sl_graph **out);
  * sl__add_result. A NULL among the operands gives NULL. */
 sl_tensor *sl__emit(sl_graph *graph, sl__op op, sl__attributes attributes,
                     int count, sl_tensor *const *operands, sl_dtype dtype,
-                    int rank, const int64_t *shape);
+                    int dims, const int64_t *shape);
 /* The same, shaped like another tensor. */
 sl_tensor *sl__emit_like(sl_graph *graph, sl__op op, sl__attributes attributes,
                          int count, sl_tensor *const *operands,
                          const sl_tensor *like);
-sl_tensor *sl__add_result(sl__node *node, sl_dtype dtype, int rank,
+sl_tensor *sl__add_result(sl__node *node, sl_dtype dtype, int dims,
                           const int64_t *shape);
 
 /* A view with this geometry over the operand's base. */
 sl_tensor *sl__emit_view(sl_graph *graph, sl__op op, sl__attributes attributes,
-                         sl_tensor *operand, int rank, const int64_t *shape,
+                         sl_tensor *operand, int dims, const int64_t *shape,
                          const int64_t *stride, int64_t offset);
 
 /* The tensor itself where it is contiguous, else a copy. */
 sl_tensor *sl__dense(sl_tensor *tensor);
-sl_tensor *sl__view_as(sl_tensor *x, int rank, const int64_t *shape);
+sl_tensor *sl__view_as(sl_tensor *x, int dims, const int64_t *shape);
 sl_tensor *sl__view_transposed(sl_tensor *x, int dim_a, int dim_b);
 sl_tensor *sl__view_slice(sl_tensor *x, int dim, int64_t start, int64_t length);
-sl_tensor *sl__view_expanded(sl_tensor *x, int rank, const int64_t *shape);
+sl_tensor *sl__view_expanded(sl_tensor *x, int dims, const int64_t *shape);
 
 /* a (M, K) or (G, M, K) times b, plus the bias where there is one. */
 sl_tensor *sl__emit_matmul(sl_tensor *a, sl_tensor *b, sl_tensor *bias);
 
-/* Parts put together; `starts` has SL_RANK_MAX numbers per part. With `gaps`
+/* Parts put together; `starts` has SL_DIMS_MAX numbers per part. With `gaps`
  * the parts do not fill the result, whose rest is 0. */
 sl_tensor *sl__emit_concat(sl_graph *graph, int count, sl_tensor *const *parts,
-                           const int64_t *starts, bool gaps, int rank,
+                           const int64_t *starts, bool gaps, int dims,
                            const int64_t *shape);
 
 /* Sums `x` over the dimensions in which `shape`, aligned at the last, is 1 or
  * absent, times a factor. */
-sl_tensor *sl__emit_reduce(sl_tensor *x, double factor, int rank,
+sl_tensor *sl__emit_reduce(sl_tensor *x, double factor, int dims,
                            const int64_t *shape);
 
 #endif

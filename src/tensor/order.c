@@ -13,14 +13,14 @@
 
 #include <string.h>
 
-/* The memory that a step touches: bases of operands, then of results. */
-static int list_touched(const sl__step *step, const sl_tensor **bases,
+/* The memory that a turn touches: bases of operands, then of results. */
+static int list_touched(const sl__turn *turn, const sl_tensor **bases,
                         int *operands)
 {
-    const sl__node *writer = step->activation ? step->activation : step->node;
+    const sl__node *writer = turn->activation ? turn->activation : turn->node;
     int count = 0;
-    for (int i = 0; i < step->node->operand_count; i++)
-        bases[count++] = step->node->operands[i]->base;
+    for (int i = 0; i < turn->node->operand_count; i++)
+        bases[count++] = turn->node->operands[i]->base;
     *operands = count;
     for (int i = 0; i < SL__RESULTS_MAX; i++) {
         if (writer->results[i])
@@ -31,14 +31,14 @@ static int list_touched(const sl__step *step, const sl_tensor **bases,
 
 typedef struct orderer {
     const sl_stage *stage;
-    const sl__steps *steps;
-    const sl_tensor **bases; /* of the step at hand */
+    const sl__turns *turns;
+    const sl_tensor **bases; /* of the turn at hand */
     int64_t *bytes;          /* by base: what it takes of the workspace */
-    int *left;               /* by base: steps still to touch it */
+    int *left;               /* by base: turns still to touch it */
     bool *alive;             /* by base */
-    int *followers;          /* lists of steps that wait for a step */
-    size_t *first_follower;  /* by step; one more than there are steps */
-    int *waits;              /* by step: for so many others */
+    int *followers;          /* lists of turns that wait for a turn */
+    size_t *first_follower;  /* by turn; one more than there are turns */
+    int *waits;              /* by turn: for so many others */
 } orderer;
 
 /* ---------------------------------------------------------------- alive -- */
@@ -48,21 +48,21 @@ static void start_count(orderer *o)
     size_t tensors = o->stage->graph->tensor_count;
     memset(o->left, 0, tensors * sizeof *o->left);
     memset(o->alive, 0, tensors * sizeof *o->alive);
-    for (size_t i = 0; i < o->steps->count; i++) {
+    for (size_t i = 0; i < o->turns->count; i++) {
         int operands;
-        int count = list_touched(&o->steps->data[i], o->bases, &operands);
+        int count = list_touched(&o->turns->data[i], o->bases, &operands);
         for (int k = 0; k < count; k++)
             o->left[o->bases[k]->id]++;
     }
 }
 
-/* How much more, or less, is alive while and after a step runs; `commit` makes
+/* How much more, or less, is alive while and after a turn runs; `commit` makes
  * it so. */
-static void weigh(orderer *o, const sl__step *step, bool commit,
+static void weigh(orderer *o, const sl__turn *turn, bool commit,
                   int64_t *during, int64_t *after)
 {
     int operands;
-    int count = list_touched(step, o->bases, &operands);
+    int count = list_touched(turn, o->bases, &operands);
     *during = *after = 0;
     for (int k = 0; k < count; k++) {
         int id = o->bases[k]->id, times = 0;
@@ -87,7 +87,7 @@ static void weigh(orderer *o, const sl__step *step, bool commit,
 
 /* --------------------------------------------------------------- waiting -- */
 
-/* Calls `visit` for every pair of steps that must stay in order: a step waits
+/* Calls `visit` for every pair of turns that must stay in order: a turn waits
  * for the last writer of whatever it touches. Nothing is written again once it
  * was read, so nobody waits for readers. */
 static void visit_waits(orderer *o, void (*visit)(orderer *, int, int),
@@ -96,9 +96,9 @@ static void visit_waits(orderer *o, void (*visit)(orderer *, int, int),
     size_t tensors = o->stage->graph->tensor_count;
     for (size_t i = 0; i < tensors; i++)
         writer[i] = -1;
-    for (int i = 0; i < (int)o->steps->count; i++) {
+    for (int i = 0; i < (int)o->turns->count; i++) {
         int operands;
-        int count = list_touched(&o->steps->data[i], o->bases, &operands);
+        int count = list_touched(&o->turns->data[i], o->bases, &operands);
         for (int k = 0; k < count; k++) {
             int id = o->bases[k]->id;
             if (writer[id] >= 0 && writer[id] != i)
@@ -123,21 +123,21 @@ static void note_wait(orderer *o, int before, int after)
 
 static sl_status find_waits(orderer *o)
 {
-    size_t tensors = o->stage->graph->tensor_count, steps = o->steps->count;
+    size_t tensors = o->stage->graph->tensor_count, turns = o->turns->count;
     int *writer = NULL;
     sl_status status = sl__alloc(tensors, sizeof *writer, &writer);
     if (!status) {
         visit_waits(o, count_wait, writer);
-        for (size_t i = 0; i < steps; i++)
+        for (size_t i = 0; i < turns; i++)
             o->first_follower[i + 1] += o->first_follower[i];
-        status = sl__alloc(o->first_follower[steps], sizeof *o->followers,
+        status = sl__alloc(o->first_follower[turns], sizeof *o->followers,
                            &o->followers);
     }
     if (!status) {
         visit_waits(o, note_wait, writer);
         /* Each start has moved to the next one's. */
         memmove(o->first_follower + 1, o->first_follower,
-                steps * sizeof *o->first_follower);
+                turns * sizeof *o->first_follower);
         o->first_follower[0] = 0;
     }
     free(writer);
@@ -146,22 +146,22 @@ static sl_status find_waits(orderer *o)
 
 /* ---------------------------------------------------------------- orders -- */
 
-/* Always the step, of those that wait for none, after which least is alive;
+/* Always the turn, of those that wait for none, after which least is alive;
  * the earlier one where that is the same. */
 static void order_greedily(orderer *o, int *waits, int *ready, int *order)
 {
-    size_t steps = o->steps->count, ready_count = 0;
+    size_t turns = o->turns->count, ready_count = 0;
     start_count(o);
-    memcpy(waits, o->waits, steps * sizeof *waits);
-    for (size_t i = 0; i < steps; i++) {
+    memcpy(waits, o->waits, turns * sizeof *waits);
+    for (size_t i = 0; i < turns; i++) {
         if (waits[i] == 0)
             ready[ready_count++] = (int)i;
     }
-    for (size_t at = 0; at < steps; at++) {
+    for (size_t at = 0; at < turns; at++) {
         size_t best = 0;
         int64_t least = INT64_MAX, during, after;
         for (size_t i = 0; i < ready_count; i++) {
-            weigh(o, &o->steps->data[ready[i]], false, &during, &after);
+            weigh(o, &o->turns->data[ready[i]], false, &during, &after);
             if (after < least || (after == least && ready[i] < ready[best])) {
                 least = after;
                 best = i;
@@ -169,7 +169,7 @@ static void order_greedily(orderer *o, int *waits, int *ready, int *order)
         }
         int taken = ready[best];
         ready[best] = ready[--ready_count];
-        weigh(o, &o->steps->data[taken], true, &during, &after);
+        weigh(o, &o->turns->data[taken], true, &during, &after);
         order[at] = taken;
         for (size_t f = o->first_follower[taken];
              f < o->first_follower[taken + 1]; f++) {
@@ -181,7 +181,7 @@ static void order_greedily(orderer *o, int *waits, int *ready, int *order)
 
 static void order_as_emitted(const orderer *o, int *order)
 {
-    for (size_t i = 0; i < o->steps->count; i++)
+    for (size_t i = 0; i < o->turns->count; i++)
         order[i] = (int)i;
 }
 
@@ -190,8 +190,8 @@ static void order_i_then_w(const orderer *o, const bool *in_w, int *order)
 {
     size_t at = 0;
     for (int pass = 0; pass < 2; pass++) {
-        for (size_t i = 0; i < o->steps->count; i++) {
-            if (in_w[o->steps->data[i].node->index] == (pass == 1))
+        for (size_t i = 0; i < o->turns->count; i++) {
+            if (in_w[o->turns->data[i].node->index] == (pass == 1))
                 order[at++] = (int)i;
         }
     }
@@ -213,11 +213,11 @@ static void count_bytes(orderer *o)
 static sl_status take_scratch(orderer *o, sl__arena *scratch, int **waits,
                               int **ready)
 {
-    size_t tensors = o->stage->graph->tensor_count, steps = o->steps->count;
+    size_t tensors = o->stage->graph->tensor_count, turns = o->turns->count;
     size_t most = 0;
-    for (size_t i = 0; i < steps; i++) {
+    for (size_t i = 0; i < turns; i++) {
         size_t count =
-            (size_t)o->steps->data[i].node->operand_count + SL__RESULTS_MAX;
+            (size_t)o->turns->data[i].node->operand_count + SL__RESULTS_MAX;
         most = count > most ? count : most;
     }
     sl_status status =
@@ -229,25 +229,25 @@ static sl_status take_scratch(orderer *o, sl__arena *scratch, int **waits,
     if (!status)
         status = sl__arena_take(scratch, tensors, sizeof *o->alive, &o->alive);
     if (!status)
-        status = sl__arena_take(scratch, steps, sizeof *o->waits, &o->waits);
+        status = sl__arena_take(scratch, turns, sizeof *o->waits, &o->waits);
     if (!status)
-        status = sl__arena_take(scratch, steps + 2, sizeof *o->first_follower,
+        status = sl__arena_take(scratch, turns + 2, sizeof *o->first_follower,
                                 &o->first_follower);
     if (!status)
-        status = sl__arena_take(scratch, steps, sizeof **waits, waits);
+        status = sl__arena_take(scratch, turns, sizeof **waits, waits);
     if (!status)
-        status = sl__arena_take(scratch, steps, sizeof **ready, ready);
+        status = sl__arena_take(scratch, turns, sizeof **ready, ready);
     return status;
 }
 
 sl_status sl__propose_orders(const sl_stage *stage,
                              int *orders[SL__ORDER_COUNT])
 {
-    const sl__steps *steps = &stage->programs[SL_PROGRAM_B];
-    orderer o = {.stage = stage, .steps = steps};
+    const sl__turns *turns = &stage->programs[SL_PROGRAM_B];
+    orderer o = {.stage = stage, .turns = turns};
     sl__arena scratch = {0};
     int *waits, *ready;
-    if (steps->count == 0)
+    if (turns->count == 0)
         return SL_OK;
     sl_status status = take_scratch(&o, &scratch, &waits, &ready);
     if (!status) {

@@ -29,30 +29,30 @@ int sl__find_message(const sl_stage *stage, sl_port_kind kind, int index)
 
 /* -------------------------------------------------------------- touches -- */
 
-static void touch(sl__touch *touches, const sl_tensor *tensor, size_t step,
+static void touch(sl__touch *touches, const sl_tensor *tensor, size_t turn,
                   bool writes)
 {
     if (!tensor)
         return;
     sl__touch *t = &touches[tensor->base->id];
     if (t->first < 0)
-        t->first = (int)step;
-    t->last = (int)step;
+        t->first = (int)turn;
+    t->last = (int)turn;
     t->writers += writes;
 }
 
-static void touch_steps(const sl_stage *stage, int p)
+static void touch_turns(const sl_stage *stage, int p)
 {
-    const sl__steps *steps = &stage->programs[p];
+    const sl__turns *turns = &stage->programs[p];
     sl__touch *touches = stage->touches[p];
     for (size_t i = 0; i < stage->graph->tensor_count; i++)
         touches[i] = (sl__touch){-1, -1, 0};
-    for (size_t i = 0; i < steps->count; i++) {
-        const sl__step *step = &steps->data[i];
+    for (size_t i = 0; i < turns->count; i++) {
+        const sl__turn *turn = &turns->data[i];
         const sl__node *writer =
-            step->activation ? step->activation : step->node;
-        for (int k = 0; k < step->node->operand_count; k++)
-            touch(touches, step->node->operands[k], i, false);
+            turn->activation ? turn->activation : turn->node;
+        for (int k = 0; k < turn->node->operand_count; k++)
+            touch(touches, turn->node->operands[k], i, false);
         for (int k = 0; k < SL__RESULTS_MAX; k++)
             touch(touches, writer->results[k], i, true);
     }
@@ -62,10 +62,10 @@ static void touch_steps(const sl_stage *stage, int p)
 static void count_writers(sl_stage *stage, bool *seen)
 {
     for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
-        const sl__steps *steps = &stage->programs[p];
-        for (size_t i = 0; i < steps->count; i++) {
-            const sl__node *nodes[] = {steps->data[i].node,
-                                       steps->data[i].activation};
+        const sl__turns *turns = &stage->programs[p];
+        for (size_t i = 0; i < turns->count; i++) {
+            const sl__node *nodes[] = {turns->data[i].node,
+                                       turns->data[i].activation};
             for (int n = 0; n < 2; n++) {
                 if (!nodes[n] || seen[nodes[n]->index])
                     continue;
@@ -93,7 +93,7 @@ sl_status sl__compute_touches(sl_stage *stage)
         status = sl__arena_take(arena, tensors, sizeof *stage->touches[p],
                                 &stage->touches[p]);
         if (!status)
-            touch_steps(stage, p);
+            touch_turns(stage, p);
     }
     if (!status)
         count_writers(stage, seen);
@@ -116,7 +116,7 @@ typedef struct room {
     int64_t offset;
     int first;
     int last;
-    int id; /* whose it is; -1 the scratch of a step */
+    int id; /* whose it is; -1 the scratch of a turn */
 } room;
 
 typedef struct pieces {
@@ -317,14 +317,14 @@ static sl_status plan_slab(sl_stage *stage, int64_t *out_from_f)
 
 /* ------------------------------------------------------------ workspace -- */
 
-/* Whether a step's result may lie where operand `k` lies, which dies there. */
+/* Whether a turn's result may lie where operand `k` lies, which dies there. */
 static bool may_share(const sl_stage *stage, int p, size_t at, int k)
 {
-    const sl__step *step = &stage->programs[p].data[at];
-    const sl__node *node = step->node;
+    const sl__turn *turn = &stage->programs[p].data[at];
+    const sl__node *node = turn->node;
     const sl_tensor *operand = node->operands[k], *result = node->results[0];
     const sl__touch *touches = stage->touches[p];
-    if (step->activation || node->adds || result->base != result ||
+    if (turn->activation || node->adds || result->base != result ||
         operand->base->leaf != SL__RESULT ||
         is_placed(stage, p, operand->base) || is_placed(stage, p, result) ||
         touches[operand->base->id].last != (int)at ||
@@ -343,9 +343,9 @@ static bool may_share(const sl_stage *stage, int p, size_t at, int k)
 /* For each base, the one in whose memory it lies: itself or an operand. */
 static void share_places(const sl_stage *stage, int p, int *host)
 {
-    const sl__steps *steps = &stage->programs[p];
-    for (size_t i = 0; i < steps->count; i++) {
-        const sl__node *node = steps->data[i].node;
+    const sl__turns *turns = &stage->programs[p];
+    for (size_t i = 0; i < turns->count; i++) {
+        const sl__node *node = turns->data[i].node;
         int traits = sl__ops[node->op].traits;
         for (int k = 0; k < 2 && k < node->operand_count; k++) {
             if (!(traits & (k ? SL__IN_PLACE2 : SL__IN_PLACE)) ||
@@ -392,10 +392,10 @@ static sl_status plan_workspace(sl_stage *stage, int p)
             status = add_piece(&list, sl__bytes(base), touches[i].first,
                                last[i], (int)i);
     }
-    const sl__steps *steps = &stage->programs[p];
-    for (size_t i = 0; i < steps->count && !status; i++) {
-        if (steps->data[i].kernel->scratch_bytes)
-            status = add_piece(&list, steps->data[i].kernel->scratch_bytes,
+    const sl__turns *turns = &stage->programs[p];
+    for (size_t i = 0; i < turns->count && !status; i++) {
+        if (turns->data[i].kernel->scratch_bytes)
+            status = add_piece(&list, turns->data[i].kernel->scratch_bytes,
                                (int)i, (int)i, -1);
     }
     int64_t bytes = 0;
@@ -407,7 +407,7 @@ static sl_status plan_workspace(sl_stage *stage, int p)
             stage->places[p][piece->id] =
                 (sl__place){SL__POOL_WORKSPACE, piece->offset};
         else
-            steps->data[piece->first].scratch_offset = piece->offset;
+            turns->data[piece->first].scratch_offset = piece->offset;
     }
     for (size_t i = 0; i < graph->tensor_count && !status; i++)
         stage->places[p][i] = stage->places[p][host[i]];
@@ -418,32 +418,32 @@ static sl_status plan_workspace(sl_stage *stage, int p)
     return status;
 }
 
-/* Plans B in an order of its steps. */
-static sl_status try_order(sl_stage *stage, const sl__step *emitted,
+/* Plans B in an order of its turns. */
+static sl_status try_order(sl_stage *stage, const sl__turn *emitted,
                            const int *order)
 {
-    sl__steps *steps = &stage->programs[SL_PROGRAM_B];
-    for (size_t i = 0; i < steps->count; i++)
-        steps->data[i] = emitted[order[i]];
-    touch_steps(stage, SL_PROGRAM_B);
+    sl__turns *turns = &stage->programs[SL_PROGRAM_B];
+    for (size_t i = 0; i < turns->count; i++)
+        turns->data[i] = emitted[order[i]];
+    touch_turns(stage, SL_PROGRAM_B);
     return plan_workspace(stage, SL_PROGRAM_B);
 }
 
 /* Plans B in every order that is proposed, and keeps the best. */
 static sl_status plan_b(sl_stage *stage)
 {
-    const sl__steps *steps = &stage->programs[SL_PROGRAM_B];
+    const sl__turns *turns = &stage->programs[SL_PROGRAM_B];
     int *orders[SL__ORDER_COUNT] = {NULL};
-    sl__step *emitted = NULL;
+    sl__turn *emitted = NULL;
     int64_t least = INT64_MAX;
     int best = 0;
-    sl_status status = sl__alloc(steps->count, sizeof *emitted, &emitted);
+    sl_status status = sl__alloc(turns->count, sizeof *emitted, &emitted);
     for (int i = 0; i < SL__ORDER_COUNT && !status; i++)
-        status = sl__alloc(steps->count, sizeof *orders[i], &orders[i]);
+        status = sl__alloc(turns->count, sizeof *orders[i], &orders[i]);
     if (!status)
         status = sl__propose_orders(stage, orders);
-    if (!status && steps->count)
-        memcpy(emitted, steps->data, steps->count * sizeof *emitted);
+    if (!status && turns->count)
+        memcpy(emitted, turns->data, turns->count * sizeof *emitted);
     for (int i = 0; i < SL__ORDER_COUNT && !status; i++) {
         status = try_order(stage, emitted, orders[i]);
         if (stage->plan.program_workspace_bytes[SL_PROGRAM_B] < least) {

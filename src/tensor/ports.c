@@ -43,11 +43,11 @@ static void fill_port(const sl_stage *stage, sl_port_kind kind, size_t i,
         .kind = kind,
         .index = is_parameter_kind(kind) ? tensor->leaf_index : (int)i,
         .dtype = tensor->dtype,
-        .rank = tensor->rank,
+        .dims = tensor->dims,
         .bytes = sl__bytes(tensor),
         .name = is_parameter_kind(kind) ? tensor->name : named->name,
     };
-    memcpy(out->shape, tensor->shape, sizeof *tensor->shape * tensor->rank);
+    memcpy(out->shape, tensor->shape, sizeof *tensor->shape * tensor->dims);
 }
 
 static bool is_kind(sl_port_kind kind)
@@ -127,7 +127,7 @@ static void put_arg(sl__writer *writer, const sl_stage *stage,
         sl__puts(writer, " -");
         return;
     }
-    sl__printf(writer, " %s", sl__shape_text(arg->rank, arg->shape, text));
+    sl__printf(writer, " %s", sl__shape_text(arg->dims, arg->shape, text));
     sl__putc(writer, '@');
     put_pool(writer, stage, arg);
 }

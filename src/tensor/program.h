@@ -10,22 +10,22 @@
 
 /* A node in its turn; an activation that the kernel of a product applies itself
  * comes with the product. */
-typedef struct sl__step {
+typedef struct sl__turn {
     const sl__node *node;
-    const sl__node *activation; /* NULL, or fused into this step */
+    const sl__node *activation; /* NULL, or fused into this turn */
     sl__kernel *kernel;
     int64_t scratch_offset; /* in the workspace */
-} sl__step;
+} sl__turn;
 
-typedef struct sl__steps {
-    sl__step *data;
+typedef struct sl__turns {
+    sl__turn *data;
     size_t count;
     bool exists; /* was asked for */
-} sl__steps;
+} sl__turns;
 
 /* When a program touches the memory of a base tensor. */
 typedef struct sl__touch {
-    int first; /* step; -1: never */
+    int first; /* turn; -1: never */
     int last;
     int writers; /* nodes that write it */
 } sl__touch;
@@ -50,7 +50,7 @@ struct sl_stage {
     void *context;   /* the backend's */
     sl_graph *graph; /* with backward nodes */
     sl__diff diff;
-    sl__steps programs[SL_PROGRAM_COUNT];
+    sl__turns programs[SL_PROGRAM_COUNT];
     bool *in_w;                           /* by node: W runs it, or would */
     sl__touch *touches[SL_PROGRAM_COUNT]; /* by id of a base tensor */
     int *writers;                         /* in all programs */
@@ -99,7 +99,7 @@ bool sl__is_message(const sl_stage *stage, const sl_tensor *base);
 
 /* ------------------------------------------------------------ order.c -- */
 
-/* Orders of the steps of B, each by its indices, for the planner to choose
+/* Orders of the turns of B, each by its indices, for the planner to choose
  * from. Requires: touches. */
 enum { SL__ORDER_COUNT = 3 };
 sl_status sl__propose_orders(const sl_stage *stage,
@@ -108,14 +108,14 @@ sl_status sl__propose_orders(const sl_stage *stage,
 /* ------------------------------------------------------------- plan.c -- */
 
 /* Gives every base tensor of every program its place, the plan its bytes, and
- * the steps of B their order.
+ * the turns of B their order.
  *
- * Requires: steps with prepared kernels, whose scratch is known. Ensures: what
+ * Requires: turns with prepared kernels, whose scratch is known. Ensures: what
  * is alive at the same time does not overlap; what a program hands to a later
  * one lies in the slab at one place for both. */
 sl_status sl__plan_memory(sl_stage *stage);
 
-/* Notes which step touches what; anew whenever steps have changed. */
+/* Notes which turn touches what; anew whenever turns have changed. */
 sl_status sl__compute_touches(sl_stage *stage);
 
 /* Whether the memory of `base` comes into `program` from an earlier one of the

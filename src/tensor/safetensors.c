@@ -63,10 +63,10 @@ static sl_status read_shape(const char *name, const json_t *value,
                             sl_safetensor *out, int64_t *out_bytes)
 {
     int64_t bytes = (int64_t)sl_dtype_bytes(out->dtype);
-    if (!json_is_array(value) || json_array_size(value) > SL_RANK_MAX)
+    if (!json_is_array(value) || json_array_size(value) > SL_DIMS_MAX)
         return fail_tensor(name, "shape is not a list of at most 6 sizes");
-    out->rank = (int)json_array_size(value);
-    for (int i = 0; i < out->rank; i++) {
+    out->dims = (int)json_array_size(value);
+    for (int i = 0; i < out->dims; i++) {
         const json_t *size = json_array_get(value, (size_t)i);
         if (!json_is_integer(size) || json_integer_value(size) < 0)
             return fail_tensor(name, "a size is not a number from 0 up");
@@ -303,10 +303,10 @@ static sl_status check_writable(const sl_safetensor *tensors, size_t count)
         int64_t bytes = (int64_t)sl_dtype_bytes(tensor->dtype);
         if (!tensor->name || strcmp(tensor->name, "__metadata__") == 0)
             return sl_fail(SL_EINVAL, "tensor %zu has no usable name", i);
-        if (tensor->rank < 0 || tensor->rank > SL_RANK_MAX || bytes == 0)
-            return sl_fail(SL_EINVAL, "'%.64s' has no usable dtype or rank",
+        if (tensor->dims < 0 || tensor->dims > SL_DIMS_MAX || bytes == 0)
+            return sl_fail(SL_EINVAL, "'%.64s' has no usable dtype or shape",
                            tensor->name);
-        for (int d = 0; d < tensor->rank; d++) {
+        for (int d = 0; d < tensor->dims; d++) {
             if (tensor->shape[d] < 0 ||
                 __builtin_mul_overflow(bytes, tensor->shape[d], &bytes))
                 return sl_fail(SL_EINVAL, "'%.64s' has no usable shape",
@@ -328,7 +328,7 @@ static sl_status check_writable(const sl_safetensor *tensors, size_t count)
 static json_t *describe(const sl_safetensor *tensor, size_t *at)
 {
     json_t *shape = json_array();
-    for (int i = 0; i < tensor->rank; i++)
+    for (int i = 0; i < tensor->dims; i++)
         json_array_append_new(shape, json_integer(tensor->shape[i]));
     json_int_t first = (json_int_t)*at;
     *at += tensor->bytes;

@@ -39,7 +39,7 @@ size_t sl_dtype_bytes(sl_dtype dtype)
 int64_t sl__count(const sl_tensor *tensor)
 {
     int64_t count = 1;
-    for (int i = 0; i < tensor->rank; i++)
+    for (int i = 0; i < tensor->dims; i++)
         count *= tensor->shape[i];
     return count;
 }
@@ -52,7 +52,7 @@ int64_t sl__bytes(const sl_tensor *tensor)
 bool sl__is_dense(const sl_tensor *tensor)
 {
     int64_t expected = 1;
-    for (int i = tensor->rank - 1; i >= 0; i--) {
+    for (int i = tensor->dims - 1; i >= 0; i--) {
         if (tensor->shape[i] == 1)
             continue;
         if (tensor->stride[i] != expected)
@@ -64,36 +64,36 @@ bool sl__is_dense(const sl_tensor *tensor)
 
 bool sl__same_shape(const sl_tensor *a, const sl_tensor *b)
 {
-    return a->rank == b->rank &&
-           memcmp(a->shape, b->shape, sizeof *a->shape * a->rank) == 0;
+    return a->dims == b->dims &&
+           memcmp(a->shape, b->shape, sizeof *a->shape * a->dims) == 0;
 }
 
-void sl__dense_strides(int rank, const int64_t *shape, int64_t *stride)
+void sl__dense_strides(int dims, const int64_t *shape, int64_t *stride)
 {
     int64_t step = 1;
-    for (int i = rank - 1; i >= 0; i--) {
+    for (int i = dims - 1; i >= 0; i--) {
         stride[i] = step;
         step *= shape[i];
     }
 }
 
-const char *sl__shape_text(int rank, const int64_t *shape,
+const char *sl__shape_text(int dims, const int64_t *shape,
                            char out[SL__SHAPE_TEXT])
 {
     int used = snprintf(out, SL__SHAPE_TEXT, "(");
-    for (int i = 0; i < rank && i < SL_RANK_MAX; i++)
+    for (int i = 0; i < dims && i < SL_DIMS_MAX; i++)
         used += snprintf(out + used, SL__SHAPE_TEXT - used, "%s%lld",
                          i ? ", " : "", (long long)shape[i]);
     snprintf(out + used, SL__SHAPE_TEXT - used, ")");
     return out;
 }
 
-bool sl__reshape_strides(const sl_tensor *from, int rank, const int64_t *shape,
+bool sl__reshape_strides(const sl_tensor *from, int dims, const int64_t *shape,
                          int64_t *stride)
 {
     /* Walk both shapes from the end in groups of equal size: inside a group
      * the old dimensions must follow one another in memory. */
-    int old = from->rank - 1, new = rank - 1;
+    int old = from->dims - 1, new = dims - 1;
     while (new >= 0) {
         while (old >= 0 && from->shape[old] == 1)
             old--;
@@ -132,18 +132,18 @@ bool sl__reshape_strides(const sl_tensor *from, int rank, const int64_t *shape,
 }
 
 bool sl__check_shape(sl_graph *graph, const char *op, const char *name,
-                     sl_dtype dtype, int rank, const int64_t *shape)
+                     sl_dtype dtype, int dims, const int64_t *shape)
 {
     char text[SL__SHAPE_TEXT], quoted[SL__QUOTED_MAX];
     sl__quoted(name, strlen(name), quoted);
-    if (rank < 0 || rank > SL_RANK_MAX || (rank > 0 && !shape)) {
-        sl__refuse(graph, op, "'%s' has rank %d, expected 0 to %d", quoted,
-                   rank, SL_RANK_MAX);
+    if (dims < 0 || dims > SL_DIMS_MAX || (dims > 0 && !shape)) {
+        sl__refuse(graph, op, "'%s' has %d dimensions, expected 0 to %d",
+                   quoted, dims, SL_DIMS_MAX);
         return false;
     }
     int64_t bytes = (int64_t)sl_dtype_bytes(dtype);
-    for (int i = 0; i < rank; i++) {
-        sl__shape_text(rank, shape, text);
+    for (int i = 0; i < dims; i++) {
+        sl__shape_text(dims, shape, text);
         if (shape[i] < 1) {
             sl__refuse(graph, op, "'%s' is %s, expected sizes from 1 up",
                        quoted, text);

@@ -110,16 +110,16 @@ static void describe(sl__arg *arg, const sl_tensor *tensor)
         return;
     arg->pool = SL__POOL_WORKSPACE; /* Somewhere: the plan says where. */
     arg->dtype = tensor->dtype;
-    arg->rank = tensor->rank;
+    arg->dims = tensor->dims;
     memcpy(arg->shape, tensor->shape, sizeof arg->shape);
     memcpy(arg->stride, tensor->stride, sizeof arg->stride);
 }
 
-/* Builds the call of a step, geometry only, and lets the backend prepare it. */
-static sl_status make_kernel(sl_stage *stage, sl__step *step,
+/* Builds the call of a turn, geometry only, and lets the backend prepare it. */
+static sl_status make_kernel(sl_stage *stage, sl__turn *turn,
                              sl__kernel *kernel)
 {
-    const sl__node *node = step->node;
+    const sl__node *node = turn->node;
     int results = sl__ops[node->op].results;
     int count = node->operand_count + results + 1; /* scratch */
     sl__arg *args;
@@ -136,12 +136,12 @@ static sl_status make_kernel(sl_stage *stage, sl__step *step,
         .arg_count = count - 1,
         .operand_count = node->operand_count,
         .node = node,
-        .activation = step->activation ? step->activation->op : SL__OP_COUNT,
+        .activation = turn->activation ? turn->activation->op : SL__OP_COUNT,
         .adds = node->adds,
         .packed_operand = -1,
         .state_index = -1,
     };
-    step->kernel = kernel;
+    turn->kernel = kernel;
     status = stage->backend->prepare(stage->context, &stage->packs, kernel);
     if (!status && kernel->scratch_bytes) {
         args[kernel->arg_count].dtype = SL_BOOL;
@@ -160,12 +160,12 @@ static sl_status make_kernels(sl_stage *stage)
     int saved;
     stage->backend->begin(stage->options.threads, &saved);
     for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {
-        sl__steps *steps = &stage->programs[p];
+        sl__turns *turns = &stage->programs[p];
         sl__kernel *kernels;
-        status = sl__arena_take(&stage->graph->arena, steps->count,
+        status = sl__arena_take(&stage->graph->arena, turns->count,
                                 sizeof *kernels, &kernels);
-        for (size_t i = 0; i < steps->count && !status; i++)
-            status = make_kernel(stage, &steps->data[i], &kernels[i]);
+        for (size_t i = 0; i < turns->count && !status; i++)
+            status = make_kernel(stage, &turns->data[i], &kernels[i]);
     }
     stage->backend->end(saved);
     return status;
@@ -183,22 +183,22 @@ static void locate(const sl_stage *stage, int p, const sl_tensor *tensor,
 }
 
 /* Writes pool and offset into the args, now that the plan knows them. */
-static void locate_step(sl_stage *stage, int p, const sl__step *step)
+static void locate_turn(sl_stage *stage, int p, const sl__turn *turn)
 {
-    const sl__node *node = step->node;
-    sl__kernel *kernel = step->kernel;
+    const sl__node *node = turn->node;
+    sl__kernel *kernel = turn->kernel;
     sl__arg *args = (sl__arg *)kernel->args;
     int results = sl__ops[node->op].results;
     for (int i = 0; i < node->operand_count; i++)
         locate(stage, p, node->operands[i], &args[i]);
     for (int i = 0; i < results; i++)
         locate(stage, p,
-               step->activation ? step->activation->results[i]
+               turn->activation ? turn->activation->results[i]
                                 : node->results[i],
                &args[node->operand_count + i]);
     if (kernel->scratch_bytes) {
         args[kernel->arg_count - 1].pool = SL__POOL_WORKSPACE;
-        args[kernel->arg_count - 1].offset = step->scratch_offset;
+        args[kernel->arg_count - 1].offset = turn->scratch_offset;
     }
     if (kernel->packed_operand >= 0) {
         const sl__pack *pack = stage->packs.data[kernel->pack];
@@ -223,16 +223,16 @@ static void locate_packs(sl_stage *stage)
 static sl_status lay_out(sl_stage *stage)
 {
     for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
-        sl__steps *steps = &stage->programs[p];
+        sl__turns *turns = &stage->programs[p];
         sl_status status =
-            sl__arena_take(&stage->graph->arena, steps->count,
+            sl__arena_take(&stage->graph->arena, turns->count,
                            sizeof *stage->kernels[p], &stage->kernels[p]);
         if (status)
             return status;
-        for (size_t i = 0; i < steps->count; i++) {
-            stage->kernels[p][i] = *steps->data[i].kernel;
-            steps->data[i].kernel = &stage->kernels[p][i];
-            locate_step(stage, p, &steps->data[i]);
+        for (size_t i = 0; i < turns->count; i++) {
+            stage->kernels[p][i] = *turns->data[i].kernel;
+            turns->data[i].kernel = &stage->kernels[p][i];
+            locate_turn(stage, p, &turns->data[i]);
         }
     }
     locate_packs(stage);
@@ -384,7 +384,7 @@ int64_t sl_plan_bytes(const sl_stage *stage, int slots)
 static double matmul_flops(const sl__node *node)
 {
     const sl_tensor *a = node->operands[0], *out = node->results[0];
-    return 2.0 * (double)sl__count(out) * (double)a->shape[a->rank - 1];
+    return 2.0 * (double)sl__count(out) * (double)a->shape[a->dims - 1];
 }
 
 /* Products of T x T/2 x C: two forward; backward one for each gradient, and one

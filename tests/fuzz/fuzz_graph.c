@@ -119,24 +119,24 @@ static int64_t wild_size(bytes *from)
     return byte < 200 ? byte % 9 : sizes[byte % 8];
 }
 
-static void wild_shape(bytes *from, int *rank, int64_t shape[8])
+static void wild_shape(bytes *from, int *dims, int64_t shape[8])
 {
-    *rank = next(from) % 8;
+    *dims = next(from) % 8;
     for (int i = 0; i < 8; i++)
         shape[i] = wild_size(from);
 }
 
 static sl_tensor *wild_leaf(sl_graph *graph, bytes *from, int number)
 {
-    int rank;
+    int dims;
     int64_t shape[8];
     char name[16];
     snprintf(name, sizeof name, "t%d", number);
     uint8_t kind = next(from);
-    wild_shape(from, &rank, shape);
+    wild_shape(from, &dims, shape);
     if (kind % 2)
-        return sl_parameter(graph, name, (sl_dtype)(kind / 2 % 2), rank, shape);
-    return sl_input(graph, name, (sl_dtype)(kind / 2 % 6), rank, shape,
+        return sl_parameter(graph, name, (sl_dtype)(kind / 2 % 2), dims, shape);
+    return sl_input(graph, name, (sl_dtype)(kind / 2 % 6), dims, shape,
                     kind / 16 % 2 ? SL_GRADIENT : SL_NO_GRADIENT);
 }
 
@@ -144,7 +144,7 @@ static sl_tensor *wild_op(bytes *from, sl_tensor *const t[KEPT])
 {
     sl_tensor *a = t[next(from) % KEPT], *b = t[next(from) % KEPT];
     sl_tensor *c = t[next(from) % KEPT], *parts[4] = {a, b, c, a};
-    int rank, dim = (int8_t)next(from) / 16;
+    int dims, dim = (int8_t)next(from) / 16;
     int64_t shape[8];
     switch (next(from) % 22) {
     case 0: return sl_matmul(a, b);
@@ -160,7 +160,7 @@ static sl_tensor *wild_op(bytes *from, sl_tensor *const t[KEPT])
     case 10: return sl_embedding(a, b);
     case 11: return sl_add_positions(a, b);
     case 12: return sl_causal_attention(a, b, c, dim);
-    case 13: wild_shape(from, &rank, shape); return sl_reshape(a, rank, shape);
+    case 13: wild_shape(from, &dims, shape); return sl_reshape(a, dims, shape);
     case 14: return sl_transpose(a, dim, next(from) % 4);
     case 15: return sl_slice(a, dim, wild_size(from), wild_size(from));
     case 16: sl_split(a, dim, 1 + next(from) % 4, parts); return parts[0];

@@ -17,7 +17,7 @@ static void check_tensors(const sl_safetensors *file, const uint8_t *data,
         size_t bytes = sl_dtype_bytes(tensor->dtype);
         must(first >= data && tensor->bytes <= (size_t)(data + size - first));
         must(!end || first == end);
-        for (int d = 0; d < tensor->rank; d++)
+        for (int d = 0; d < tensor->dims; d++)
             bytes *= (size_t)tensor->shape[d];
         must(bytes == tensor->bytes);
         must(sl_safetensors_find(file, tensor->name) == tensor);
@@ -44,7 +44,7 @@ static void round_trip(const sl_safetensors *file)
             sl_safetensors_find(again, tensors[i].name);
         must(other && other->bytes == tensors[i].bytes &&
              other->dtype == tensors[i].dtype &&
-             other->rank == tensors[i].rank);
+             other->dims == tensors[i].dims);
         must(memcmp(other->data, tensors[i].data, other->bytes) == 0);
     }
     sl_safetensors_close(again);

@@ -44,7 +44,7 @@ static sl_tensor *parameter(sl_graph *graph, const sl_safetensors *file,
         snprintf(full, sizeof full, "grad.%s%s", scope, name);
         tensor = golden_find(file, full);
     }
-    return sl_parameter(graph, name, real, tensor->rank, tensor->shape);
+    return sl_parameter(graph, name, real, tensor->dims, tensor->shape);
 }
 
 static sl_tensor *input(sl_graph *graph, const sl_safetensors *file,
@@ -53,7 +53,7 @@ static sl_tensor *input(sl_graph *graph, const sl_safetensors *file,
 {
     const sl_safetensor *tensor = golden_find(file, golden);
     return sl_input(graph, name, tensor->dtype == SL_F32 ? real : tensor->dtype,
-                    tensor->rank, tensor->shape, gradient);
+                    tensor->dims, tensor->shape, gradient);
 }
 
 static sl_tensor *linear(sl_graph *graph, const sl_safetensors *file,

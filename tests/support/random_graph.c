@@ -11,7 +11,7 @@ typedef struct grower {
     sl_dtype dtype;
     test_choose_fn choose;
     void *context;
-    sl_tensor *tensors[TENSORS_MAX]; /* floats of rank 1 to 3 */
+    sl_tensor *tensors[TENSORS_MAX]; /* floats of 1 to 3 dimensions */
     int count;
     sl_tensor *weights[WEIGHTS_MAX]; /* matrices to be shared */
     int weight_count;
@@ -38,14 +38,14 @@ static sl_tensor *some(grower *g)
 
 static int64_t dim_size(const sl_tensor *x, int dim)
 {
-    return sl_tensor_shape(x)[dim < 0 ? sl_tensor_rank(x) + dim : dim];
+    return sl_tensor_shape(x)[dim < 0 ? sl_tensor_dims(x) + dim : dim];
 }
 
-static sl_tensor *parameter(grower *g, int rank, const int64_t *shape)
+static sl_tensor *parameter(grower *g, int dims, const int64_t *shape)
 {
     char name[16];
     snprintf(name, sizeof name, "p%d", g->named++);
-    return sl_parameter(g->graph, name, g->dtype, rank, shape);
+    return sl_parameter(g->graph, name, g->dtype, dims, shape);
 }
 
 static sl_tensor *grow_linear(grower *g, sl_tensor *x)
@@ -79,13 +79,13 @@ static sl_tensor *partner(grower *g, sl_tensor *x)
 {
     for (int i = 0; i < 6; i++) {
         sl_tensor *other = some(g);
-        if (sl_tensor_rank(other) == sl_tensor_rank(x) &&
+        if (sl_tensor_dims(other) == sl_tensor_dims(x) &&
             memcmp(sl_tensor_shape(other), sl_tensor_shape(x),
-                   sizeof(int64_t) * (size_t)sl_tensor_rank(x)) == 0)
+                   sizeof(int64_t) * (size_t)sl_tensor_dims(x)) == 0)
             return other;
     }
     if (choose(g, 0, 2) == 0)
-        return parameter(g, sl_tensor_rank(x), sl_tensor_shape(x));
+        return parameter(g, sl_tensor_dims(x), sl_tensor_shape(x));
     int64_t last = choose(g, 0, 3) ? dim_size(x, -1) : 1;
     return parameter(g, 1, &last);
 }
@@ -124,16 +124,16 @@ static sl_tensor *grow_norm(grower *g, sl_tensor *x)
 
 static sl_tensor *grow_view(grower *g, sl_tensor *x)
 {
-    int rank = sl_tensor_rank(x), dim = choose(g, 0, rank - 1);
+    int dims = sl_tensor_dims(x), dim = choose(g, 0, dims - 1);
     int64_t size = dim_size(x, dim);
     switch (choose(g, 0, 2)) {
-    case 0: return sl_transpose(x, dim, choose(g, 0, rank - 1));
+    case 0: return sl_transpose(x, dim, choose(g, 0, dims - 1));
     case 1: {
         int start = choose(g, 0, (int)size - 1);
         return sl_slice(x, dim, start, choose(g, 1, (int)size - start));
     }
     default:
-        if (rank == 3)
+        if (dims == 3)
             return sl_reshape(x, SL_SHAPE(-1, dim_size(x, 2)));
         return sl_reshape(x, SL_SHAPE(1, -1, dim_size(x, -1)));
     }
@@ -142,17 +142,17 @@ static sl_tensor *grow_view(grower *g, sl_tensor *x)
 static sl_tensor *grow_concat(grower *g, sl_tensor *x)
 {
     sl_tensor *parts[3] = {x, partner(g, x), x};
-    if (!parts[1] || sl_tensor_rank(parts[1]) != sl_tensor_rank(x) ||
+    if (!parts[1] || sl_tensor_dims(parts[1]) != sl_tensor_dims(x) ||
         dim_size(parts[1], 0) != dim_size(x, 0))
         parts[1] = x;
     return sl_concat(parts, choose(g, 1, 3),
-                     choose(g, 0, sl_tensor_rank(x) - 1));
+                     choose(g, 0, sl_tensor_dims(x) - 1));
 }
 
 static sl_tensor *grow_attention(grower *g, sl_tensor *x)
 {
     sl_tensor *parts[3];
-    if (sl_tensor_rank(x) != 3)
+    if (sl_tensor_dims(x) != 3)
         x = sl_reshape(x, SL_SHAPE(1, -1, dim_size(x, -1)));
     int64_t in = dim_size(x, 2), out = 6;
     sl_split(
@@ -166,9 +166,9 @@ static sl_tensor *grow_attention(grower *g, sl_tensor *x)
 
 static sl_tensor *grow_reduce(grower *g, sl_tensor *x)
 {
-    if (sl_tensor_rank(x) < 2)
+    if (sl_tensor_dims(x) < 2)
         return x;
-    int dim = choose(g, 0, sl_tensor_rank(x) - 1);
+    int dim = choose(g, 0, sl_tensor_dims(x) - 1);
     return choose(g, 0, 1) ? sl_sum(x, dim) : sl_mean(x, dim);
 }
 
@@ -195,9 +195,9 @@ static void add_inputs(grower *g)
     for (int i = 0; i < count; i++) {
         char name[16];
         snprintf(name, sizeof name, "x%d", i);
-        int rank = choose(g, 1, 3);
+        int dims = choose(g, 1, 3);
         int64_t shape[3] = {choose(g, 1, 3), choose(g, 1, 4), choose(g, 1, 5)};
-        keep(g, sl_input(g->graph, name, g->dtype, rank, shape + 3 - rank,
+        keep(g, sl_input(g->graph, name, g->dtype, dims, shape + 3 - dims,
                          choose(g, 0, 3) ? SL_GRADIENT : SL_NO_GRADIENT));
     }
     if (choose(g, 0, 2) == 0) {
@@ -209,7 +209,7 @@ static void add_inputs(grower *g)
     }
     if (choose(g, 0, 2) == 0) {
         sl_tensor *x = some(g);
-        sl_tensor *mask = sl_input(g->graph, "mask", SL_BOOL, sl_tensor_rank(x),
+        sl_tensor *mask = sl_input(g->graph, "mask", SL_BOOL, sl_tensor_dims(x),
                                    sl_tensor_shape(x), SL_NO_GRADIENT);
         keep(g, sl_mul(x, mask));
     }

@@ -76,7 +76,7 @@ static void shapes_that_do_not_fit_are_refused(void **state)
     assert_refused(sl_reshape(x, SL_SHAPE(3, -1)),
                    "'x' is (8, 16), expected as many elements as in (3, -1)");
     assert_refused(sl_reshape(x, SL_SHAPE(-1, -1)), "as many elements");
-    assert_refused(sl_reshape(x, 2, NULL), "rank 2, expected 0 to 6");
+    assert_refused(sl_reshape(x, 2, NULL), "2 dimensions, expected 0 to 6");
     assert_refused(sl_transpose(x, 0, 2), "has no dimension 2");
     assert_refused(sl_slice(x, 1, 10, 7),
                    "7 from 10 of dimension 1, expected a part of 'x'");
@@ -130,7 +130,7 @@ static void absurd_sizes_are_refused(void **state)
                             SL_GRADIENT),
                    "expected at most");
     assert_refused(sl_input(graph, "n", SL_F32, 7, NULL, SL_GRADIENT),
-                   "rank 7, expected 0 to 6");
+                   "7 dimensions, expected 0 to 6");
     sl_tensor *tall = sl_parameter(graph, "tall", SL_F32, SL_SHAPE(1 << 30, 1));
     sl_tensor *flat = sl_parameter(graph, "flat", SL_F32, SL_SHAPE(1, 1 << 30));
     assert_refused(sl_add(tall, flat), "expected at most");
@@ -272,12 +272,12 @@ static void tensors_of_another_graph_are_refused(void **state)
     sl_graph_destroy(other);
 }
 
-/* A scalar has rank 0, and no shape to give. */
+/* A scalar has no dimensions, and no shape to give. */
 static void scalars_are_reshaped_both_ways(void **state)
 {
     (void)state;
     sl_tensor *one = sl_reshape(sl_slice(v, 0, 3, 1), 0, NULL);
-    assert_int_equal(sl_tensor_rank(one), 0);
+    assert_int_equal(sl_tensor_dims(one), 0);
     sl_output(graph, "y", sl_reshape(one, SL_SHAPE(1, 1)), SL_GRADIENT);
     test_stage s = test_compile(graph, NULL, 1);
     test_fill_all(&s, 1, 0, 1);
@@ -293,7 +293,7 @@ static void ports_are_checked(void **state)
     sl_port port;
     float data[128] = {0};
     assert_ok(sl_stage_port(s.stage, SL_PORT_INPUT, "x", &port));
-    assert_int_equal(port.rank, 2);
+    assert_int_equal(port.dims, 2);
     assert_int_equal(port.shape[0], 8);
     assert_int_equal(port.shape[1], 16);
     assert_fails(sl_memory_write(s.memory, &port, 0, data, 4), SL_EINVAL,

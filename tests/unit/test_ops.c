@@ -36,34 +36,34 @@ static bool toss(maker *m)
 }
 
 /* An input with gradient, or a parameter. */
-static sl_tensor *leaf(maker *m, int rank, const int64_t *shape)
+static sl_tensor *leaf(maker *m, int dims, const int64_t *shape)
 {
     char name[16];
     snprintf(name, sizeof name, "leaf%d", m->made++);
     if (toss(m))
-        return sl_parameter(m->graph, name, m->dtype, rank, shape);
-    return sl_input(m->graph, name, m->dtype, rank, shape, SL_GRADIENT);
+        return sl_parameter(m->graph, name, m->dtype, dims, shape);
+    return sl_input(m->graph, name, m->dtype, dims, shape, SL_GRADIENT);
 }
 
-static sl_tensor *integers(maker *m, int rank, const int64_t *shape)
+static sl_tensor *integers(maker *m, int dims, const int64_t *shape)
 {
     char name[16];
     snprintf(name, sizeof name, "ids%d", m->made++);
-    return sl_input(m->graph, name, toss(m) ? SL_I32 : SL_I64, rank, shape,
+    return sl_input(m->graph, name, toss(m) ? SL_I32 : SL_I64, dims, shape,
                     SL_NO_GRADIENT);
 }
 
 /* A leaf of 1 to 3 dimensions. */
 static sl_tensor *any(maker *m)
 {
-    int rank = test_random_int(&m->state, 1, 3);
-    return leaf(m, rank, (int64_t[]){size(m), size(m), size(m)});
+    int dims = test_random_int(&m->state, 1, 3);
+    return leaf(m, dims, (int64_t[]){size(m), size(m), size(m)});
 }
 
 /* The same values under another order in memory, or not. */
 static sl_tensor *maybe_transposed(maker *m, sl_tensor *x)
 {
-    if (sl_tensor_rank(x) < 2 || toss(m))
+    if (sl_tensor_dims(x) < 2 || toss(m))
         return x;
     return sl_transpose(x, 0, -1);
 }
@@ -131,10 +131,10 @@ static sl_tensor *make_linear(maker *m)
 {
     int64_t in = size(m), out = size(m);
     bool out_in = toss(m);
-    int rank = test_random_int(&m->state, 1, 3);
+    int dims = test_random_int(&m->state, 1, 3);
     int64_t shape[3] = {size(m), size(m), size(m)};
-    shape[rank - 1] = in;
-    sl_tensor *x = leaf(m, rank, shape);
+    shape[dims - 1] = in;
+    sl_tensor *x = leaf(m, dims, shape);
     sl_tensor *w =
         leaf(m, 2, (int64_t[]){out_in ? out : in, out_in ? in : out});
     sl_tensor *b = toss(m) ? leaf(m, 1, &out) : NULL;
@@ -167,13 +167,13 @@ static void broadcast_pair(maker *m, sl_tensor **a, sl_tensor **b)
     int64_t shape[3] = {size(m), size(m), size(m)};
     int64_t other[3];
     memcpy(other, shape, sizeof other);
-    int rank = test_random_int(&m->state, 1, 3);
+    int dims = test_random_int(&m->state, 1, 3);
     for (int i = 0; i < 3; i++) {
         if (test_random_int(&m->state, 0, 2) == 0)
             other[i] = 1;
     }
     *a = leaf(m, 3, shape);
-    *b = leaf(m, rank, other + 3 - rank);
+    *b = leaf(m, dims, other + 3 - dims);
     if (toss(m)) {
         sl_tensor *swap = *a;
         *a = *b;
@@ -208,7 +208,7 @@ static sl_tensor *make_mask(maker *m)
     int64_t shape[2] = {size(m), size(m)};
     sl_tensor *mask = sl_input(m->graph, "mask", SL_BOOL, toss(m) ? 2 : 1,
                                toss(m) ? shape : shape, SL_NO_GRADIENT);
-    if (sl_tensor_rank(mask) == 1)
+    if (sl_tensor_dims(mask) == 1)
         return sl_mul(leaf(m, 2, (int64_t[]){shape[1], shape[0]}), mask);
     return sl_mul(leaf(m, 2, shape), mask);
 }
@@ -241,14 +241,14 @@ static sl_tensor *make_silu(maker *m)
 static sl_tensor *make_layer_norm(maker *m)
 {
     sl_tensor *x = maybe_transposed(m, any(m));
-    int64_t last = sl_tensor_shape(x)[sl_tensor_rank(x) - 1];
+    int64_t last = sl_tensor_shape(x)[sl_tensor_dims(x) - 1];
     return sl_layer_norm(x, leaf(m, 1, &last), leaf(m, 1, &last), 1e-2);
 }
 
 static sl_tensor *make_rms_norm(maker *m)
 {
     sl_tensor *x = maybe_transposed(m, any(m));
-    int64_t last = sl_tensor_shape(x)[sl_tensor_rank(x) - 1];
+    int64_t last = sl_tensor_shape(x)[sl_tensor_dims(x) - 1];
     return sl_rms_norm(x, leaf(m, 1, &last), 1e-2);
 }
 
@@ -260,9 +260,9 @@ static sl_tensor *make_softmax(maker *m)
 static sl_tensor *make_embedding(maker *m)
 {
     sl_tensor *table = leaf(m, 2, (int64_t[]){7, size(m)});
-    int rank = test_random_int(&m->state, 0, 2);
+    int dims = test_random_int(&m->state, 0, 2);
     return sl_embedding(table,
-                        integers(m, rank, (int64_t[]){size(m), size(m)}));
+                        integers(m, dims, (int64_t[]){size(m), size(m)}));
 }
 
 static sl_tensor *make_add_positions(maker *m)
@@ -375,7 +375,7 @@ static sl_tensor *make_sum(maker *m)
 {
     sl_tensor *x = maybe_transposed(m, any(m));
     int dim =
-        toss(m) ? SL_ALL : test_random_int(&m->state, 0, sl_tensor_rank(x) - 1);
+        toss(m) ? SL_ALL : test_random_int(&m->state, 0, sl_tensor_dims(x) - 1);
     return sl_sum(x, dim);
 }
 
@@ -383,7 +383,7 @@ static sl_tensor *make_mean(maker *m)
 {
     sl_tensor *x = maybe_transposed(m, any(m));
     int dim =
-        toss(m) ? SL_ALL : test_random_int(&m->state, 0, sl_tensor_rank(x) - 1);
+        toss(m) ? SL_ALL : test_random_int(&m->state, 0, sl_tensor_dims(x) - 1);
     return sl_mean(x, dim);
 }
 

@@ -174,9 +174,9 @@ static void what_is_written_comes_back(void **state)
             assert_non_null(t);
             assert_int_equal(t->bytes, tensors[k].bytes);
             assert_int_equal(t->dtype, tensors[k].dtype);
-            assert_int_equal(t->rank, tensors[k].rank);
+            assert_int_equal(t->dims, tensors[k].dims);
             assert_memory_equal(t->shape, tensors[k].shape,
-                                sizeof(int64_t) * (size_t)t->rank);
+                                sizeof(int64_t) * (size_t)t->dims);
             if (t->bytes)
                 assert_memory_equal(t->data, tensors[k].data, t->bytes);
         }

@@ -32,22 +32,22 @@ static inline void sl__md_clear(sl__md *md)
     md->set = false;
 }
 
-static inline dnnl_status_t sl__md_strided(sl__md *md, int rank,
+static inline dnnl_status_t sl__md_strided(sl__md *md, int dims,
                                            const dnnl_dims_t shape,
                                            dnnl_data_type_t type,
                                            const dnnl_dims_t stride)
 {
     dnnl_status_t status = dnnl_memory_desc_create_with_strides(
-        &md->md, rank, shape, type, stride);
+        &md->md, dims, shape, type, stride);
     md->set = status == dnnl_success;
     return status;
 }
 
 static inline dnnl_status_t
-sl__md_any(sl__md *md, int rank, const dnnl_dims_t shape, dnnl_data_type_t type)
+sl__md_any(sl__md *md, int dims, const dnnl_dims_t shape, dnnl_data_type_t type)
 {
     dnnl_status_t status = dnnl_memory_desc_create_with_tag(
-        &md->md, rank, shape, type, dnnl_format_tag_any);
+        &md->md, dims, shape, type, dnnl_format_tag_any);
     md->set = status == dnnl_success;
     return status;
 }
@@ -94,20 +94,20 @@ static inline void sl__md_clear(sl__md *md)
     md->set = false;
 }
 
-static inline dnnl_status_t sl__md_strided(sl__md *md, int rank,
+static inline dnnl_status_t sl__md_strided(sl__md *md, int dims,
                                            const dnnl_dims_t shape,
                                            dnnl_data_type_t type,
                                            const dnnl_dims_t stride)
 {
     md->set = true;
-    return dnnl_memory_desc_init_by_strides(&md->md, rank, shape, type, stride);
+    return dnnl_memory_desc_init_by_strides(&md->md, dims, shape, type, stride);
 }
 
 static inline dnnl_status_t
-sl__md_any(sl__md *md, int rank, const dnnl_dims_t shape, dnnl_data_type_t type)
+sl__md_any(sl__md *md, int dims, const dnnl_dims_t shape, dnnl_data_type_t type)
 {
     md->set = true;
-    return dnnl_memory_desc_init_by_tag(&md->md, rank, shape, type,
+    return dnnl_memory_desc_init_by_tag(&md->md, dims, shape, type,
                                         dnnl_format_tag_any);
 }
 

@@ -51,7 +51,7 @@ int64_t sl__attention_scratch(sl__op op, int64_t length, int64_t size)
 static bool is_periodic(const sl__arg *arg)
 {
     int64_t expected = 1;
-    int d = arg->rank - 1;
+    int d = arg->dims - 1;
     for (; d >= 0; d--) {
         if (arg->shape[d] == 1)
             continue;
@@ -68,10 +68,10 @@ static bool is_periodic(const sl__arg *arg)
 
 bool sl__reduces_last(const sl__arg *in, const sl__arg *out)
 {
-    if (in->rank != out->rank || in->rank < 1 ||
-        out->shape[out->rank - 1] != 1 || in->shape[in->rank - 1] == 1)
+    if (in->dims != out->dims || in->dims < 1 ||
+        out->shape[out->dims - 1] != 1 || in->shape[in->dims - 1] == 1)
         return false;
-    for (int d = 0; d < in->rank - 1; d++) {
+    for (int d = 0; d < in->dims - 1; d++) {
         if (in->shape[d] != out->shape[d])
             return false;
     }
@@ -86,8 +86,8 @@ static bool reduces_rows(const sl__arg *in, const sl__arg *out)
     if (sl__reduces_last(in, out))
         return true;
     int64_t count = sl__arg_count(out), trailing = 1;
-    for (int d = in->rank - 1; d >= 0 && trailing < count; d--) {
-        int at = d - (in->rank - out->rank);
+    for (int d = in->dims - 1; d >= 0 && trailing < count; d--) {
+        int at = d - (in->dims - out->dims);
         if (at < 0 || out->shape[at] != in->shape[d])
             return false;
         trailing *= in->shape[d];

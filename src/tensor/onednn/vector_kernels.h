@@ -33,7 +33,7 @@ INLINE sl_status spread(ARGS, int64_t count, int64_t grain,
 
 INLINE int64_t columns_of(const sl__arg *arg)
 {
-    return arg->shape[arg->rank - 1];
+    return arg->shape[arg->dims - 1];
 }
 
 /* Rows of an arg, spread over threads by their work. */
@@ -165,7 +165,7 @@ MAP2(silu_grad, dy *silu_slope(z))
 static int64_t period_of(const sl__arg *arg)
 {
     int64_t period = 1;
-    for (int d = arg->rank - 1; d >= 0; d--) {
+    for (int d = arg->dims - 1; d >= 0; d--) {
         if (arg->shape[d] > 1 && arg->stride[d] == 0)
             break;
         period *= arg->shape[d];
@@ -517,13 +517,13 @@ INLINE void add_span(float *out, const float *x, int64_t count)
 static void move_rows(const sl__arg *from, const float *source,
                       const sl__arg *to, float *target, bool adds)
 {
-    int last = from->rank - 1;
+    int last = from->dims - 1;
     int64_t columns = last < 0 ? 1 : from->shape[last];
     int64_t step = last < 0 ? 1 : from->stride[last];
     int64_t target_step = last < 0 ? 1 : to->stride[last];
     bool plain = columns == 1 || (step == 1 && target_step == 1);
     int64_t rows = sl__arg_count(from) / columns;
-    int64_t index[SL_RANK_MAX] = {0};
+    int64_t index[SL_DIMS_MAX] = {0};
     for (int64_t r = 0; r < rows; r++) {
         const float *x = source;
         float *out = target;
@@ -572,8 +572,8 @@ static sl_status concat(ARGS)
         memset(target, 0, sizeof *target * (size_t)sl__arg_count(out));
     for (int i = 0; i < kernel->operand_count; i++) {
         float *box = target;
-        for (int d = 0; d < out->rank; d++)
-            box += node->starts[i * SL_RANK_MAX + d] * out->stride[d];
+        for (int d = 0; d < out->dims; d++)
+            box += node->starts[i * SL_DIMS_MAX + d] * out->stride[d];
         if (box != p[i])
             move_rows(&kernel->args[i], p[i], out, box, gaps);
     }

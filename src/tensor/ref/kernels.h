@@ -445,8 +445,8 @@ static sl_status KERNEL(concat)(ARGS)
         memset(target, 0, sizeof *target * (size_t)sl__arg_count(out));
     for (int i = 0; i < kernel->operand_count; i++) {
         REAL *box = target;
-        for (int d = 0; d < out->rank; d++)
-            box += node->starts[i * SL_RANK_MAX + d] * out->stride[d];
+        for (int d = 0; d < out->dims; d++)
+            box += node->starts[i * SL_DIMS_MAX + d] * out->stride[d];
         if (box != p[i])
             KERNEL(copy_box)(&kernel->args[i], p[i], out, box, gaps);
     }
@@ -460,8 +460,8 @@ static double KERNEL(reduce_one)(const sl__arg *in, const REAL *source,
     /* The dimensions that are summed over, the others held at the place. */
     sl__arg summed = *in;
     int64_t start = 0, count = 1;
-    for (int d = 0; d < in->rank; d++) {
-        int at = d - (in->rank - out->rank);
+    for (int d = 0; d < in->dims; d++) {
+        int at = d - (in->dims - out->dims);
         bool kept = at >= 0 && out->shape[at] == in->shape[d];
         if (kept) {
             start += place->at[at] * in->stride[d];

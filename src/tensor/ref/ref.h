@@ -12,20 +12,20 @@
 
 /* A place in a tensor, walked with the last dimension fastest. */
 typedef struct sl__index {
-    int64_t at[SL_RANK_MAX];
+    int64_t at[SL_DIMS_MAX];
 } sl__index;
 
 static inline int64_t sl__at(const sl__arg *arg, const sl__index *index)
 {
     int64_t at = 0;
-    for (int d = 0; d < arg->rank; d++)
+    for (int d = 0; d < arg->dims; d++)
         at += index->at[d] * arg->stride[d];
     return at;
 }
 
 static inline void sl__next(const sl__arg *arg, sl__index *index)
 {
-    for (int d = arg->rank - 1; d >= 0; d--) {
+    for (int d = arg->dims - 1; d >= 0; d--) {
         if (++index->at[d] < arg->shape[d])
             return;
         index->at[d] = 0;
