@@ -76,6 +76,11 @@ typedef struct sl__packs {
     size_t capacity;
 } sl__packs;
 
+/* What a backend puts back after a run. */
+typedef struct sl__saved {
+    int values[2];
+} sl__saved;
+
 typedef struct sl__backend {
     const char *name;
     int threads_max;
@@ -96,8 +101,8 @@ typedef struct sl__backend {
     void (*copy_out)(void *to, const void *from, size_t bytes);
     void (*clear)(void *memory, size_t bytes);
     /* Around a run, on the thread that runs. */
-    void (*begin)(int threads, int *out_saved);
-    void (*end)(int saved);
+    void (*begin)(int threads, sl__saved *out);
+    void (*end)(const sl__saved *saved);
 } sl__backend;
 
 extern const sl__backend sl__backend_ref;

@@ -17,13 +17,32 @@ static const char *shape_of(const sl_tensor *tensor, char *out)
     return sl__shape_text(tensor->dims, tensor->shape, out);
 }
 
+/* Whether all operands are there. One that is not was refused when it was made,
+ * and its graph has said so; if no graph has, it never was a tensor. */
+static bool are_there(const char *op, int count, sl_tensor *const *operands)
+{
+    sl_graph *graph = NULL;
+    int missing = -1;
+    for (int i = 0; i < count; i++) {
+        if (!operands[i])
+            missing = i;
+        else if (operands[i]->graph->status)
+            return false;
+        else
+            graph = operands[i]->graph;
+    }
+    if (missing >= 0 && graph)
+        sl__refuse(graph, op, "operand %d is NULL, expected a tensor", missing);
+    return missing < 0 && graph;
+}
+
 /* Whether the operands can be used at all: there, of one graph, floats of one
  * type. */
 static bool usable(const char *op, int count, sl_tensor *const *operands)
 {
+    if (!are_there(op, count, operands))
+        return false;
     for (int i = 0; i < count; i++) {
-        if (!operands[i] || operands[i]->graph->status)
-            return false;
         const sl_tensor *first = operands[0], *tensor = operands[i];
         if (tensor->graph != first->graph) {
             sl__refuse(first->graph, op, "'%s' is of another graph",
@@ -49,7 +68,8 @@ static bool usable(const char *op, int count, sl_tensor *const *operands)
 static bool usable_integers(const char *op, const sl_tensor *x,
                             const sl_tensor *indices)
 {
-    if (!indices)
+    sl_tensor *const both[] = {(sl_tensor *)x, (sl_tensor *)indices};
+    if (!are_there(op, 2, both))
         return false;
     if (indices->graph != x->graph) {
         sl__refuse(x->graph, op, "'%s' is of another graph",

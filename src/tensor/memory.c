@@ -338,7 +338,7 @@ sl_status sl_stage_run(const sl_stage *stage, sl_program program,
         slot->seed = options->seed;
     sl__run run = {slot->states, slot->seed, options->loss_scale,
                    stage->options.threads};
-    int saved;
+    sl__saved saved;
     stage->backend->begin(run.threads, &saved);
     if (memory->stale)
         status = run_packs(memory, slot, &run);
@@ -346,7 +346,7 @@ sl_status sl_stage_run(const sl_stage *stage, sl_program program,
     const sl__kernel *end = kernel + stage->programs[program].count;
     for (; kernel < end && !status; kernel++)
         status = run_kernel(kernel, slot->bases, memory->pointers, &run);
-    stage->backend->end(saved);
+    stage->backend->end(&saved);
     /* A failed run leaves a slot that only F can use again. */
     slot->state = status ? SLOT_EMPTY : after[program];
     return status;

@@ -36,9 +36,12 @@ typedef struct orderer {
     int64_t *bytes;          /* by base: what it takes of the workspace */
     int *left;               /* by base: turns still to touch it */
     bool *alive;             /* by base */
-    int *followers;          /* lists of turns that wait for a turn */
-    size_t *first_follower;  /* by turn; one more than there are turns */
-    int *waits;              /* by turn: for so many others */
+    int *times;              /* by base: touches by the turn being weighed */
+    uint64_t *stamps;        /* by base: when `times` was begun */
+    uint64_t stamp;
+    int *followers;         /* lists of turns that wait for a turn */
+    size_t *first_follower; /* by turn; one more than there are turns */
+    int *waits;             /* by turn: for so many others */
 } orderer;
 
 /* ---------------------------------------------------------------- alive -- */
@@ -56,33 +59,30 @@ static void start_count(orderer *o)
     }
 }
 
-/* How much more, or less, is alive while and after a turn runs; `commit` makes
- * it so. */
-static void weigh(orderer *o, const sl__turn *turn, bool commit,
-                  int64_t *during, int64_t *after)
+/* How much more, or less, is alive after a turn has run; `commit` makes it
+ * so. */
+static int64_t weigh(orderer *o, const sl__turn *turn, bool commit)
 {
     int operands;
     int count = list_touched(turn, o->bases, &operands);
-    *during = *after = 0;
+    int64_t more = 0;
+    o->stamp++;
     for (int k = 0; k < count; k++) {
-        int id = o->bases[k]->id, times = 0;
-        bool counted = false;
-        for (int j = 0; j < count; j++) {
-            times += o->bases[j]->id == id;
-            counted |= j < k && o->bases[j]->id == id;
+        int id = o->bases[k]->id;
+        if (o->stamps[id] != o->stamp) {
+            o->stamps[id] = o->stamp;
+            o->times[id] = 0;
+            more += o->alive[id] ? 0 : o->bytes[id];
         }
-        if (counted || !o->bytes[id])
-            continue;
-        if (!o->alive[id])
-            *during += o->bytes[id];
-        if (o->left[id] == times)
-            *after -= o->bytes[id];
-        if (commit) {
-            o->alive[id] = o->left[id] != times;
-            o->left[id] -= times;
-        }
+        /* The last touch of all is the last of what it touches. */
+        if (++o->times[id] == o->left[id])
+            more -= o->bytes[id];
     }
-    *after += *during;
+    for (int k = 0; k < count && commit; k++) {
+        int id = o->bases[k]->id;
+        o->alive[id] = --o->left[id] > 0;
+    }
+    return more;
 }
 
 /* --------------------------------------------------------------- waiting -- */
@@ -147,7 +147,8 @@ static sl_status find_waits(orderer *o)
 /* ---------------------------------------------------------------- orders -- */
 
 /* Always the turn, of those that wait for none, after which least is alive;
- * the earlier one where that is the same. */
+ * the earlier one where that is the same. Of very many that wait for none, the
+ * latest are looked at. */
 static void order_greedily(orderer *o, int *waits, int *ready, int *order)
 {
     size_t turns = o->turns->count, ready_count = 0;
@@ -158,10 +159,12 @@ static void order_greedily(orderer *o, int *waits, int *ready, int *order)
             ready[ready_count++] = (int)i;
     }
     for (size_t at = 0; at < turns; at++) {
-        size_t best = 0;
-        int64_t least = INT64_MAX, during, after;
-        for (size_t i = 0; i < ready_count; i++) {
-            weigh(o, &o->turns->data[ready[i]], false, &during, &after);
+        enum { LOOKED_AT = 128 };
+        size_t first = ready_count > LOOKED_AT ? ready_count - LOOKED_AT : 0;
+        size_t best = first;
+        int64_t least = INT64_MAX;
+        for (size_t i = first; i < ready_count; i++) {
+            int64_t after = weigh(o, &o->turns->data[ready[i]], false);
             if (after < least || (after == least && ready[i] < ready[best])) {
                 least = after;
                 best = i;
@@ -169,7 +172,7 @@ static void order_greedily(orderer *o, int *waits, int *ready, int *order)
         }
         int taken = ready[best];
         ready[best] = ready[--ready_count];
-        weigh(o, &o->turns->data[taken], true, &during, &after);
+        weigh(o, &o->turns->data[taken], true);
         order[at] = taken;
         for (size_t f = o->first_follower[taken];
              f < o->first_follower[taken + 1]; f++) {
@@ -228,6 +231,11 @@ static sl_status take_scratch(orderer *o, sl__arena *scratch, int **waits,
         status = sl__arena_take(scratch, tensors, sizeof *o->left, &o->left);
     if (!status)
         status = sl__arena_take(scratch, tensors, sizeof *o->alive, &o->alive);
+    if (!status)
+        status = sl__arena_take(scratch, tensors, sizeof *o->times, &o->times);
+    if (!status)
+        status =
+            sl__arena_take(scratch, tensors, sizeof *o->stamps, &o->stamps);
     if (!status)
         status = sl__arena_take(scratch, turns, sizeof *o->waits, &o->waits);
     if (!status)

@@ -216,7 +216,8 @@ sl_status sl_safetensors_parse(const void *data, size_t bytes,
 static sl_status map_file(const char *path, void **out, size_t *out_bytes)
 {
     struct stat about;
-    int file = open(path, O_RDONLY | O_CLOEXEC);
+    /* A pipe that nobody writes to would otherwise be waited for. */
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0)
         return sl_fail(SL_EIO, "cannot open %.200s: %s", path, strerror(errno));
     if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) {
@@ -433,7 +434,11 @@ static sl_status replace(const char *path, const char *header,
     if (!file)
         return sl_fail(SL_EIO, "cannot write beside %.200s: %s", path,
                        strerror(errno));
-    bool done = put_all(file, header, tensors, count);
+    /* A file that is replaced keeps its mode. */
+    struct stat old;
+    bool done = stat(path, &old) != 0 || !S_ISREG(old.st_mode) ||
+                fchmod(fileno(file), old.st_mode & 0777) == 0;
+    done = done && put_all(file, header, tensors, count);
     int reason = errno;
     if (fclose(file) != 0 && done) {
         done = false;
@@ -461,7 +466,10 @@ sl_status sl_safetensors_write(const char *path, const sl_safetensor *tensors,
         status = make_header(tensors, count, metadata, &header);
     if (status)
         return status;
-    status = replace(path, header, tensors, count);
+    /* Behind a symbolic link, the file it names is replaced. */
+    char *target = realpath(path, NULL);
+    status = replace(target ? target : path, header, tensors, count);
+    free(target);
     free(header);
     return status;
 }

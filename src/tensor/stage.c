@@ -157,7 +157,7 @@ static sl_status make_kernel(sl_stage *stage, sl__turn *turn,
 static sl_status make_kernels(sl_stage *stage)
 {
     sl_status status = SL_OK;
-    int saved;
+    sl__saved saved;
     stage->backend->begin(stage->options.threads, &saved);
     for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {
         sl__turns *turns = &stage->programs[p];
@@ -167,7 +167,7 @@ static sl_status make_kernels(sl_stage *stage)
         for (size_t i = 0; i < turns->count && !status; i++)
             status = make_kernel(stage, &turns->data[i], &kernels[i]);
     }
-    stage->backend->end(saved);
+    stage->backend->end(&saved);
     return status;
 }
 

@@ -85,7 +85,7 @@ int sl__dnn_try_amx(void)
     sl__product product;
     for (int i = 0; i < SIZE * SIZE; i++)
         ones[i] = 0x3f80; /* 1 in bf16 */
-    sl__set_threads(1);
+    sl__set_team((sl__team){1, 0});
     if (dnnl_engine_create(&engine, dnnl_cpu, 0) ||
         dnnl_stream_create(&stream, engine, dnnl_stream_default_flags) ||
         sl__product_create(engine, &spec, &product) ||

@@ -255,6 +255,13 @@ static bool orient(const sl__kernel *kernel, sl__product_spec *spec, int *src,
     return by_rows || (by_columns && !has_bias);
 }
 
+/* oneDNN counts in int here and there, and divides by what is left of it. */
+static bool is_too_large(const sl__product_spec *spec)
+{
+    return spec->batch > INT32_MAX || spec->m > INT32_MAX ||
+           spec->n > INT32_MAX || spec->k > INT32_MAX;
+}
+
 /* Whether a product is the gradient of a weight from a few rows. */
 static bool is_flat(const sl__product_spec *spec)
 {
@@ -294,7 +301,7 @@ sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
 {
     sl__product_spec spec;
     int src, weights;
-    if (!orient(kernel, &spec, &src, &weights))
+    if (!orient(kernel, &spec, &src, &weights) || is_too_large(&spec))
         return SL_OK;
     if (is_flat(&spec))
         return prepare_flat(&spec, src, weights, kernel);

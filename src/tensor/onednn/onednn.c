@@ -20,6 +20,9 @@ static void close_context(void *context)
 static sl_status open_context(int threads, void **out_context)
 {
     sl__dnn_context *dnn;
+    if (threads > sl__thread_limit())
+        return sl_fail(SL_EINVAL, "%d threads, but OMP_THREAD_LIMIT is %d",
+                       threads, sl__thread_limit());
     sl_status status = sl__dnn_cap_isa();
     if (!status)
         status = sl__alloc(1, sizeof *dnn, &dnn);
@@ -54,14 +57,15 @@ static sl_status prepare(void *context, sl__packs *packs, sl__kernel *kernel)
     return SL_OK;
 }
 
-static void begin(int threads, int *out_saved)
+static void begin(int threads, sl__saved *out)
 {
-    *out_saved = sl__set_threads(threads);
+    sl__team before = sl__set_team((sl__team){threads, 0});
+    *out = (sl__saved){{before.threads, before.dynamic}};
 }
 
-static void end(int saved)
+static void end(const sl__saved *saved)
 {
-    sl__set_threads(saved);
+    sl__set_team((sl__team){saved->values[0], saved->values[1]});
 }
 
 const sl__backend sl__backend_onednn = {

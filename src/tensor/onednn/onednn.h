@@ -46,7 +46,14 @@ void sl__dnn_unbind(void *state);
 
 /* The threads of oneDNN's own runtime, OpenMP, so that its kernels and ours
  * take turns on one team. */
-int sl__set_threads(int threads); /* of this thread; returns what it was */
+typedef struct sl__team {
+    int threads;
+    int dynamic; /* whether fewer may be granted */
+} sl__team;
+
+/* Sets the team of this thread; returns what it was. */
+sl__team sl__set_team(sl__team team);
+int sl__thread_limit(void);
 
 /* Calls `body` with parts of 0..count, one per thread, or with all of it where
  * that is less than two grains. `worker` counts threads from 0. */

@@ -111,10 +111,10 @@ sl_status sl_measure_packed_matmul(int m, int n, int k, int threads,
                                    .type = dnnl_f32,
                                    .packed = true,
                                    .activation = SL__OP_COUNT};
-    int saved;
+    sl__saved saved;
     backend->begin(threads, &saved);
     status = measure_product(context, &spec, seconds, &took);
-    backend->end(saved);
+    backend->end(&saved);
     backend->close(context);
     if (!status)
         *out_gflops = 2e-9 * m * n * k / took;

@@ -13,13 +13,25 @@ int omp_get_thread_num(void);
 int omp_get_num_threads(void);
 int omp_get_max_threads(void);
 void omp_set_num_threads(int threads);
+int omp_get_dynamic(void);
+void omp_set_dynamic(int dynamic);
+int omp_get_thread_limit(void);
 
-int sl__set_threads(int threads)
+/* oneDNN divides the work of a primitive when it is made, and trusts that the
+ * team will be as large; so the runtime must not be free to grant less. */
+sl__team sl__set_team(sl__team team)
 {
-    int before = omp_get_max_threads();
-    if (before != threads)
-        omp_set_num_threads(threads);
+    sl__team before = {omp_get_max_threads(), omp_get_dynamic()};
+    if (before.threads != team.threads)
+        omp_set_num_threads(team.threads);
+    if (before.dynamic != team.dynamic)
+        omp_set_dynamic(team.dynamic);
     return before;
+}
+
+int sl__thread_limit(void)
+{
+    return omp_get_thread_limit();
 }
 
 struct region {

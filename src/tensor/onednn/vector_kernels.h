@@ -124,8 +124,17 @@ INLINE vf gelu_tanh_of(vf x)
     return 0.5f * x * (1.0f + tanh_lanes(gelu_inner(x)));
 }
 
+/* Beyond these, slopes and sigmoids are 0 or 1 to the last bit; the factors
+ * they are made of would overflow. */
+INLINE vf within(vf x, float most)
+{
+    x = choose(x > splat(most), splat(most), x);
+    return choose(x < splat(-most), splat(-most), x);
+}
+
 INLINE vf gelu_tanh_slope(vf x)
 {
+    x = within(x, 30);
     vf t = tanh_lanes(gelu_inner(x));
     vf inner = 0.7978845608f + 3 * 0.0356774081f * x * x;
     return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * inner;
@@ -133,6 +142,7 @@ INLINE vf gelu_tanh_slope(vf x)
 
 INLINE vf gelu_erf_slope(vf x)
 {
+    x = within(x, 30);
     return 0.5f * (1.0f + erf_lanes(x * 0.7071067812f)) +
            x * exp_lanes(-0.5f * x * x) * 0.3989422804f;
 }
@@ -144,6 +154,7 @@ INLINE vf sigmoid_lanes(vf x)
 
 INLINE vf silu_slope(vf x)
 {
+    x = within(x, 88);
     vf s = sigmoid_lanes(x);
     return s * (1.0f + x * (1.0f - s));
 }
@@ -152,7 +163,7 @@ MAP(scale, x *number)
 MAP(relu, choose(x <= splat(0), splat(0), x))
 MAP(gelu_tanh, gelu_tanh_of(x))
 MAP(gelu_erf, 0.5f * x * (1.0f + erf_lanes(x * 0.7071067812f)))
-MAP(silu, x *sigmoid_lanes(x))
+MAP(silu, choose(x < splat(-88), splat(0), x *sigmoid_lanes(x)))
 MAP2(relu_grad, choose(z > splat(0), dy, splat(0)))
 MAP2(gelu_tanh_grad, dy *gelu_tanh_slope(z))
 MAP2(gelu_erf_grad, dy *gelu_erf_slope(z))
@@ -368,6 +379,25 @@ static sl_status norm_grad(ARGS)
     return spread_rows(kernel, p, run, &kernel->args[1], norm_grad_part);
 }
 
+/* Sums over many rows: a few in float, then those in double. */
+enum { FEW_ROWS = 64 };
+
+INLINE void add_lanes(double *totals, vf v)
+{
+    for (int i = 0; i < LANES; i++)
+        totals[i] += v[i];
+}
+
+/* Writes the first n totals, times a factor, or adds them. */
+INLINE void store_totals(float *out, const double *totals, int64_t n,
+                         double factor, bool adds)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double total = totals[i] * factor;
+        out[i] = (float)(adds ? out[i] + total : total);
+    }
+}
+
 /* Columns from..to of the gradient of a norm's weight; threads share columns,
  * counted in vectors. */
 static void norm_weight_grad_part(void *data, int worker, int64_t from,
@@ -376,21 +406,24 @@ static void norm_weight_grad_part(void *data, int worker, int64_t from,
     (void)worker;
     const work *w = data;
     const float *dy = w->p[0], *x = w->p[1], *saved = w->p[2];
-    float *out = w->p[3];
     int64_t columns = columns_of(&w->kernel->args[1]);
     int64_t rows = sl__arg_count(&w->kernel->args[1]) / columns;
     for (int64_t at = from * LANES; at < to * LANES; at += LANES) {
         int64_t n = columns - at < LANES ? columns - at : LANES;
-        vf sum = {0};
-        for (int64_t r = 0; r < rows; r++) {
-            const float *g = dy + r * columns + at, *z = x + r * columns + at;
-            vf gv = n == LANES ? load(g) : load_part(g, n);
-            vf zv = n == LANES ? load(z) : load_part(z, n);
-            sum += gv * (zv - saved[2 * r]) * saved[2 * r + 1];
+        double totals[LANES] = {0};
+        for (int64_t first = 0; first < rows; first += FEW_ROWS) {
+            int64_t end = rows - first < FEW_ROWS ? rows : first + FEW_ROWS;
+            vf sum = {0};
+            for (int64_t r = first; r < end; r++) {
+                const float *g = dy + r * columns + at;
+                const float *z = x + r * columns + at;
+                vf gv = n == LANES ? load(g) : load_part(g, n);
+                vf zv = n == LANES ? load(z) : load_part(z, n);
+                sum += gv * (zv - saved[2 * r]) * saved[2 * r + 1];
+            }
+            add_lanes(totals, sum);
         }
-        if (w->kernel->adds)
-            sum += load_part(out + at, n);
-        store_part(out + at, sum, n);
+        store_totals((float *)w->p[3] + at, totals, n, 1, w->kernel->adds);
     }
 }
 
@@ -586,20 +619,21 @@ static void reduce_columns(void *data, int worker, int64_t from, int64_t to)
     (void)worker;
     const work *w = data;
     const float *x = w->p[0];
-    float *out = w->p[1];
-    float factor = (float)w->kernel->node->attributes.number;
     int64_t columns = sl__arg_count(&w->kernel->args[1]);
     int64_t rows = sl__arg_count(&w->kernel->args[0]) / columns;
     for (int64_t at = from * LANES; at < to * LANES; at += LANES) {
         int64_t n = columns - at < LANES ? columns - at : LANES;
-        vf sum = {0};
-        for (int64_t r = 0; r < rows; r++)
-            sum += n == LANES ? load(x + r * columns + at)
-                              : load_part(x + r * columns + at, n);
-        sum *= factor;
-        if (w->kernel->adds)
-            sum += load_part(out + at, n);
-        store_part(out + at, sum, n);
+        double totals[LANES] = {0};
+        for (int64_t first = 0; first < rows; first += FEW_ROWS) {
+            int64_t end = rows - first < FEW_ROWS ? rows : first + FEW_ROWS;
+            vf sum = {0};
+            for (int64_t r = first; r < end; r++)
+                sum += n == LANES ? load(x + r * columns + at)
+                                  : load_part(x + r * columns + at, n);
+            add_lanes(totals, sum);
+        }
+        store_totals((float *)w->p[1] + at, totals, n,
+                     w->kernel->node->attributes.number, w->kernel->adds);
     }
 }
 

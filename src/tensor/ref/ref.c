@@ -69,12 +69,12 @@ static void unbind(void *state)
     (void)state;
 }
 
-static void begin(int threads, int *out_saved)
+static void begin(int threads, sl__saved *out)
 {
-    *out_saved = threads;
+    *out = (sl__saved){{threads}};
 }
 
-static void end(int saved)
+static void end(const sl__saved *saved)
 {
     (void)saved;
 }
