@@ -68,9 +68,6 @@ static bool usable(const char *op, int count, sl_tensor *const *operands)
 static bool usable_integers(const char *op, const sl_tensor *x,
                             const sl_tensor *indices)
 {
-    sl_tensor *const both[] = {(sl_tensor *)x, (sl_tensor *)indices};
-    if (!are_there(op, 2, both))
-        return false;
     if (indices->graph != x->graph) {
         sl__refuse(x->graph, op, "'%s' is of another graph",
                    sl_tensor_name(indices));
@@ -381,7 +378,8 @@ sl_tensor *(sl_softmax)(sl_tensor *x)
 sl_tensor *(sl_embedding)(sl_tensor *table, sl_tensor *ids)
 {
     shape_text text;
-    if (!usable("embedding", 1, &table) ||
+    sl_tensor *const both[] = {table, ids};
+    if (!are_there("embedding", 2, both) || !usable("embedding", 1, &table) ||
         !usable_integers("embedding", table, ids))
         return NULL;
     if (table->dims != 2)
@@ -616,7 +614,9 @@ sl_tensor *(sl_mse)(sl_tensor *x, sl_tensor *target)
 sl_tensor *(sl_cross_entropy)(sl_tensor *logits, sl_tensor *labels,
                               int64_t ignore)
 {
-    if (!usable("cross_entropy", 1, &logits) ||
+    sl_tensor *const both[] = {logits, labels};
+    if (!are_there("cross_entropy", 2, both) ||
+        !usable("cross_entropy", 1, &logits) ||
         !usable_integers("cross_entropy", logits, labels))
         return NULL;
     bool fits = logits->dims >= 1 && labels->dims == logits->dims - 1 &&
@@ -629,8 +629,8 @@ sl_tensor *(sl_cross_entropy)(sl_tensor *logits, sl_tensor *labels,
     sl_tensor *out = sl__emit(logits->graph, SL__CROSS_ENTROPY,
                               (sl__attributes){.integer = ignore}, 2, operands,
                               logits->dtype, 0, NULL);
-    int64_t rows = sl__count(labels);
-    if (!out || !sl__add_result(out->node, out->dtype, 1, &rows))
+    int64_t shape[2] = {sl__count(labels), 2};
+    if (!out || !sl__add_result(out->node, out->dtype, 2, shape))
         return NULL;
     return out;
 }

@@ -34,6 +34,10 @@ refuses "a size of none" "--size takes three sizes" -- bench kernels --size 0x8x
 refuses "no threads" "--threads must be at least 1" -- bench kernels -t 0
 refuses "a million threads" "1000000 threads, expected 1 to 1024" \
     -- bench kernels $quick -t 1000000
+export OMP_THREAD_LIMIT=1
+refuses "more threads than OpenMP grants" \
+    "2 threads, but OMP_THREAD_LIMIT is 1" -- bench kernels $quick -t 2
+unset OMP_THREAD_LIMIT
 refuses "heads" "3 heads do not divide the width" \
     -- bench stage $quick --model gpt2 --d 8 --heads 3
 refuses "model" "--model is mlp or gpt2, not 'bert'" -- bench stage --model bert

@@ -139,6 +139,17 @@ static void absurd_sizes_are_refused(void **state)
     assert_refused(sl_matmul(tall, flat), "expected at most");
 }
 
+static void a_null_operand_is_told_where_it_stands(void **state)
+{
+    (void)state;
+    assert_refused(sl_add(x, NULL), "add: operand 1 is NULL");
+    assert_refused(sl_layer_norm(x, v, NULL, 1e-5),
+                   "layer_norm: operand 2 is NULL");
+    assert_refused(sl_embedding(w, NULL), "embedding: operand 1 is NULL");
+    assert_refused(sl_embedding(NULL, ids), "embedding: operand 0 is NULL");
+    assert_null(sl_relu(NULL));
+}
+
 static void names_and_scopes(void **state)
 {
     (void)state;
@@ -328,6 +339,13 @@ static void a_plan_larger_than_the_machine_is_only_a_plan(void **state)
     assert_ok(sl_stage_compile(graph, NULL, &stage));
     assert_true(sl_stage_plan(stage)->parameter_bytes > (int64_t)1 << 40);
     sl_stage_destroy(stage);
+    /* More rows than an int has; oneDNN is not asked for those. */
+    sl_tensor *tall = sl_input(graph, "tall", SL_F32,
+                               SL_SHAPE((int64_t)1 << 33, 1), SL_GRADIENT);
+    sl_tensor *flat = sl_parameter(graph, "flat", SL_F32, SL_SHAPE(1, 1));
+    sl_output(graph, "z", sl_matmul(tall, flat), SL_GRADIENT);
+    assert_ok(sl_stage_compile(graph, NULL, &stage));
+    sl_stage_destroy(stage);
 }
 
 #define graph_test(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
@@ -339,6 +357,7 @@ int main(void)
         graph_test(split_leaves_no_parts_when_refused),
         graph_test(dtypes_that_do_not_fit_are_refused),
         graph_test(absurd_sizes_are_refused),
+        graph_test(a_null_operand_is_told_where_it_stands),
         graph_test(names_and_scopes),
         graph_test(names_that_cannot_be_are_refused),
         graph_test(the_first_refusal_stays),

@@ -611,22 +611,26 @@ static void onednn_matches_ref_on_every_instruction_set(void **state)
 
 /* ------------------------------------------------------- special values -- */
 
-/* Runs one op on four numbers. */
+/* Runs one op on four numbers, forward and backward. */
 static void run_four(const char *backend, sl_tensor *(*op)(sl_tensor *),
-                     const float in[4], float out[4])
+                     const float in[4], float out[4], float slope[4])
 {
     sl_stage_options options = SL_STAGE_OPTIONS_INIT;
     sl_graph *graph;
     options.backend = backend;
     assert_ok(sl_graph_create(&graph));
-    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(4), SL_NO_GRADIENT);
-    sl_output(graph, "y", op(x), SL_NO_GRADIENT);
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(4), SL_GRADIENT);
+    sl_output(graph, "y", op(x), SL_GRADIENT);
     test_stage stage = test_compile(graph, &options, 1);
     test_put(&stage, SL_PORT_INPUT, "x", 0, in);
-    test_run(&stage, "F", 0);
+    test_put(&stage, SL_PORT_OUTPUT_GRADIENT, "y", 0, (float[]){1, 1, 1, 1});
+    test_run(&stage, "FB", 0);
     float *y = test_get(&stage, SL_PORT_OUTPUT, "y", 0, NULL);
+    float *dx = test_get(&stage, SL_PORT_INPUT_GRADIENT, "x", 0, NULL);
     memcpy(out, y, 4 * sizeof *out);
+    memcpy(slope, dx, 4 * sizeof *slope);
     free(y);
+    free(dx);
     test_release(&stage);
     sl_graph_destroy(graph);
 }
@@ -635,25 +639,56 @@ static void large_values_saturate_and_nan_stays(void **state)
 {
     (void)state;
     static const char *const backends[] = {"ref", "onednn"};
-    const float in[4] = {-200, 200, NAN, 0};
+    static const float sizes[] = {100, 200, 1e20f, 1e38f};
     sl_tensor *(*const ops[])(sl_tensor *) = {(sl_relu), (sl_gelu_tanh),
                                               (sl_gelu_erf), (sl_silu)};
     for (int b = 0; b < 2; b++) {
-        for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
-            float out[4];
-            run_four(backends[b], ops[i], in, out);
-            assert_true(fabsf(out[0]) < 1e-30f);
-            assert_true(out[1] == 200);
+        float out[4], slope[4];
+        for (size_t k = 0; k < 16; k++) {
+            float size = sizes[k / 4];
+            const float in[4] = {-size, size, NAN, 0};
+            run_four(backends[b], ops[k % 4], in, out, slope);
+            assert_true(fabsf(out[0]) < 1e-30f && fabsf(slope[0]) < 1e-30f);
+            assert_true(out[1] == size && slope[1] == 1);
             assert_true(isnan(out[2]));
             assert_true(out[3] == 0);
         }
-        float out[4];
         const float large[4] = {1000, 999, -1000, 0};
-        run_four(backends[b], (sl_softmax), large, out);
+        run_four(backends[b], (sl_softmax), large, out, slope);
         assert_true(fabsf(out[0] - 0.731058578f) < 1e-6f);
         assert_true(fabsf(out[1] - 0.268941421f) < 1e-6f);
         assert_true(out[2] < 1e-30f);
     }
+}
+
+/* A million rows of a tenth, whose sum a single float would miss. */
+static void sums_of_many_rows_are_exact(void **state)
+{
+    (void)state;
+    enum { ROWS = 1000000 };
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    sl_graph *graph;
+    options.backward = SL_BACKWARD_NONE;
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x =
+        sl_input(graph, "x", SL_F32, SL_SHAPE(ROWS, 2), SL_NO_GRADIENT);
+    sl_output(graph, "rows", sl_mean(x, 0), SL_NO_GRADIENT);
+    sl_output(graph, "all", sl_mean(x, SL_ALL), SL_NO_GRADIENT);
+    sl_output(graph, "last", sl_mean(sl_reshape(x, SL_SHAPE(2, ROWS)), 1),
+              SL_NO_GRADIENT);
+    test_stage stage = test_compile(graph, &options, 1);
+    float *data = malloc(2 * ROWS * sizeof *data);
+    for (size_t i = 0; i < 2 * ROWS; i++)
+        data[i] = 0.1f;
+    test_put(&stage, SL_PORT_INPUT, "x", 0, data);
+    free(data);
+    test_run(&stage, "F", 0);
+    static const char *const names[] = {"rows", "all", "last"};
+    for (int i = 0; i < 3; i++)
+        assert_true(fabsf(test_get_float(&stage, SL_PORT_OUTPUT, names[i], 0) -
+                          0.1f) < 1e-7f);
+    test_release(&stage);
+    sl_graph_destroy(graph);
 }
 
 /* Through a product, too, where the activation is part of its kernel. */
@@ -775,6 +810,42 @@ static void cross_entropy_ignores_and_refuses_labels(void **state)
     }
 }
 
+/* What all logits have in common does not blur the rest. */
+static void cross_entropy_bears_a_common_offset(void **state)
+{
+    (void)state;
+    static const char *const backends[] = {"ref", "onednn"};
+    for (int b = 0; b < 2; b++) {
+        float *gradients[2];
+        for (int i = 0; i < 2; i++) {
+            sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+            sl_graph *graph;
+            float logits[40];
+            int64_t labels[4] = {3, 1, 9, 0};
+            options.backend = backends[b];
+            for (int k = 0; k < 40; k++) /* eighths, exact beside 8192 */
+                logits[k] = (float)(k * 7 % 29) / 8 + (i ? 8192.0f : 0.0f);
+            assert_ok(sl_graph_create(&graph));
+            sl_tensor *x =
+                sl_input(graph, "x", SL_F32, SL_SHAPE(4, 10), SL_GRADIENT);
+            sl_tensor *y =
+                sl_input(graph, "y", SL_I64, SL_SHAPE(4), SL_NO_GRADIENT);
+            sl_loss(graph, sl_cross_entropy(x, y, -100));
+            test_stage stage = test_compile(graph, &options, 1);
+            test_put(&stage, SL_PORT_INPUT, "x", 0, logits);
+            test_put(&stage, SL_PORT_INPUT, "y", 0, labels);
+            test_run(&stage, "FB", 0);
+            gradients[i] =
+                test_get(&stage, SL_PORT_INPUT_GRADIENT, "x", 0, NULL);
+            test_release(&stage);
+            sl_graph_destroy(graph);
+        }
+        assert_true(test_distance(gradients[1], gradients[0], 40) < 1e-6);
+        free(gradients[0]);
+        free(gradients[1]);
+    }
+}
+
 static void embedding_refuses_ids_outside_the_table(void **state)
 {
     (void)state;
@@ -862,9 +933,11 @@ int main(void)
         cmocka_unit_test(ref_gradients_match_central_differences),
         cmocka_unit_test(onednn_matches_ref_on_every_instruction_set),
         cmocka_unit_test(large_values_saturate_and_nan_stays),
+        cmocka_unit_test(sums_of_many_rows_are_exact),
         cmocka_unit_test(nan_survives_a_fused_activation),
         cmocka_unit_test(one_weight_is_packed_once_per_reading),
         cmocka_unit_test(cross_entropy_ignores_and_refuses_labels),
+        cmocka_unit_test(cross_entropy_bears_a_common_offset),
         cmocka_unit_test(embedding_refuses_ids_outside_the_table),
         cmocka_unit_test(dropout_keeps_its_rate_and_follows_the_seed),
     };

@@ -283,6 +283,39 @@ static void sharing_and_fusing_change_nothing(void **state)
     }
 }
 
+void omp_set_dynamic(int dynamic);
+int omp_get_dynamic(void);
+
+/* A runtime that is free to grant fewer threads is not, for our runs, and is
+ * again afterwards. */
+static void a_team_is_as_large_as_was_asked(void **state)
+{
+    (void)state;
+    sl_graph *graph;
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    options.threads = 3; /* More than there may be cores. */
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(64, 256), SL_GRADIENT);
+    sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(256, 192));
+    sl_output(graph, "y", sl_matmul(x, w), SL_GRADIENT);
+    test_stage many = test_compile(graph, &options, 1);
+    test_stage one = compile(graph, "onednn", false, 1);
+    test_fill_all(&many, 1, 0, 1);
+    test_fill_all(&one, 1, 0, 1);
+    omp_set_dynamic(1);
+    run_poisoned(&many, "FB", 0);
+    assert_int_equal(omp_get_dynamic(), 1);
+    omp_set_dynamic(0);
+    run_poisoned(&one, "FB", 0);
+    test_context("a dynamic team");
+    test_assert_same(&many, &one, SL_PORT_OUTPUT, 0, 1e-5);
+    test_assert_same(&many, &one, SL_PORT_INPUT_GRADIENT, 0, 1e-5);
+    test_assert_same(&many, &one, SL_PORT_PARAMETER_GRADIENT, 0, 1e-5);
+    test_release(&many);
+    test_release(&one);
+    sl_graph_destroy(graph);
+}
+
 static void two_threads_agree_with_one(void **state)
 {
     (void)state;
@@ -678,6 +711,7 @@ int main(void)
         cmocka_unit_test(interleaved_microbatches_add_up_to_the_same),
         cmocka_unit_test(whole_graphs_match_central_differences),
         cmocka_unit_test(sharing_and_fusing_change_nothing),
+        cmocka_unit_test(a_team_is_as_large_as_was_asked),
         cmocka_unit_test(two_threads_agree_with_one),
         cmocka_unit_test(ten_rounds_accumulate_ten_times),
         cmocka_unit_test(wrong_order_is_refused),

@@ -228,6 +228,36 @@ static void what_cannot_be_written_is_refused_and_leaves_the_old(void **state)
     free(after);
 }
 
+static void a_pipe_is_no_file(void **state)
+{
+    (void)state;
+    char path[128];
+    sl_safetensors *file;
+    snprintf(path, sizeof path, "%s/pipe", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_fails(sl_safetensors_open(path, &file), SL_EIO, "is not a file");
+    unlink(path);
+}
+
+static void a_replaced_file_keeps_its_mode_and_its_link(void **state)
+{
+    (void)state;
+    char path[128], link[128];
+    struct stat about;
+    const sl_safetensor tensor = {"w", SL_F32, 1, {6}, numbers, sizeof numbers};
+    snprintf(path, sizeof path, "%s/model", folder);
+    snprintf(link, sizeof link, "%s/link", folder);
+    assert_ok(sl_safetensors_write(path, &tensor, 1, NULL));
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_int_equal(symlink("model", link), 0);
+    assert_ok(sl_safetensors_write(link, &tensor, 1, NULL));
+    assert_int_equal(lstat(link, &about), 0);
+    assert_true(S_ISLNK(about.st_mode));
+    assert_int_equal(stat(path, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0600);
+    unlink(link);
+}
+
 /* The whole of a golden, through a write and back. */
 static void goldens_survive_a_round_trip(void **state)
 {
@@ -260,6 +290,8 @@ int main(void)
         cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(what_is_written_comes_back),
         cmocka_unit_test(what_cannot_be_written_is_refused_and_leaves_the_old),
+        cmocka_unit_test(a_pipe_is_no_file),
+        cmocka_unit_test(a_replaced_file_keeps_its_mode_and_its_link),
         cmocka_unit_test(goldens_survive_a_round_trip),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

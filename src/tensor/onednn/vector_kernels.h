@@ -761,7 +761,8 @@ static void cross_entropy_part(void *data, int worker, int64_t from, int64_t to)
     for (int64_t r = from; r < to; r++) {
         const float *x = (const float *)w->p[0] + r * columns;
         float most = row_max(x, columns);
-        saved[r] = most + logf(row_exp_sum(x, columns, most));
+        saved[2 * r] = most;
+        saved[2 * r + 1] = logf(row_exp_sum(x, columns, most));
     }
 }
 
@@ -779,7 +780,8 @@ static sl_status cross_entropy(ARGS)
             continue;
         if (label < 0 || label >= columns)
             return sl__refuse_id(kernel, label, r);
-        loss += (double)saved[r] - x[r * columns + label];
+        loss +=
+            (double)saved[2 * r] - x[r * columns + label] + saved[2 * r + 1];
         counted++;
     }
     *(float *)p[2] = (float)(loss / (double)counted);
@@ -805,8 +807,8 @@ static void cross_entropy_grad_part(void *data, int worker, int64_t from,
             memset(out, 0, sizeof *out * (size_t)columns);
             continue;
         }
-        row_exp(x, out, columns, 1, saved[r]);
-        row_scale(out, columns, factor);
+        row_exp(x, out, columns, 1, saved[2 * r]);
+        row_scale(out, columns, factor * expf(-saved[2 * r + 1]));
         out[label] -= factor;
     }
 }

@@ -541,8 +541,9 @@ static sl_status KERNEL(mse_grad)(ARGS)
     return SL_OK;
 }
 
-/* logits (R, V), labels (R) -> loss (), the log of the sum of exponentials of
- * each row (R). */
+/* logits (R, V), labels (R) -> loss (); of each row the largest logit, and the
+ * log of the sum of exponentials beyond it (R, 2): apart, since a large one
+ * would blur the other. */
 static sl_status KERNEL(cross_entropy)(ARGS)
 {
     (void)run;
@@ -557,7 +558,8 @@ static sl_status KERNEL(cross_entropy)(ARGS)
             most = fmax(most, x[c]);
         for (int64_t c = 0; c < columns; c++)
             sum += exp(x[c] - most);
-        saved[r] = (REAL)(most + log(sum));
+        saved[2 * r] = (REAL)most;
+        saved[2 * r + 1] = (REAL)log(sum);
         int64_t label = sl__integer(&kernel->args[1], p[1], r);
         if (label == kernel->node->attributes.integer)
             continue;
@@ -570,7 +572,7 @@ static sl_status KERNEL(cross_entropy)(ARGS)
     return SL_OK;
 }
 
-/* dloss (), logits (R, V), labels (R), saved (R) -> dlogits (R, V). */
+/* dloss (), logits (R, V), labels (R), saved (R, 2) -> dlogits (R, V). */
 static sl_status KERNEL(cross_entropy_grad)(ARGS)
 {
     (void)run;
@@ -587,11 +589,11 @@ static sl_status KERNEL(cross_entropy_grad)(ARGS)
         if (label != ignore && (label < 0 || label >= columns))
             return sl__refuse_id(kernel, label, r);
         for (int64_t c = 0; c < columns; c++)
-            out[c] =
-                label == ignore
-                    ? 0
-                    : (REAL)(factor * (exp(fmin(x[c] - (double)saved[r], 0)) -
-                                       (c == label)));
+            out[c] = label == ignore
+                         ? 0
+                         : (REAL)(factor * (exp((double)x[c] - saved[2 * r] -
+                                                saved[2 * r + 1]) -
+                                            (c == label)));
     }
     return SL_OK;
 }
