@@ -322,7 +322,7 @@ typedef struct sl_run_options {
 /* Runs a program on a slot; `options` may be NULL. Inputs must stay as they are
  * until B or W is done. Refused with SL_EINVAL: backward before F, W before I,
  * I or B twice, F while W is due, a program that was not compiled, an id or a
- * label that is out of range. F after F is fine: its backward was not wanted. */
+ * label that is out of range. F after F is fine: no backward was wanted. */
 SL_API sl_status sl_stage_run(const sl_stage *stage, sl_program program,
                               sl_memory *memory, int slot,
                               const sl_run_options *options);

@@ -198,7 +198,7 @@ sl_tensor *(sl_linear)(sl_tensor *x, sl_tensor *weight, sl_tensor *bias,
     return b ? matmul_rows(x, b, bias) : NULL;
 }
 
-/* ----------------------------------------------------- element by element -- */
+/* --------------------------------------------------- element by element -- */
 
 /* The common shape of two tensors; false where there is none. */
 static bool broadcast(const sl_tensor *a, const sl_tensor *b, int *dims,

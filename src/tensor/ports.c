@@ -24,7 +24,7 @@ static const sl__names *names_of(const sl_stage *stage, sl_port_kind kind)
                : &stage->graph->outputs;
 }
 
-/* Whether the i-th of the names is a port of this kind, under its first name. */
+/* Whether the i-th name is a port of this kind, and its first. */
 static bool is_port(const sl_stage *stage, sl_port_kind kind, size_t i)
 {
     const sl__named *named = &names_of(stage, kind)->data[i];

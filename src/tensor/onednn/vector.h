@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Vectors of floats through the compilers' vector extension, as wide as the
- * instruction set that a file is compiled for: one source serves all of them. */
+ * instruction set that a file is compiled for: one source serves all. */
 #ifndef SL_TENSOR_ONEDNN_VECTOR_H
 #define SL_TENSOR_ONEDNN_VECTOR_H
 

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ops that go row by row: norms and softmax. */
+
+/* ---------------------------------------------------------------- norms -- */
+
+static void norm_part(void *data, int worker, int64_t from, int64_t to)
+{
+    (void)worker;
+    const work *w = data;
+    const sl__kernel *kernel = w->kernel;
+    int operands = kernel->operand_count;
+    bool centred = kernel->node->attributes.flag;
+    const float *weight = w->p[1], *bias = operands == 3 ? w->p[2] : NULL;
+    int64_t columns = columns_of(&kernel->args[0]);
+    for (int64_t r = from; r < to; r++) {
+        const float *x = (const float *)w->p[0] + r * columns;
+        float *y = (float *)w->p[operands] + r * columns;
+        float *saved = (float *)w->p[operands + 1] + 2 * r;
+        vf total = {0}, square = {0};
+        if (centred)
+            WALK(columns, total += load(x + i), total += load_part(x + i, n));
+        float mean = sum_lanes(total) / (float)columns;
+        WALK(
+            columns,
+            {
+                vf d = load(x + i) - mean;
+                square += d * d;
+            },
+            {
+                vf d = first_lanes(load_part(x + i, n) - mean, n);
+                square += d * d;
+            });
+        float scale = 1 / sqrtf(sum_lanes(square) / (float)columns +
+                                (float)kernel->node->attributes.number);
+        WALK(
+            columns,
+            {
+                vf v = (load(x + i) - mean) * scale * load(weight + i);
+                store(y + i, bias ? v + load(bias + i) : v);
+            },
+            {
+                vf v = (load_part(x + i, n) - mean) * scale *
+                       load_part(weight + i, n);
+                store_part(y + i, bias ? v + load_part(bias + i, n) : v, n);
+            });
+        saved[0] = mean;
+        saved[1] = scale;
+    }
+}
+
+static sl_status layer_norm(ARGS)
+{
+    return spread_rows(kernel, p, run, &kernel->args[0], norm_part);
+}
+
+static sl_status rms_norm(ARGS)
+{
+    return layer_norm(kernel, p, run);
+}
+
+static void norm_grad_part(void *data, int worker, int64_t from, int64_t to)
+{
+    (void)worker;
+    const work *w = data;
+    bool centred = w->kernel->node->attributes.flag;
+    const float *weight = w->p[2];
+    int64_t columns = columns_of(&w->kernel->args[1]);
+    for (int64_t r = from; r < to; r++) {
+        const float *dy = (const float *)w->p[0] + r * columns;
+        const float *x = (const float *)w->p[1] + r * columns;
+        const float *saved = (const float *)w->p[3] + 2 * r;
+        float *dx = (float *)w->p[4] + r * columns;
+        float mean = saved[0], scale = saved[1];
+        vf sums = {0}, products = {0};
+        WALK(
+            columns,
+            {
+                vf g = load(dy + i) * load(weight + i);
+                sums += g;
+                products += g * (load(x + i) - mean);
+            },
+            {
+                vf g = load_part(dy + i, n) * load_part(weight + i, n);
+                sums += g;
+                products += g * (load_part(x + i, n) - mean);
+            });
+        float sum = centred ? sum_lanes(sums) / (float)columns : 0;
+        float product = sum_lanes(products) * scale * scale / (float)columns;
+        WALK(
+            columns,
+            {
+                vf g = load(dy + i) * load(weight + i) - sum;
+                store(dx + i, scale * (g - (load(x + i) - mean) * product));
+            },
+            {
+                vf g = load_part(dy + i, n) * load_part(weight + i, n) - sum;
+                store_part(dx + i,
+                           scale * (g - (load_part(x + i, n) - mean) * product),
+                           n);
+            });
+    }
+}
+
+static sl_status norm_grad(ARGS)
+{
+    return spread_rows(kernel, p, run, &kernel->args[1], norm_grad_part);
+}
+
+/* Sums over many rows: a few in float, then those in double. */
+enum { FEW_ROWS = 64 };
+
+INLINE void add_lanes(double *totals, vf v)
+{
+    for (int i = 0; i < LANES; i++)
+        totals[i] += v[i];
+}
+
+/* Writes the first n totals, times a factor, or adds them. */
+INLINE void store_totals(float *out, const double *totals, int64_t n,
+                         double factor, bool adds)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double total = totals[i] * factor;
+        out[i] = (float)(adds ? out[i] + total : total);
+    }
+}
+
+/* Columns from..to of the gradient of a norm's weight; threads share columns,
+ * counted in vectors. */
+static void norm_weight_grad_part(void *data, int worker, int64_t from,
+                                  int64_t to)
+{
+    (void)worker;
+    const work *w = data;
+    const float *dy = w->p[0], *x = w->p[1], *saved = w->p[2];
+    int64_t columns = columns_of(&w->kernel->args[1]);
+    int64_t rows = sl__arg_count(&w->kernel->args[1]) / columns;
+    for (int64_t at = from * LANES; at < to * LANES; at += LANES) {
+        int64_t n = columns - at < LANES ? columns - at : LANES;
+        double totals[LANES] = {0};
+        for (int64_t first = 0; first < rows; first += FEW_ROWS) {
+            int64_t end = rows - first < FEW_ROWS ? rows : first + FEW_ROWS;
+            vf sum = {0};
+            for (int64_t r = first; r < end; r++) {
+                const float *g = dy + r * columns + at;
+                const float *z = x + r * columns + at;
+                vf gv = n == LANES ? load(g) : load_part(g, n);
+                vf zv = n == LANES ? load(z) : load_part(z, n);
+                sum += gv * (zv - saved[2 * r]) * saved[2 * r + 1];
+            }
+            add_lanes(totals, sum);
+        }
+        store_totals((float *)w->p[3] + at, totals, n, 1, w->kernel->adds);
+    }
+}
+
+static sl_status norm_weight_grad(ARGS)
+{
+    int64_t columns = columns_of(&kernel->args[1]);
+    int64_t rows = sl__arg_count(&kernel->args[1]) / columns;
+    return spread(kernel, p, run, (columns + LANES - 1) / LANES,
+                  GRAIN / (rows * LANES) + 1, norm_weight_grad_part);
+}
+
+/* -------------------------------------------------------------- softmax -- */
+
+INLINE vf at_most_0(vf x)
+{
+    return choose(x > splat(0), splat(0), x);
+}
+
+INLINE float row_max(const float *x, int64_t columns)
+{
+    vf most = splat(-INFINITY);
+    float last = -INFINITY;
+    WALK(columns, most = larger(load(x + i), most), {
+        for (int64_t k = 0; k < n; k++)
+            last = x[i + k] > last ? x[i + k] : last;
+    });
+    float found = max_lanes(most);
+    return found > last ? found : last;
+}
+
+/* Writes e^(scale x - shift), returns their sum. Where the shift is the largest
+ * or the log of the sum, these are at most 1, and stay so however it was
+ * rounded. `out` may be x. */
+INLINE float row_exp(const float *x, float *out, int64_t columns, float scale,
+                     float shift)
+{
+    vf total = {0};
+    WALK(
+        columns,
+        {
+            vf e = exp_lanes(at_most_0(load(x + i) * scale - shift));
+            total += e;
+            store(out + i, e);
+        },
+        {
+            vf part = load_part(x + i, n) * scale - shift;
+            vf e = first_lanes(exp_lanes(at_most_0(part)), n);
+            total += e;
+            store_part(out + i, e, n);
+        });
+    return sum_lanes(total);
+}
+
+INLINE float row_exp_sum(const float *x, int64_t columns, float shift)
+{
+    vf total = {0};
+    WALK(columns, total += exp_lanes(load(x + i) - shift),
+         total += first_lanes(exp_lanes(load_part(x + i, n) - shift), n));
+    return sum_lanes(total);
+}
+
+INLINE void row_scale(float *x, int64_t columns, float factor)
+{
+    WALK(columns, store(x + i, load(x + i) * factor),
+         store_part(x + i, load_part(x + i, n) * factor, n));
+}
+
+static void softmax_part(void *data, int worker, int64_t from, int64_t to)
+{
+    (void)worker;
+    const work *w = data;
+    int64_t columns = columns_of(&w->kernel->args[0]);
+    for (int64_t r = from; r < to; r++) {
+        const float *x = (const float *)w->p[0] + r * columns;
+        float *y = (float *)w->p[1] + r * columns;
+        float sum = row_exp(x, y, columns, 1, row_max(x, columns));
+        row_scale(y, columns, 1 / sum);
+    }
+}
+
+static sl_status softmax(ARGS)
+{
+    return spread_rows(kernel, p, run, &kernel->args[0], softmax_part);
+}
+
+INLINE float row_dot(const float *a, const float *b, int64_t columns)
+{
+    vf total = {0};
+    WALK(columns, total += load(a + i) * load(b + i),
+         total += load_part(a + i, n) * load_part(b + i, n));
+    return sum_lanes(total);
+}
+
+static void softmax_grad_part(void *data, int worker, int64_t from, int64_t to)
+{
+    (void)worker;
+    const work *w = data;
+    int64_t columns = columns_of(&w->kernel->args[0]);
+    for (int64_t r = from; r < to; r++) {
+        const float *dy = (const float *)w->p[0] + r * columns;
+        const float *y = (const float *)w->p[1] + r * columns;
+        float *dx = (float *)w->p[2] + r * columns;
+        float sum = row_dot(dy, y, columns);
+        WALK(columns, store(dx + i, load(y + i) * (load(dy + i) - sum)),
+             store_part(dx + i,
+                        load_part(y + i, n) * (load_part(dy + i, n) - sum), n));
+    }
+}
+
+static sl_status softmax_grad(ARGS)
+{
+    return spread_rows(kernel, p, run, &kernel->args[0], softmax_grad_part);
+}
