@@ -160,8 +160,8 @@ SL_API sl_tensor *sl_add_positions(sl_tensor *x, sl_tensor *table);
 
 /* Multi-head attention, each place seeing itself and what lies before it: q, k
  * and v are (B, T, C), heads divide C, scores are scaled by 1/sqrt(C/heads).
- * Saved for backward, beside these, are the output and one number per head and
- * row. */
+ * Saved for backward, beside these, are the output and two numbers per head
+ * and row. */
 SL_API sl_tensor *sl_causal_attention(sl_tensor *q, sl_tensor *k, sl_tensor *v,
                                       int heads);
 

@@ -444,8 +444,8 @@ sl_tensor *(sl_causal_attention)(sl_tensor *q, sl_tensor *k, sl_tensor *v,
     sl_tensor *out =
         sl__emit_like(q->graph, SL__ATTENTION, (sl__attributes){.heads = heads},
                       3, operands, q);
-    int64_t shape[3] = {q->shape[0], heads, q->shape[1]};
-    if (!out || !sl__add_result(out->node, out->dtype, 3, shape))
+    int64_t shape[4] = {q->shape[0], heads, q->shape[1], 2};
+    if (!out || !sl__add_result(out->node, out->dtype, 4, shape))
         return NULL;
     return out;
 }

@@ -846,6 +846,68 @@ static void cross_entropy_bears_a_common_offset(void **state)
     }
 }
 
+/* Scores in the thousands: weights, and the gradient of v, in f32 are those in
+ * f64. */
+static void attention_bears_large_scores(void **state)
+{
+    (void)state;
+    static const char *const backends[] = {"ref", "ref", "onednn"};
+    enum { COUNT = 2 * 12 * 8 };
+    double in[3][COUNT], dy[COUNT];
+    float *gradients[3][3];
+    uint64_t seed = 5;
+    for (int i = 0; i < COUNT; i++) {
+        for (int k = 0; k < 3; k++) /* exact in f32 */
+            in[k][i] = test_random_int(&seed, -64, 64) / (k < 2 ? 2.0 : 64.0);
+        dy[i] = test_random_int(&seed, -64, 64) / 64.0;
+    }
+    for (int way = 0; way < 3; way++) {
+        static const char *const names[] = {"q", "k", "v"};
+        sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+        sl_dtype dtype = way == 0 ? SL_F64 : SL_F32;
+        sl_tensor *parts[3];
+        sl_graph *graph;
+        options.backend = backends[way];
+        assert_ok(sl_graph_create(&graph));
+        for (int k = 0; k < 3; k++)
+            parts[k] = sl_input(graph, names[k], dtype, SL_SHAPE(2, 12, 8),
+                                SL_GRADIENT);
+        sl_output(graph, "y",
+                  sl_causal_attention(parts[0], parts[1], parts[2], 2),
+                  SL_GRADIENT);
+        test_stage stage = test_compile(graph, &options, 1);
+        for (int k = 0; k < 4; k++) {
+            const double *wide = k < 3 ? in[k] : dy;
+            float narrow[COUNT];
+            for (int i = 0; i < COUNT; i++)
+                narrow[i] = (float)wide[i];
+            test_put(&stage, k < 3 ? SL_PORT_INPUT : SL_PORT_OUTPUT_GRADIENT,
+                     k < 3 ? names[k] : "y", 0,
+                     way == 0 ? (const void *)wide : narrow);
+        }
+        test_run(&stage, "FB", 0);
+        for (int k = 0; k < 3; k++) {
+            void *found =
+                test_get(&stage, SL_PORT_INPUT_GRADIENT, names[k], 0, NULL);
+            gradients[way][k] = malloc(COUNT * sizeof(float));
+            for (int i = 0; i < COUNT; i++)
+                gradients[way][k][i] = way == 0 ? (float)((double *)found)[i]
+                                                : ((float *)found)[i];
+            free(found);
+        }
+        test_release(&stage);
+        sl_graph_destroy(graph);
+    }
+    /* Those of q and k are next to nothing there, and drown in rounding. */
+    for (int way = 1; way < 3; way++) {
+        double off = test_distance(gradients[way][2], gradients[0][2], COUNT);
+        if (!(off < 2e-6))
+            fail_msg("%s: the gradient of v is off by %g", backends[way], off);
+    }
+    for (int i = 0; i < 9; i++)
+        free(gradients[i / 3][i % 3]);
+}
+
 static void embedding_refuses_ids_outside_the_table(void **state)
 {
     (void)state;
@@ -938,6 +1000,7 @@ int main(void)
         cmocka_unit_test(one_weight_is_packed_once_per_reading),
         cmocka_unit_test(cross_entropy_ignores_and_refuses_labels),
         cmocka_unit_test(cross_entropy_bears_a_common_offset),
+        cmocka_unit_test(attention_bears_large_scores),
         cmocka_unit_test(embedding_refuses_ids_outside_the_table),
         cmocka_unit_test(dropout_keeps_its_rate_and_follows_the_seed),
     };

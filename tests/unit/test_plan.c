@@ -270,14 +270,15 @@ static void a_block_saves_what_backward_reads(void **state)
     sl_stage_options options = way(0);
     test_stage stage = test_compile(graph, &options, 1);
     int64_t row = B * T * C * F32, statistics = B * T * 2 * F32;
-    int64_t expected = row                                     /* x */
-                       + sl__aligned(statistics) + row         /* ln1 */
-                       + 3 * row                               /* qkv */
-                       + sl__aligned((int64_t)B * H * T * F32) /* attention */
-                       + row                                   /* its output */
-                       + row                                   /* x + ... */
-                       + sl__aligned(statistics) + row         /* ln2 */
-                       + 4 * row + 4 * row;                    /* gelu */
+    int64_t expected = row                             /* x */
+                       + sl__aligned(statistics) + row /* ln1 */
+                       + 3 * row                       /* qkv */
+                       +
+                       sl__aligned((int64_t)B * H * T * 2 * F32) /* attention */
+                       + row                           /* its output */
+                       + row                           /* x + ... */
+                       + sl__aligned(statistics) + row /* ln2 */
+                       + 4 * row + 4 * row;            /* gelu */
     assert_int_equal(sl_stage_plan(stage.stage)->saved_bytes, expected);
     test_release(&stage);
     sl_graph_destroy(graph);

@@ -62,7 +62,8 @@ static void attend(head q, head v, const float *k_transposed, head out,
             float sum = row_exp(row, row, count, scale, most);
             row_scale(row, count, 1 / sum);
             memset(row + count, 0, sizeof *row * (size_t)(seen - count));
-            saved[from + r] = most + logf(sum);
+            saved[2 * (from + r)] = most;
+            saved[2 * (from + r) + 1] = 1 / sum;
         }
         multiply(&(small_product){scores, length, 1, v.data, v.row,
                                   out.data + from * out.row, out.row, rows,
@@ -81,7 +82,7 @@ static void attention_part(void *data, int worker, int64_t from, int64_t to)
         int64_t b = at / heads, h = at % heads;
         transpose(head_of(w, 1, b, h, size), length, size, scratch);
         attend(head_of(w, 0, b, h, size), head_of(w, 2, b, h, size), scratch,
-               head_of(w, 3, b, h, size), (float *)w->p[4] + at * length,
+               head_of(w, 3, b, h, size), (float *)w->p[4] + 2 * at * length,
                length, size, scratch + length * size);
     }
 }
@@ -115,7 +116,8 @@ INLINE void slope_row(const head_grads *g, int64_t query, float *weights,
                       float *slopes, int64_t seen, float scale)
 {
     int64_t count = query + 1;
-    row_exp(weights, weights, count, scale, g->saved[query]);
+    row_exp(weights, weights, count, scale, g->saved[2 * query]);
+    row_scale(weights, count, g->saved[2 * query + 1]);
     memset(weights + count, 0, sizeof *weights * (size_t)(seen - count));
     if (!slopes)
         return;
@@ -180,7 +182,7 @@ static void attention_grad_part(void *data, int worker, int64_t from,
             .dq = head_of(w, 6, b, h, size),
             .dk = head_of(w, 7, b, h, size),
             .dv = head_of(w, 8, b, h, size),
-            .saved = (const float *)w->p[5] + at * length,
+            .saved = (const float *)w->p[5] + 2 * at * length,
             .k_transposed = scratch,
             .v_transposed = scratch + length * size,
             .weights = scratch + 2 * length * size,

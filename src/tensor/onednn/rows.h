@@ -182,9 +182,8 @@ INLINE float row_max(const float *x, int64_t columns)
     return found > last ? found : last;
 }
 
-/* Writes e^(scale x - shift), returns their sum. Where the shift is the largest
- * or the log of the sum, these are at most 1, and stay so however it was
- * rounded. `out` may be x. */
+/* Writes e^(scale x - shift), returns their sum. The shift is the largest scaled
+ * x: these are at most 1, and stay so however it was rounded. `out` may be x. */
 INLINE float row_exp(const float *x, float *out, int64_t columns, float scale,
                      float shift)
 {

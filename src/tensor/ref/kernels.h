@@ -321,8 +321,8 @@ static double KERNEL(dot)(const REAL *a, const REAL *b, int64_t size)
     return sum;
 }
 
-/* q, k, v (B, T, C) -> out (B, T, C), the log of the sum of exponentials of
- * each row of scores (B, H, T). */
+/* q, k, v (B, T, C) -> out (B, T, C); of each row of scores the largest, and one
+ * over the sum of exponentials beyond it (B, H, T, 2). */
 static sl_status KERNEL(attention)(ARGS)
 {
     (void)run;
@@ -333,7 +333,7 @@ static sl_status KERNEL(attention)(ARGS)
     REAL *saved = p[4];
     for (int64_t b = 0; b < args[0].shape[0]; b++) {
         for (int h = 0; h < heads; h++) {
-            for (int64_t i = 0; i < length; i++, saved++) {
+            for (int64_t i = 0; i < length; i++, saved += 2) {
                 const REAL *q = ROW(0, b, i) + h * size;
                 REAL *out = ROW(3, b, i) + h * size;
                 double most = -INFINITY, sum = 0;
@@ -341,6 +341,8 @@ static sl_status KERNEL(attention)(ARGS)
                     most = fmax(
                         most,
                         scale * KERNEL(dot)(q, ROW(1, b, j) + h * size, size));
+                /* As it is saved, so that backward finds the same weights. */
+                most = (REAL)most;
                 for (int64_t j = 0; j <= i; j++)
                     sum += exp(
                         scale * KERNEL(dot)(q, ROW(1, b, j) + h * size, size) -
@@ -355,14 +357,15 @@ static sl_status KERNEL(attention)(ARGS)
                     for (int64_t c = 0; c < size; c++)
                         out[c] += (REAL)(weight * v[c]);
                 }
-                *saved = (REAL)(most + log(sum));
+                saved[0] = (REAL)most;
+                saved[1] = (REAL)(1 / sum);
             }
         }
     }
     return SL_OK;
 }
 
-/* dy, q, k, v, out (B, T, C), saved (B, H, T) -> those of dq, dk, dv (B, T, C)
+/* dy, q, k, v, out (B, T, C), saved (B, H, T, 2) -> those of dq, dk, dv (B, T, C)
  * that are wanted. With w the weight of j for i: dv_j += w dy_i and, with
  * ds = w (dy_i.v_j - dy_i.out_i) scale: dq_i += ds k_j, dk_j += ds q_i. */
 static sl_status KERNEL(attention_grad)(ARGS)
@@ -381,16 +384,16 @@ static sl_status KERNEL(attention_grad)(ARGS)
     }
     for (int64_t b = 0; b < args[1].shape[0]; b++) {
         for (int h = 0; h < heads; h++) {
-            for (int64_t i = 0; i < length; i++, saved++) {
+            for (int64_t i = 0; i < length; i++, saved += 2) {
                 const REAL *dy = ROW(0, b, i) + h * size;
                 const REAL *q = ROW(1, b, i) + h * size;
                 double base = KERNEL(dot)(dy, ROW(4, b, i) + h * size, size);
                 for (int64_t j = 0; j <= i; j++) {
                     const REAL *k = ROW(2, b, j) + h * size;
                     const REAL *v = ROW(3, b, j) + h * size;
-                    /* At most 1, however the saved number was rounded. */
                     double weight =
-                        exp(fmin(scale * KERNEL(dot)(q, k, size) - *saved, 0));
+                        exp(scale * KERNEL(dot)(q, k, size) - saved[0]) *
+                        saved[1];
                     double ds =
                         weight * (KERNEL(dot)(dy, v, size) - base) * scale;
                     for (int64_t c = 0; c < size; c++) {
