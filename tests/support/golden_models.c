@@ -56,17 +56,29 @@ static sl_tensor *input(sl_graph *graph, const sl_safetensors *file,
                     tensor->dims, tensor->shape, gradient);
 }
 
-static sl_tensor *linear(sl_graph *graph, const sl_safetensors *file,
-                         const char *scope, const char *name, sl_tensor *x,
-                         sl_layout layout)
+/* The weight and the bias of a module. */
+typedef struct module {
+    sl_tensor *weight, *bias;
+} module;
+
+static module make_module(sl_graph *graph, const sl_safetensors *file,
+                          const char *scope, const char *name)
 {
     char inner[200];
     snprintf(inner, sizeof inner, "%s%s.", scope, name);
     sl_scope_enter(graph, "%s", name);
-    sl_tensor *weight = parameter(graph, file, inner, "weight");
-    sl_tensor *bias = parameter(graph, file, inner, "bias");
+    module made = {parameter(graph, file, inner, "weight"),
+                   parameter(graph, file, inner, "bias")};
     sl_scope_leave(graph);
-    return sl_linear(x, weight, bias, layout);
+    return made;
+}
+
+static sl_tensor *linear(sl_graph *graph, const sl_safetensors *file,
+                         const char *scope, const char *name, sl_tensor *x,
+                         sl_layout layout)
+{
+    module made = make_module(graph, file, scope, name);
+    return sl_linear(x, made.weight, made.bias, layout);
 }
 
 static void finish(sl_graph *graph, const sl_safetensors *file,
@@ -124,13 +136,8 @@ static sl_tensor *norm(sl_graph *graph, const sl_safetensors *file,
                        const char *scope, const char *name, sl_tensor *x,
                        double epsilon)
 {
-    char inner[200];
-    snprintf(inner, sizeof inner, "%s%s.", scope, name);
-    sl_scope_enter(graph, "%s", name);
-    sl_tensor *weight = parameter(graph, file, inner, "weight");
-    sl_tensor *bias = parameter(graph, file, inner, "bias");
-    sl_scope_leave(graph);
-    return sl_layer_norm(x, weight, bias, epsilon);
+    module made = make_module(graph, file, scope, name);
+    return sl_layer_norm(x, made.weight, made.bias, epsilon);
 }
 
 static sl_tensor *block(sl_graph *graph, const sl_safetensors *file, int index,
