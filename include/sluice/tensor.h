@@ -85,13 +85,22 @@ SL_API void sl_graph_destroy(sl_graph *graph);
  * the graph keeps the first refusal, and compiling it fails with that. */
 SL_API sl_status sl_graph_status(const sl_graph *graph);
 
-/* Opens a scope: names of parameters made inside begin with it and a dot. */
+/* Opens a scope: names of parameters made inside begin with it and a dot. The
+ * ops inside are a module of that name, which the pipeline does not cut. */
 SL_API void sl_scope_enter(sl_graph *graph, const char *format, ...)
 #ifdef __GNUC__
     __attribute__((format(printf, 2, 3)))
 #endif
     ;
 SL_API void sl_scope_leave(sl_graph *graph);
+
+/* Marks a place between ops as the end of one stage and the begin of the next,
+ * for sl_model_cut. */
+SL_API void sl_mark_cut(sl_graph *graph);
+
+/* Around ops that no cut may divide, whatever it is asked for. */
+SL_API void sl_whole_enter(sl_graph *graph);
+SL_API void sl_whole_leave(sl_graph *graph);
 
 /* What a stage receives. Only floats carry a gradient. */
 SL_API sl_tensor *sl_input(sl_graph *graph, const char *name, sl_dtype dtype,
@@ -101,6 +110,11 @@ SL_API sl_tensor *sl_input(sl_graph *graph, const char *name, sl_dtype dtype,
 /* What a stage learns, named by the open scopes and `name`. */
 SL_API sl_tensor *sl_parameter(sl_graph *graph, const char *name,
                                sl_dtype dtype, int dims, const int64_t *shape);
+
+/* What a stage holds and does not learn: a table, a mask, a constant. Named as
+ * parameters are; it begins as `data`, which is copied, or as zeros. */
+SL_API sl_tensor *sl_buffer(sl_graph *graph, const char *name, sl_dtype dtype,
+                            int dims, const int64_t *shape, const void *data);
 
 /* A second name for a parameter (GPT-2's lm_head.weight); returns it. */
 SL_API sl_tensor *sl_alias(sl_tensor *parameter, const char *name);
@@ -223,6 +237,61 @@ SL_API sl_status sl_stage_compile(const sl_graph *graph,
                                   sl_stage **out);
 SL_API void sl_stage_destroy(sl_stage *stage);
 
+/* What a stage of callbacks receives, gives or learns. */
+typedef struct sl_value {
+    const char *name;
+    sl_dtype dtype;
+    int dims;
+    int64_t shape[SL_DIMS_MAX];
+    sl_gradient gradient; /* of an input or output */
+} sl_value;
+
+/* Where a callback finds what it works on, in the order of the values, each
+ * contiguous. A gradient is NULL where none flows. Beside forward, inputs and
+ * outputs are as forward had and left them. */
+typedef struct sl_call {
+    int slot; /* of the microbatch: what forward saves for it goes here */
+    const void *const *inputs;
+    void *const *outputs;
+    const void *const *output_gradients;
+    void *const *input_gradients;
+    uint64_t seed;
+    double loss_scale;
+} sl_call;
+
+/* A stage whose compute is yours. A callback that fails says why with sl_fail.
+ * Parameters stay where you have them; the library copies them out and in. */
+typedef struct sl_callbacks {
+    sl_status (*forward)(void *context, const sl_call *call);
+    /* B. NULL where I and then W do, or where there is no backward. */
+    sl_status (*backward)(void *context, const sl_call *call);
+    /* I and W: both or neither; without them the stage runs B alone. */
+    sl_status (*backward_input)(void *context, const sl_call *call);
+    sl_status (*backward_weight)(void *context, const sl_call *call);
+    /* Copy a parameter or its gradient; may be NULL without parameters. */
+    sl_status (*read)(void *context, int parameter, bool gradient, void *data,
+                      size_t bytes);
+    sl_status (*write)(void *context, int parameter, bool gradient,
+                       const void *data, size_t bytes);
+    void (*zero_gradients)(void *context);
+} sl_callbacks;
+
+typedef struct sl_stage_description {
+    const sl_value *inputs;
+    int input_count;
+    const sl_value *outputs; /* one of one float, named "loss", is the loss */
+    int output_count;
+    const sl_value *parameters;
+    int parameter_count;
+    sl_callbacks callbacks;
+    void *context; /* given to every callback */
+} sl_stage_description;
+
+/* A stage over callbacks; it runs, and shows its ports, as a compiled one does.
+ * What is described is copied; the context must outlive the stage. */
+SL_API sl_status sl_stage_from_callbacks(
+    const sl_stage_description *description, sl_stage **out);
+
 typedef enum sl_program {
     SL_PROGRAM_F,
     SL_PROGRAM_I,
@@ -235,7 +304,7 @@ typedef enum sl_program {
  * multiples of 64. */
 typedef struct sl_plan {
     /* Once per memory. */
-    int64_t parameter_bytes;
+    int64_t parameter_bytes; /* buffers among them */
     int64_t gradient_bytes;
     int64_t packed_bytes;    /* weights in the layout the backend likes */
     int64_t workspace_bytes; /* the largest of the programs' */
@@ -270,6 +339,7 @@ typedef enum sl_port_kind {
     SL_PORT_INPUT_GRADIENT, /* written by I and B */
     SL_PORT_OUTPUT,
     SL_PORT_OUTPUT_GRADIENT, /* read by I, W and B */
+    SL_PORT_BUFFER,
 } sl_port_kind;
 
 typedef struct sl_port {
@@ -299,6 +369,12 @@ SL_API sl_status sl_memory_create(const sl_stage *stage, int slots,
                                   sl_memory **out);
 SL_API void sl_memory_destroy(sl_memory *memory);
 
+/* The same, without parameters and gradients of its own: it uses those of
+ * `owner`, which must outlive it and whose stage must have the same parameters
+ * and buffers. For one stage compiled for several sizes. */
+SL_API sl_status sl_memory_create_beside(const sl_stage *stage, int slots,
+                                         sl_memory *owner, sl_memory **out);
+
 /* Copies in and out; `bytes` must be the port's. The slot counts for inputs,
  * outputs and their gradients. Writing a parameter makes the next run pack the
  * weights again, once. */
@@ -310,8 +386,9 @@ SL_API sl_status sl_memory_read(const sl_memory *memory, const sl_port *port,
 SL_API void sl_memory_zero_gradients(sl_memory *memory);
 
 typedef struct sl_run_options {
-    uint64_t seed;     /* of dropout: another one for every microbatch, step
-                          and stage; backward uses what F was given */
+    uint64_t seed;     /* of dropout: another one for every microbatch and
+                          step; stages of one cut draw differently under the
+                          same one; backward uses what F was given */
     double loss_scale; /* the gradient of the loss that backward starts from */
 } sl_run_options;
 #define SL_RUN_OPTIONS_INIT                                                    \
@@ -390,6 +467,7 @@ SL_API sl_tensor *sl_located(sl_tensor *made, const char *file, int line);
     ((call), (void)sl_located(NULL, __FILE__, __LINE__))
 #define sl_input(...)            SL_LOCATED((sl_input)(__VA_ARGS__))
 #define sl_parameter(...)        SL_LOCATED((sl_parameter)(__VA_ARGS__))
+#define sl_buffer(...)           SL_LOCATED((sl_buffer)(__VA_ARGS__))
 #define sl_alias(...)            SL_LOCATED((sl_alias)(__VA_ARGS__))
 #define sl_matmul(...)           SL_LOCATED((sl_matmul)(__VA_ARGS__))
 #define sl_linear(...)           SL_LOCATED((sl_linear)(__VA_ARGS__))
@@ -421,6 +499,9 @@ SL_API sl_tensor *sl_located(sl_tensor *made, const char *file, int line);
 #define sl_split(...)            SL_LOCATED_VOID((sl_split)(__VA_ARGS__))
 #define sl_scope_enter(...)      SL_LOCATED_VOID((sl_scope_enter)(__VA_ARGS__))
 #define sl_scope_leave(...)      SL_LOCATED_VOID((sl_scope_leave)(__VA_ARGS__))
+#define sl_mark_cut(...)         SL_LOCATED_VOID((sl_mark_cut)(__VA_ARGS__))
+#define sl_whole_enter(...)      SL_LOCATED_VOID((sl_whole_enter)(__VA_ARGS__))
+#define sl_whole_leave(...)      SL_LOCATED_VOID((sl_whole_leave)(__VA_ARGS__))
 #endif
 
 #ifdef __cplusplus

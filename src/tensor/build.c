@@ -408,14 +408,6 @@ sl_tensor *(sl_add_positions)(sl_tensor *x, sl_tensor *table)
 
 /* ------------------------------------------------------------ attention -- */
 
-/* (B, T, C) whose rows are contiguous, so that a head is a part of a row. */
-static sl_tensor *with_whole_rows(sl_tensor *x)
-{
-    if (!x->expanded && (x->stride[2] == 1 || x->shape[2] == 1))
-        return x;
-    return sl__dense(x);
-}
-
 sl_tensor *(sl_causal_attention)(sl_tensor *q, sl_tensor *k, sl_tensor *v,
                                  int heads)
 {
@@ -437,7 +429,7 @@ sl_tensor *(sl_causal_attention)(sl_tensor *q, sl_tensor *k, sl_tensor *v,
                           "%d heads do not divide the width of '%s' of %s",
                           heads, sl_tensor_name(q), shape_of(q, text));
     for (int i = 0; i < 3; i++) {
-        operands[i] = with_whole_rows(operands[i]);
+        operands[i] = sl__with_whole_rows(operands[i]);
         if (!operands[i])
             return NULL;
     }

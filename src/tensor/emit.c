@@ -23,6 +23,7 @@ static sl__node *new_node(sl_graph *graph, sl__op op, sl__attributes attributes,
     node->attributes = attributes;
     node->operand_count = count;
     node->backward = graph->in_backward;
+    node->module = graph->module;
     for (int i = 0; i < count; i++)
         node->operands[i] = operands[i];
     return node;
@@ -188,6 +189,13 @@ sl_tensor *sl__view_expanded(sl_tensor *x, int dims, const int64_t *shape)
     }
     return sl__emit_view(x->graph, SL__EXPAND, (sl__attributes){0}, x, dims,
                          shape, stride, x->offset);
+}
+
+sl_tensor *sl__with_whole_rows(sl_tensor *x)
+{
+    if (!x->expanded && (x->stride[2] == 1 || x->shape[2] == 1))
+        return x;
+    return sl__dense(x);
 }
 
 /* A matrix the kernels take as it lies: one of its last two strides is 1 and

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Graphs: life, names, inputs, parameters, outputs, and the refusal that a
- * graph remembers. Ops are in build.c, what they append with in emit.c. */
+ * Graphs: life, inputs, parameters, outputs, and the refusal that a graph
+ * remembers. Scopes are in modules.c, ops in build.c, what these append with in
+ * emit.c. */
 #include "tensor/graph.h"
 
 #include "base/memory.h"
@@ -96,9 +97,13 @@ void sl_graph_destroy(sl_graph *graph)
     sl__arena_clear(&graph->arena);
     free(graph->nodes);
     free(graph->tensors);
-    free(graph->inputs.data);
-    free(graph->parameters.data);
-    free(graph->outputs.data);
+    sl__names_clear(&graph->inputs);
+    sl__names_clear(&graph->parameters);
+    sl__names_clear(&graph->buffers);
+    sl__names_clear(&graph->outputs);
+    free(graph->modules);
+    free(graph->regions);
+    free(graph->marks);
     free(graph->refusal);
     free(graph);
 }
@@ -117,6 +122,7 @@ sl_tensor *sl__new_tensor(sl_graph *graph, sl_dtype dtype, int dims,
     tensor->graph = graph;
     tensor->base = tensor;
     tensor->id = (int)graph->tensor_count;
+    tensor->born = (int)graph->node_count;
     tensor->dtype = dtype;
     tensor->dims = dims;
     if (dims)
@@ -128,75 +134,19 @@ sl_tensor *sl__new_tensor(sl_graph *graph, sl_dtype dtype, int dims,
 
 /* --------------------------------------------------------------- names -- */
 
-sl_status sl__add_name(sl__names *names, const char *name, sl_tensor *tensor,
-                       sl_gradient gradient)
-{
-    sl_status status = sl__grow(&names->data, &names->capacity,
-                                names->count + 1, sizeof *names->data);
-    if (!status)
-        names->data[names->count++] = (sl__named){name, tensor, gradient};
-    return status;
-}
-
-const sl__named *sl__find_name(const sl__names *names, const char *name)
-{
-    for (size_t i = 0; i < names->count; i++) {
-        if (strcmp(names->data[i].name, name) == 0)
-            return &names->data[i];
-    }
-    return NULL;
-}
-
-void(sl_scope_enter)(sl_graph *graph, const char *format, ...)
-{
-    char part[256];
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(part, sizeof part, format, arguments);
-    va_end(arguments);
-    size_t used = strlen(graph->scope);
-    if (length < 1 || (size_t)length >= sizeof part ||
-        used + length + 2 > sizeof graph->scope || strchr(part, '/')) {
-        sl__refuse(graph, "scope",
-                   "'%.32s' is empty, too long, or has a slash in it", part);
-        /* Something to leave again. */
-        snprintf(part, sizeof part, "-");
-    }
-    if (used + strlen(part) + 2 <= sizeof graph->scope)
-        sprintf(graph->scope + used, "%s/", part);
-}
-
-void(sl_scope_leave)(sl_graph *graph)
-{
-    size_t used = strlen(graph->scope);
-    if (used == 0) {
-        sl__refuse(graph, "scope", "left without having been entered");
-        return;
-    }
-    graph->scope[used - 1] = '\0';
-    char *slash = strrchr(graph->scope, '/');
-    if (slash)
-        slash[1] = '\0';
-    else
-        graph->scope[0] = '\0';
-}
-
-/* The scopes, joined by dots, and the name, in the graph's arena. */
+/* The open scopes and the name, joined by dots, in the graph's arena. */
 static const char *scoped_name(sl_graph *graph, const char *op,
                                const char *name, bool scoped)
 {
-    char full[sizeof graph->scope + 256];
+    char full[SL__SCOPE_MAX + 257];
     const char *out;
     if (!name || !*name || strlen(name) > 255) {
         sl__refuse(graph, op, "a name of 1 to 255 bytes is needed");
         return NULL;
     }
+    const char *scope = scoped ? sl__open_scope(graph) : "";
     int length =
-        snprintf(full, sizeof full, "%s%s", scoped ? graph->scope : "", name);
-    for (size_t i = 0; scoped && graph->scope[i]; i++) {
-        if (full[i] == '/')
-            full[i] = '.';
-    }
+        snprintf(full, sizeof full, "%s%s%s", scope, *scope ? "." : "", name);
     if (sl__arena_text(&graph->arena, full, length, &out)) {
         sl__no_memory(graph);
         return NULL;
@@ -265,6 +215,8 @@ sl_tensor *(sl_parameter)(sl_graph *graph, const char *name, sl_dtype dtype,
                                  &graph->parameters, dtype, dims, shape);
     if (!tensor)
         return NULL;
+    if (!is_new_name(graph, "parameter", &graph->buffers, tensor->name))
+        return NULL;
     if (!is_float(dtype))
         return sl__refuse(graph, "parameter", "'%s' is %s, expected a float",
                           tensor->name, sl_dtype_text(dtype));
@@ -276,13 +228,37 @@ sl_tensor *(sl_parameter)(sl_graph *graph, const char *name, sl_dtype dtype,
     return tensor;
 }
 
+sl_tensor *(sl_buffer)(sl_graph *graph, const char *name, sl_dtype dtype,
+                       int dims, const int64_t *shape, const void *data)
+{
+    sl_tensor *tensor = new_leaf(graph, "buffer", name, true, &graph->buffers,
+                                 dtype, dims, shape);
+    if (!tensor ||
+        !is_new_name(graph, "buffer", &graph->parameters, tensor->name))
+        return NULL;
+    tensor->leaf = SL__BUFFER;
+    tensor->leaf_index = (int)graph->buffers.count;
+    if (data) {
+        void *copy;
+        size_t bytes = (size_t)sl__bytes(tensor);
+        if (sl__arena_take(&graph->arena, bytes, 1, &copy))
+            return sl__no_memory(graph);
+        memcpy(copy, data, bytes);
+        tensor->data = copy;
+    }
+    if (sl__add_name(&graph->buffers, tensor->name, tensor, SL_NO_GRADIENT))
+        return sl__no_memory(graph);
+    return tensor;
+}
+
 sl_tensor *(sl_alias)(sl_tensor *parameter, const char *name)
 {
     if (!parameter || parameter->graph->status)
         return NULL;
     sl_graph *graph = parameter->graph;
     name = scoped_name(graph, "alias", name, true);
-    if (!name || !is_new_name(graph, "alias", &graph->parameters, name))
+    if (!name || !is_new_name(graph, "alias", &graph->parameters, name) ||
+        !is_new_name(graph, "alias", &graph->buffers, name))
         return NULL;
     if (parameter->leaf != SL__PARAMETER)
         return sl__refuse(graph, "alias", "'%s' is no parameter",
@@ -390,6 +366,7 @@ static sl_status clone_names(sl_graph *copy, const sl__names *from,
                                   named->gradient);
         if (status)
             return status;
+        to->data[i].gradient_only = named->gradient_only;
     }
     return SL_OK;
 }
@@ -408,6 +385,14 @@ static sl_status clone_tensors(const sl_graph *graph, sl_graph *copy)
         to->graph = copy;
         to->base = copy->tensors[from->base->id];
         to->node = NULL;
+        if (from->data) {
+            void *data;
+            size_t bytes = (size_t)sl__bytes(from);
+            sl_status status = sl__arena_take(&copy->arena, bytes, 1, &data);
+            if (status)
+                return status;
+            to->data = memcpy(data, from->data, bytes);
+        }
         if (from->name) {
             sl_status status = sl__arena_text(&copy->arena, from->name,
                                               strlen(from->name), &to->name);
@@ -428,6 +413,7 @@ static sl_status clone_node(const sl__node *from, sl_graph *copy)
     if (status)
         return status;
     *to = *from;
+    to->module = 0;
     status = sl__arena_take(&copy->arena, from->operand_count,
                             sizeof *to->operands, &to->operands);
     if (status)
@@ -464,6 +450,8 @@ sl_status sl__graph_clone(const sl_graph *graph, sl_graph **out)
         status = clone_names(copy, &graph->inputs, &copy->inputs);
     if (!status)
         status = clone_names(copy, &graph->parameters, &copy->parameters);
+    if (!status)
+        status = clone_names(copy, &graph->buffers, &copy->buffers);
     if (!status)
         status = clone_names(copy, &graph->outputs, &copy->outputs);
     if (status) {

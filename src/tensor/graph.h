@@ -57,6 +57,7 @@ typedef enum sl__leaf {
     SL__RESULT, /* not a leaf: some node makes it */
     SL__INPUT,
     SL__PARAMETER,
+    SL__BUFFER,
     SL__OUTPUT_GRADIENT,
     SL__PARAMETER_GRADIENT,
 } sl__leaf;
@@ -68,7 +69,9 @@ struct sl_tensor {
     const char *name;
     int id;
     sl__leaf leaf;
-    int leaf_index; /* among its kind */
+    int leaf_index;   /* among its kind */
+    int born;         /* how many nodes stood before it */
+    const void *data; /* what a buffer begins as; NULL: zeros */
     sl_dtype dtype;
     int dims;
     int64_t shape[SL_DIMS_MAX];
@@ -82,7 +85,8 @@ enum { SL__RESULTS_MAX = 3 };
 
 struct sl__node {
     sl__op op;
-    int index; /* in the graph */
+    int index;  /* in the graph */
+    int module; /* that it was made in; 0: none */
     int operand_count;
     sl_tensor **operands;
     sl_tensor *results[SL__RESULTS_MAX];
@@ -97,14 +101,30 @@ typedef struct sl__named {
     const char *name;
     sl_tensor *tensor;
     sl_gradient gradient;
+    bool gradient_only; /* an output that only takes a further gradient in */
 } sl__named;
 
-/* A growing list of names with their tensors. */
+/* A growing list of names with their tensors, and where to look for each. */
 typedef struct sl__names {
     sl__named *data;
     size_t count;
     size_t capacity;
+    uint32_t *index; /* hashed: position + 1, or 0 */
+    size_t index_size;
 } sl__names;
+
+/* A scope, from where it was entered to where it was left. Entered again, it is
+ * another module of the same name. */
+typedef struct sl__module {
+    const char *name; /* with those around it: "transformer.h.0" */
+    int parent;       /* modules count from 1; 0: none */
+    int first, end;   /* its nodes */
+} sl__module;
+
+/* Nodes that stay in one stage. */
+typedef struct sl__region {
+    int first, end;
+} sl__region;
 
 struct sl_graph {
     sl__arena arena;
@@ -116,10 +136,21 @@ struct sl_graph {
     size_t tensor_capacity;
     sl__names inputs;
     sl__names parameters; /* one entry per name; aliases share a tensor */
-    sl__names outputs;    /* the loss among them */
-    int parameter_count;  /* distinct ones */
+    sl__names buffers;
+    sl__names outputs;   /* the loss among them */
+    int parameter_count; /* distinct ones */
     sl_tensor *loss;
-    char scope[512];
+    sl__module *modules;
+    size_t module_count;
+    size_t module_capacity;
+    int module; /* the innermost open one; 0: none */
+    sl__region *regions;
+    size_t region_count;
+    size_t region_capacity;
+    bool in_region;
+    int *marks; /* nodes before which a cut is marked, ascending */
+    size_t mark_count;
+    size_t mark_capacity;
     bool in_backward; /* new nodes are marked so */
     sl_status status; /* the first refusal, with its sentence */
     char *refusal;
@@ -156,12 +187,26 @@ sl_tensor *sl__no_memory(sl_graph *graph);
 
 sl_tensor *sl__new_tensor(sl_graph *graph, sl_dtype dtype, int dims,
                           const int64_t *shape);
+
+/* A deep copy of a sound graph, without its modules, regions and marks. */
+sl_status sl__graph_clone(const sl_graph *graph, sl_graph **out);
+
+/* --------------------------------------------------------- modules.c -- */
+
+/* The name of the innermost open module, at most this long; "" for none. */
+enum { SL__SCOPE_MAX = 511 };
+const char *sl__open_scope(const sl_graph *graph);
+
+/* Refuses a graph in which something was entered and not left. */
+sl_status sl__check_left(const sl_graph *graph);
+
+/* ----------------------------------------------------------- names.c -- */
+
 sl_status sl__add_name(sl__names *names, const char *name, sl_tensor *tensor,
                        sl_gradient gradient);
-const sl__named *sl__find_name(const sl__names *names, const char *name);
-
-/* A deep copy of a sound graph. */
-sl_status sl__graph_clone(const sl_graph *graph, sl_graph **out);
+/* NULL where there is none. */
+sl__named *sl__find_name(const sl__names *names, const char *name);
+void sl__names_clear(sl__names *names);
 
 /* ------------------------------------------------------------ emit.c -- */
 
@@ -189,6 +234,9 @@ sl_tensor *sl__view_transposed(sl_tensor *x, int dim_a, int dim_b);
 sl_tensor *sl__view_slice(sl_tensor *x, int dim, int64_t start, int64_t length);
 sl_tensor *sl__view_expanded(sl_tensor *x, int dims, const int64_t *shape);
 
+/* (B, T, C) whose rows are contiguous, so that a head is a part of a row. */
+sl_tensor *sl__with_whole_rows(sl_tensor *x);
+
 /* a (M, K) or (G, M, K) times b, plus the bias where there is one. */
 sl_tensor *sl__emit_matmul(sl_tensor *a, sl_tensor *b, sl_tensor *bias);
 
@@ -202,5 +250,47 @@ sl_tensor *sl__emit_concat(sl_graph *graph, int count, sl_tensor *const *parts,
  * absent, times a factor. */
 sl_tensor *sl__emit_reduce(sl_tensor *x, double factor, int dims,
                            const int64_t *shape);
+
+/* ----------------------------------------------------------- flops.c -- */
+
+/* Floating point operations of a node's products, as sl_stage_flops has it. */
+double sl__product_flops(const sl__node *node);
+
+/* An estimate of those of a forward node and of its backward, where `reached`
+ * tells that one is wanted: its products, and one per element of others. */
+double sl__training_flops(const sl__node *node, bool reached);
+
+/* --------------------------------------------------------- excerpt.c -- */
+
+/* Copying parts of a graph into others, one after the other. Every tensor has
+ * a twin in the graph at hand, or none yet. */
+typedef struct sl__twin {
+    sl_tensor *tensor;
+    const sl_graph *graph; /* the twin counts while this is the one at hand */
+} sl__twin;
+
+typedef struct sl__excerpt {
+    const sl_graph *from;
+    sl_graph *to;
+    sl__twin *twins; /* by id in `from` */
+} sl__excerpt;
+
+/* NULL where there is none yet. */
+sl_tensor *sl__find_twin(const sl__excerpt *excerpt, const sl_tensor *tensor);
+
+/* An input of the copy that stands for a tensor, contiguous. */
+sl_tensor *sl__excerpt_input(sl__excerpt *excerpt, const sl_tensor *tensor,
+                             const char *name, sl_gradient gradient);
+/* A parameter or buffer under one of its names; called for each. */
+sl_status sl__excerpt_leaf(sl__excerpt *excerpt, const sl__named *named);
+/* A node, whose operands have twins; where these lie otherwise than their
+ * originals, it gets the copies that its kernels need. */
+sl_status sl__excerpt_node(sl__excerpt *excerpt, const sl__node *node);
+sl_status sl__excerpt_output(sl__excerpt *excerpt, const sl_tensor *tensor,
+                             const char *name, sl_gradient gradient,
+                             bool is_loss);
+
+/* Says anew which tensors need a gradient, after inputs changed their minds. */
+void sl__refresh_gradients(sl_graph *graph);
 
 #endif

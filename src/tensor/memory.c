@@ -6,6 +6,7 @@
 #include "tensor/program.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 
 #include <string.h>
 
@@ -28,10 +29,12 @@ struct sl_memory {
     void *workspace;
     microbatch *slots;
     int slot_count;
-    void **bases;    /* of all slots */
-    void **states;   /* of all slots */
-    void **pointers; /* of the args of the kernel at hand */
-    bool stale;      /* parameters were written since they were packed */
+    void **bases;       /* of all slots */
+    void **states;      /* of all slots */
+    void **pointers;    /* of the args of the kernel at hand */
+    sl_memory *owner;   /* of parameters and gradients; itself, mostly */
+    uint64_t written;   /* how often the owner's parameters were */
+    uint64_t packed_at; /* what `written` was when they were packed */
 };
 
 /* ----------------------------------------------------------------- life -- */
@@ -113,12 +116,13 @@ static sl_status make_pools(sl_memory *memory)
 {
     const sl_stage *stage = memory->stage;
     const sl_plan *plan = &stage->plan;
+    bool owns = memory->owner == memory;
     const struct {
         int64_t bytes;
         void **out;
     } pools[] = {
-        {plan->parameter_bytes, &memory->parameters},
-        {plan->gradient_bytes, &memory->gradients},
+        {owns ? plan->parameter_bytes : 0, &memory->parameters},
+        {owns ? plan->gradient_bytes : 0, &memory->gradients},
         {plan->packed_bytes, &memory->packed},
         {plan->workspace_bytes, &memory->workspace},
     };
@@ -127,10 +131,34 @@ static sl_status make_pools(sl_memory *memory)
         if (pools[i].bytes)
             status = stage->backend->allocate(pools[i].bytes, pools[i].out);
     }
+    memory->parameters = memory->owner->parameters;
+    memory->gradients = memory->owner->gradients;
     return status;
 }
 
-sl_status sl_memory_create(const sl_stage *stage, int slots, sl_memory **out)
+static void fill_buffers(sl_memory *memory)
+{
+    const sl_stage *stage = memory->stage;
+    const sl__names *buffers = &stage->graph->buffers;
+    for (size_t i = 0; i < buffers->count; i++) {
+        const sl_tensor *tensor = buffers->data[i].tensor;
+        if (tensor->data)
+            stage->backend->copy_in((char *)memory->parameters +
+                                        stage->buffer_offsets[i],
+                                    tensor->data, (size_t)sl__bytes(tensor));
+    }
+}
+
+/* How many pointers a run needs at a time. */
+static size_t pointer_count(const sl_stage *stage)
+{
+    if (sl__is_callbacks(stage))
+        return 2 * (stage->graph->inputs.count + stage->graph->outputs.count);
+    return (size_t)stage->arg_count_max + 2;
+}
+
+static sl_status create(const sl_stage *stage, int slots, sl_memory *owner,
+                        sl_memory **out)
 {
     enum { SLOTS_MAX = 1 << 20 };
     if (slots < 1 || slots > SLOTS_MAX)
@@ -141,12 +169,13 @@ sl_status sl_memory_create(const sl_stage *stage, int slots, sl_memory **out)
     if (status)
         return status;
     memory->stage = stage;
-    memory->stale = true;
+    memory->owner = owner ? owner : memory;
+    memory->written = 1;
     status = sl__alloc(slots, sizeof *memory->slots, &memory->slots);
     if (!status)
         memory->slot_count = slots;
     if (!status)
-        status = sl__alloc(stage->arg_count_max + 2, sizeof *memory->pointers,
+        status = sl__alloc(pointer_count(stage), sizeof *memory->pointers,
                            &memory->pointers);
     if (!status)
         status = make_pools(memory);
@@ -156,8 +185,58 @@ sl_status sl_memory_create(const sl_stage *stage, int slots, sl_memory **out)
         sl_memory_destroy(memory);
         return status;
     }
+    if (!owner)
+        fill_buffers(memory);
     *out = memory;
     return SL_OK;
+}
+
+sl_status sl_memory_create(const sl_stage *stage, int slots, sl_memory **out)
+{
+    return create(stage, slots, NULL, out);
+}
+
+/* Whether two lists have the same tensors under the same names, in order. */
+static sl_status check_same(const sl__names *own, const sl__names *theirs)
+{
+    char quoted[SL__QUOTED_MAX], mine[SL__SHAPE_TEXT], other[SL__SHAPE_TEXT];
+    if (own->count != theirs->count)
+        return sl_fail(SL_EINVAL,
+                       "the stage beside has %zu parameters or buffers, "
+                       "expected %zu",
+                       own->count, theirs->count);
+    for (size_t i = 0; i < own->count; i++) {
+        const sl__named *a = &own->data[i], *b = &theirs->data[i];
+        if (strcmp(a->name, b->name) == 0 &&
+            a->tensor->dtype == b->tensor->dtype &&
+            a->tensor->leaf_index == b->tensor->leaf_index &&
+            sl__same_shape(a->tensor, b->tensor))
+            continue;
+        return sl_fail(
+            SL_EINVAL,
+            "'%s' of the stage beside is %s, expected %s as the "
+            "owner's",
+            sl__quoted(a->name, strlen(a->name), quoted),
+            sl__shape_text(a->tensor->dims, a->tensor->shape, mine),
+            sl__shape_text(b->tensor->dims, b->tensor->shape, other));
+    }
+    return SL_OK;
+}
+
+sl_status sl_memory_create_beside(const sl_stage *stage, int slots,
+                                  sl_memory *owner, sl_memory **out)
+{
+    const sl_stage *other = owner->stage;
+    owner = owner->owner;
+    sl_status status =
+        check_same(&stage->graph->parameters, &other->graph->parameters);
+    if (!status)
+        status = check_same(&stage->graph->buffers, &other->graph->buffers);
+    if (!status && (stage->backend != other->backend ||
+                    stage->plan.gradient_bytes != other->plan.gradient_bytes))
+        status = sl_fail(SL_EINVAL, "the stage beside was compiled for another "
+                                    "backend or without backward");
+    return status ? status : create(stage, slots, owner, out);
 }
 
 void sl_memory_destroy(sl_memory *memory)
@@ -173,8 +252,10 @@ void sl_memory_destroy(sl_memory *memory)
     }
     for (int i = 0; i < memory->slot_count; i++)
         backend->release(memory->slots[i].memory);
-    backend->release(memory->parameters);
-    backend->release(memory->gradients);
+    if (memory->owner == memory) {
+        backend->release(memory->parameters);
+        backend->release(memory->gradients);
+    }
     backend->release(memory->packed);
     backend->release(memory->workspace);
     free(memory->slots);
@@ -204,12 +285,37 @@ static bool is_message_kind(sl_port_kind kind)
     return kind >= SL_PORT_INPUT && kind <= SL_PORT_OUTPUT_GRADIENT;
 }
 
+/* Whether a port is copied by the callbacks of a stage. */
+static bool is_called(const sl_stage *stage, const sl_port *port)
+{
+    return sl__is_callbacks(stage) &&
+           (port->kind == SL_PORT_PARAMETER ||
+            port->kind == SL_PORT_PARAMETER_GRADIENT);
+}
+
+static sl_status check_called(const sl_stage *stage, const sl_port *port,
+                              size_t bytes)
+{
+    if (port->index >= 0 && port->index < stage->graph->parameter_count &&
+        (int64_t)bytes == port->bytes)
+        return SL_OK;
+    return sl_fail(SL_EINVAL, "'%s' has %lld bytes, found %zu", port->name,
+                   (long long)port->bytes, bytes);
+}
+
 /* Finds the memory of a port in a slot, and its size, as this stage has them;
  * NULL where it has no such port. */
 static char *port_memory(const sl_memory *memory, const sl_port *port, int slot,
                          int64_t *bytes)
 {
     const sl_stage *stage = memory->stage;
+    if (port->kind == SL_PORT_BUFFER) {
+        const sl__names *buffers = &stage->graph->buffers;
+        if (port->index < 0 || (size_t)port->index >= buffers->count)
+            return NULL;
+        *bytes = sl__bytes(buffers->data[port->index].tensor);
+        return (char *)memory->parameters + stage->buffer_offsets[port->index];
+    }
     if (!is_message_kind(port->kind)) {
         if (port->index < 0 || port->index >= stage->graph->parameter_count)
             return NULL;
@@ -243,12 +349,21 @@ sl_status sl_memory_write(sl_memory *memory, const sl_port *port, int slot,
                           const void *data, size_t bytes)
 {
     char *to;
+    const sl_stage *stage = memory->stage;
+    if (is_called(stage, port)) {
+        sl_status status = check_called(stage, port, bytes);
+        return status
+                   ? status
+                   : stage->callbacks.write(
+                         stage->callback_context, port->index,
+                         port->kind == SL_PORT_PARAMETER_GRADIENT, data, bytes);
+    }
     sl_status status = find_port(memory, port, slot, bytes, &to);
     if (status)
         return status;
     memory->stage->backend->copy_in(to, data, bytes);
     if (port->kind == SL_PORT_PARAMETER)
-        memory->stale = true;
+        memory->owner->written++;
     return SL_OK;
 }
 
@@ -256,6 +371,15 @@ sl_status sl_memory_read(const sl_memory *memory, const sl_port *port, int slot,
                          void *data, size_t bytes)
 {
     char *from;
+    const sl_stage *stage = memory->stage;
+    if (is_called(stage, port)) {
+        sl_status status = check_called(stage, port, bytes);
+        return status
+                   ? status
+                   : stage->callbacks.read(
+                         stage->callback_context, port->index,
+                         port->kind == SL_PORT_PARAMETER_GRADIENT, data, bytes);
+    }
     sl_status status = find_port(memory, port, slot, bytes, &from);
     if (!status)
         memory->stage->backend->copy_out(data, from, bytes);
@@ -264,6 +388,9 @@ sl_status sl_memory_read(const sl_memory *memory, const sl_port *port, int slot,
 
 void sl_memory_zero_gradients(sl_memory *memory)
 {
+    const sl_stage *stage = memory->stage;
+    if (sl__is_callbacks(stage) && stage->callbacks.zero_gradients)
+        stage->callbacks.zero_gradients(stage->callback_context);
     if (memory->gradients)
         memory->stage->backend->clear(
             memory->gradients, (size_t)memory->stage->plan.gradient_bytes);
@@ -287,7 +414,7 @@ static sl_status run_packs(sl_memory *memory, const microbatch *slot,
         status = run_kernel(&packs->data[i]->kernel, slot->bases,
                             memory->pointers, run);
     if (!status)
-        memory->stale = false;
+        memory->packed_at = memory->owner->written;
     return status;
 }
 
@@ -340,12 +467,15 @@ sl_status sl_stage_run(const sl_stage *stage, sl_program program,
                    stage->options.threads};
     sl__saved saved;
     stage->backend->begin(run.threads, &saved);
-    if (memory->stale)
+    if (memory->packed_at != memory->owner->written)
         status = run_packs(memory, slot, &run);
     const sl__kernel *kernel = stage->kernels[program];
     const sl__kernel *end = kernel + stage->programs[program].count;
     for (; kernel < end && !status; kernel++)
         status = run_kernel(kernel, slot->bases, memory->pointers, &run);
+    if (sl__is_callbacks(stage))
+        status = sl__run_callbacks(stage, program, slot->bases,
+                                   memory->pointers, slot_index, &run);
     stage->backend->end(&saved);
     /* A failed run leaves a slot that only F can use again. */
     slot->state = status ? SLOT_EMPTY : after[program];

@@ -240,6 +240,9 @@ static void fix_places(sl_stage *stage, int p)
         if (tensor->leaf == SL__PARAMETER)
             fix(stage, p, tensor, SL__POOL_PARAMETERS,
                 stage->parameter_offsets[tensor->leaf_index]);
+        if (tensor->leaf == SL__BUFFER)
+            fix(stage, p, tensor, SL__POOL_PARAMETERS,
+                stage->buffer_offsets[tensor->leaf_index]);
         if (tensor->leaf == SL__PARAMETER_GRADIENT)
             fix(stage, p, tensor, SL__POOL_GRADIENTS,
                 stage->parameter_offsets[tensor->leaf_index]);
@@ -499,12 +502,16 @@ static void plan_parameters(sl_stage *stage)
         stage->parameter_bytes[tensor->leaf_index] = sl__bytes(tensor);
         bytes += sl__aligned(sl__bytes(tensor));
     }
-    stage->plan.parameter_bytes = bytes;
     stage->plan.gradient_bytes =
         stage->options.backward == SL_BACKWARD_NONE ? 0 : bytes;
+    for (size_t i = 0; i < graph->buffers.count; i++) {
+        stage->buffer_offsets[i] = bytes;
+        bytes += sl__aligned(sl__bytes(graph->buffers.data[i].tensor));
+    }
+    stage->plan.parameter_bytes = bytes;
 }
 
-static void plan_messages(sl_stage *stage)
+void sl__plan_messages(sl_stage *stage)
 {
     int64_t bytes = 0;
     for (int m = 0; m < stage->message_count; m++) {
@@ -540,8 +547,12 @@ sl_status sl__plan_memory(sl_stage *stage)
             sl__arena_take(arena, parameters, sizeof *stage->parameter_bytes,
                            &stage->parameter_bytes);
     if (!status)
+        status = sl__arena_take(arena, stage->graph->buffers.count,
+                                sizeof *stage->buffer_offsets,
+                                &stage->buffer_offsets);
+    if (!status)
         plan_parameters(stage);
-    plan_messages(stage);
+    sl__plan_messages(stage);
     plan_packs(stage);
     for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {
         status = sl__arena_take(arena, stage->graph->tensor_count,

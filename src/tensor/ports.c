@@ -19,9 +19,18 @@ static const sl__names *names_of(const sl_stage *stage, sl_port_kind kind)
 {
     if (is_parameter_kind(kind))
         return &stage->graph->parameters;
+    if (kind == SL_PORT_BUFFER)
+        return &stage->graph->buffers;
     return kind == SL_PORT_INPUT || kind == SL_PORT_INPUT_GRADIENT
                ? &stage->graph->inputs
                : &stage->graph->outputs;
+}
+
+/* Whether parameters have gradients here. */
+static bool has_gradients(const sl_stage *stage)
+{
+    return stage->plan.gradient_bytes > 0 ||
+           (sl__is_callbacks(stage) && stage->programs[SL_PROGRAM_B].exists);
 }
 
 /* Whether the i-th name is a port of this kind, and its first. */
@@ -30,7 +39,9 @@ static bool is_port(const sl_stage *stage, sl_port_kind kind, size_t i)
     const sl__named *named = &names_of(stage, kind)->data[i];
     if (is_parameter_kind(kind))
         return strcmp(named->tensor->name, named->name) == 0 &&
-               (kind == SL_PORT_PARAMETER || stage->plan.gradient_bytes > 0);
+               (kind == SL_PORT_PARAMETER || has_gradients(stage));
+    if (kind == SL_PORT_BUFFER)
+        return true;
     return sl__find_message(stage, kind, (int)i) >= 0;
 }
 
@@ -52,15 +63,15 @@ static void fill_port(const sl_stage *stage, sl_port_kind kind, size_t i,
 
 static bool is_kind(sl_port_kind kind)
 {
-    return kind >= SL_PORT_PARAMETER && kind <= SL_PORT_OUTPUT_GRADIENT;
+    return kind >= SL_PORT_PARAMETER && kind <= SL_PORT_BUFFER;
 }
 
 sl_status sl_stage_port(const sl_stage *stage, sl_port_kind kind,
                         const char *name, sl_port *out)
 {
-    static const char *const kinds[] = {"parameter", "parameter with gradient",
-                                        "input",     "input with gradient",
-                                        "output",    "output with gradient"};
+    static const char *const kinds[] = {
+        "parameter", "parameter with gradient", "input", "input with gradient",
+        "output",    "output with gradient",    "buffer"};
     char quoted[SL__QUOTED_MAX];
     if (!is_kind(kind))
         return sl_fail(SL_EINVAL, "there is no kind of port %d", (int)kind);
@@ -68,9 +79,9 @@ sl_status sl_stage_port(const sl_stage *stage, sl_port_kind kind,
     const sl__named *named = sl__find_name(names, name);
     size_t index = named ? (size_t)(named - names->data) : 0;
     bool found =
-        named && (is_parameter_kind(kind) ? kind == SL_PORT_PARAMETER ||
-                                                stage->plan.gradient_bytes > 0
-                                          : is_port(stage, kind, index));
+        named && (is_parameter_kind(kind)
+                      ? kind == SL_PORT_PARAMETER || has_gradients(stage)
+                      : is_port(stage, kind, index));
     if (!found)
         return sl_fail(SL_ENOTFOUND, "the stage has no %s named '%s'",
                        kinds[kind], sl__quoted(name, strlen(name), quoted));

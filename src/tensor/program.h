@@ -59,12 +59,21 @@ struct sl_stage {
     sl__place *places[SL_PROGRAM_COUNT]; /* by id of a base tensor */
     int64_t *parameter_offsets;          /* also those of the gradients */
     int64_t *parameter_bytes;
+    int64_t *buffer_offsets; /* in the same pool, behind the parameters */
     sl__kernel *kernels[SL_PROGRAM_COUNT]; /* flat, as they run */
     sl__packs packs;
     int state_count; /* kernels and packs that keep state per slot */
     int arg_count_max;
+    sl_callbacks callbacks; /* of a stage that has no programs of ours */
+    void *callback_context;
     sl_plan plan;
 };
+
+/* Whether a stage runs callbacks. */
+static inline bool sl__is_callbacks(const sl_stage *stage)
+{
+    return stage->callbacks.forward;
+}
 
 /* The message of a kind and index; -1 where there is none. */
 int sl__find_message(const sl_stage *stage, sl_port_kind kind, int index);
@@ -72,6 +81,23 @@ int sl__find_message(const sl_stage *stage, sl_port_kind kind, int index);
 /* The memory of a pool as a slot sees it, and its bytes: for tests. */
 void *sl__memory_pool(const sl_memory *memory, int pool, int slot,
                       int64_t *out_bytes);
+
+/* Lists the messages of a stage whose gradients are known. (stage.c) */
+sl_status sl__list_messages(sl_stage *stage);
+
+/* -------------------------------------------------------- callbacks.c -- */
+
+/* What is described as a graph of leaves; outputs are results of no node. */
+sl_status sl__describe(const sl_stage_description *given, sl_graph **out);
+
+/* The stage over such a graph, whose gradients may have been changed since. */
+sl_status sl__stage_from_callbacks(const sl_stage_description *given,
+                                   const sl_graph *graph, sl_stage **out);
+
+/* Calls what `program` calls for; `pointers` has room for all messages. */
+sl_status sl__run_callbacks(const sl_stage *stage, sl_program program,
+                            void *const *bases, void **pointers, int slot,
+                            const sl__run *run);
 
 /* ------------------------------------------------------------ split.c -- */
 
@@ -114,6 +140,9 @@ sl_status sl__propose_orders(const sl_stage *stage,
  * is alive at the same time does not overlap; what a program hands to a later
  * one lies in the slab at one place for both. */
 sl_status sl__plan_memory(sl_stage *stage);
+
+/* Lays the messages of a slot out, and plans their bytes. */
+void sl__plan_messages(sl_stage *stage);
 
 /* Notes which turn touches what; anew whenever turns have changed. */
 sl_status sl__compute_touches(sl_stage *stage);

@@ -43,6 +43,8 @@ static sl_status bind_outputs(sl_graph *graph)
         return status;
     for (size_t i = 0; i < graph->outputs.count && !status; i++) {
         sl__named *output = &graph->outputs.data[i];
+        if (output->gradient_only)
+            continue;
         bool is_loss = output->tensor == graph->loss;
         output->tensor = leaving(output->tensor, taken);
         if (is_loss)
@@ -75,7 +77,7 @@ static void add_message(sl_stage *stage, sl_port_kind kind, size_t index,
         (sl__message){kind, (int)index, sl__bytes(tensor), 0};
 }
 
-static sl_status list_messages(sl_stage *stage)
+sl_status sl__list_messages(sl_stage *stage)
 {
     const sl_graph *graph = stage->graph;
     size_t most = 2 * (graph->inputs.count + graph->outputs.count);
@@ -86,8 +88,11 @@ static sl_status list_messages(sl_stage *stage)
     bool backward = stage->options.backward != SL_BACKWARD_NONE;
     for (size_t i = 0; i < graph->inputs.count; i++)
         add_message(stage, SL_PORT_INPUT, i, graph->inputs.data[i].tensor);
-    for (size_t i = 0; i < graph->outputs.count; i++)
-        add_message(stage, SL_PORT_OUTPUT, i, graph->outputs.data[i].tensor);
+    for (size_t i = 0; i < graph->outputs.count; i++) {
+        if (!graph->outputs.data[i].gradient_only)
+            add_message(stage, SL_PORT_OUTPUT, i,
+                        graph->outputs.data[i].tensor);
+    }
     for (size_t i = 0; i < graph->inputs.count && backward; i++) {
         if (stage->diff.inputs[i])
             add_message(stage, SL_PORT_INPUT_GRADIENT, i,
@@ -279,9 +284,7 @@ static sl_status check_graph(const sl_graph *graph)
     sl_status status = sl_graph_status(graph);
     if (!status && graph->outputs.count == 0)
         status = sl_fail(SL_EINVAL, "the graph has no output and no loss");
-    if (!status && graph->scope[0])
-        status = sl_fail(SL_EINVAL, "scope '%.64s' was not left", graph->scope);
-    return status;
+    return status ? status : sl__check_left(graph);
 }
 
 static sl_status run_passes(sl_stage *stage, const sl_graph *graph)
@@ -304,7 +307,7 @@ static sl_status run_passes(sl_stage *stage, const sl_graph *graph)
     if (!status)
         status = sl__compute_touches(stage);
     if (!status)
-        status = list_messages(stage);
+        status = sl__list_messages(stage);
     if (!status)
         status = make_kernels(stage);
     if (!status)
@@ -381,35 +384,10 @@ int64_t sl_plan_bytes(const sl_stage *stage, int slots)
     return bytes;
 }
 
-static double matmul_flops(const sl__node *node)
-{
-    const sl_tensor *a = node->operands[0], *out = node->results[0];
-    return 2.0 * (double)sl__count(out) * (double)a->shape[a->dims - 1];
-}
-
-/* Products of T x T/2 x C: two forward; backward one for each gradient, and one
- * for what dq and dk share. That the scores are computed again is our doing. */
-static double attention_flops(const sl__node *node)
-{
-    const sl_tensor *q = node->operands[node->op == SL__ATTENTION ? 0 : 1];
-    double product = (double)sl__count(q) * (double)(q->shape[1] + 1);
-    if (node->op == SL__ATTENTION)
-        return 2 * product;
-    int wanted = node->results[0] || node->results[1];
-    for (int i = 0; i < 3; i++)
-        wanted += node->results[i] != NULL;
-    return product * wanted;
-}
-
 double sl_stage_flops(const sl_stage *stage, sl_program program)
 {
     double flops = 0;
-    for (size_t i = 0; i < stage->programs[program].count; i++) {
-        const sl__node *node = stage->programs[program].data[i].node;
-        if (node->op == SL__MATMUL)
-            flops += matmul_flops(node);
-        if (node->op == SL__ATTENTION || node->op == SL__ATTENTION_GRAD)
-            flops += attention_flops(node);
-    }
+    for (size_t i = 0; i < stage->programs[program].count; i++)
+        flops += sl__product_flops(stage->programs[program].data[i].node);
     return flops;
 }

@@ -3,16 +3,8 @@
  * The yardstick: how fast oneDNN itself multiplies by a packed weight. */
 #include "tensor/onednn/product.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
-
-#include <time.h>
-
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* A product with memory of its own for each of its parts. */
 typedef struct bench_parts {
@@ -44,14 +36,14 @@ static sl_status measure(const sl__product *product, dnnl_stream_t stream,
                          const bench_parts *bench, double seconds,
                          double *out_seconds)
 {
-    double best = 1e9, start = seconds_now();
-    for (int i = 0; i < 3 || seconds_now() - start < seconds; i++) {
-        double before = seconds_now();
+    double best = 1e9, start = sl__seconds();
+    for (int i = 0; i < 3 || sl__seconds() - start < seconds; i++) {
+        double before = sl__seconds();
         dnnl_status_t status = dnnl_primitive_execute(
             product->primitive, stream, bench->count, bench->args);
         if (status)
             return sl__dnn_fail("dnnl_primitive_execute", status);
-        double took = seconds_now() - before;
+        double took = sl__seconds() - before;
         best = took < best ? took : best;
     }
     *out_seconds = best;

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Excerpts of a graph as graphs of their own: what cutting a model is made of.
+ * Nodes are emitted anew over the twins of their operands, so that shapes,
+ * copies and the need of gradients come out right whatever an operand has
+ * become: an input of the excerpt is contiguous where its original may have
+ * been a part of something larger. */
+#include "tensor/graph.h"
+
+#include <string.h>
+
+sl_tensor *sl__find_twin(const sl__excerpt *excerpt, const sl_tensor *tensor)
+{
+    const sl__twin *twin = &excerpt->twins[tensor->id];
+    return twin->graph == excerpt->to ? twin->tensor : NULL;
+}
+
+static void set_twin(sl__excerpt *excerpt, const sl_tensor *tensor,
+                     sl_tensor *twin)
+{
+    excerpt->twins[tensor->id] = (sl__twin){twin, excerpt->to};
+}
+
+static const char *keep_text(sl_graph *graph, const char *text)
+{
+    const char *kept = NULL;
+    if (sl__arena_text(&graph->arena, text, strlen(text), &kept))
+        sl__no_memory(graph);
+    return kept;
+}
+
+sl_tensor *sl__excerpt_input(sl__excerpt *excerpt, const sl_tensor *tensor,
+                             const char *name, sl_gradient gradient)
+{
+    sl_tensor *input = sl_input(excerpt->to, name, tensor->dtype,
+                                  tensor->dims, tensor->shape, gradient);
+    if (input)
+        set_twin(excerpt, tensor, input);
+    return input;
+}
+
+/* A leaf like another, not yet under any name. */
+static sl_tensor *copy_leaf(sl__excerpt *excerpt, const sl_tensor *tensor)
+{
+    sl_graph *to = excerpt->to;
+    sl_tensor *leaf =
+        sl__new_tensor(to, tensor->dtype, tensor->dims, tensor->shape);
+    if (!leaf)
+        return NULL;
+    leaf->leaf = tensor->leaf;
+    leaf->name = keep_text(to, tensor->name);
+    leaf->needs_gradient = tensor->leaf == SL__PARAMETER;
+    leaf->leaf_index = tensor->leaf == SL__PARAMETER
+                           ? to->parameter_count++
+                           : (int)to->buffers.count;
+    if (tensor->data) {
+        void *data;
+        size_t bytes = (size_t)sl__bytes(tensor);
+        if (sl__arena_take(&to->arena, bytes, 1, &data))
+            return sl__no_memory(to);
+        leaf->data = memcpy(data, tensor->data, bytes);
+    }
+    set_twin(excerpt, tensor, leaf);
+    return leaf;
+}
+
+sl_status sl__excerpt_leaf(sl__excerpt *excerpt, const sl__named *named)
+{
+    sl_graph *to = excerpt->to;
+    sl_tensor *leaf = sl__find_twin(excerpt, named->tensor);
+    if (!leaf)
+        leaf = copy_leaf(excerpt, named->tensor);
+    const char *name = leaf ? keep_text(to, named->name) : NULL;
+    if (name &&
+        sl__add_name(leaf->leaf == SL__BUFFER ? &to->buffers : &to->parameters,
+                     name, leaf, named->gradient))
+        sl__no_memory(to);
+    return sl_graph_status(to);
+}
+
+/* Emits a node over new operands; returns its first result. */
+static sl_tensor *emit_again(sl_graph *to, const sl__node *node,
+                             sl_tensor **operands)
+{
+    const sl__attributes *attributes = &node->attributes;
+    const sl_tensor *result = node->results[0];
+    switch (node->op) {
+    case SL__RESHAPE:
+        return sl__view_as(operands[0], result->dims, result->shape);
+    case SL__TRANSPOSE:
+        return sl__view_transposed(operands[0], attributes->dim,
+                                   attributes->dim_b);
+    case SL__SLICE:
+        return sl__view_slice(operands[0], attributes->dim, attributes->integer,
+                              result->shape[attributes->dim]);
+    case SL__EXPAND:
+        return sl__view_expanded(operands[0], result->dims, result->shape);
+    case SL__COPY:
+        /* Copies are there for kernels alone. */
+        return sl__dense(operands[0]);
+    case SL__MATMUL:
+        return sl__emit_matmul(operands[0], operands[1],
+                               node->operand_count == 3 ? operands[2] : NULL);
+    case SL__CONCAT:
+        return sl__emit_concat(to, node->operand_count, operands, node->starts,
+                               attributes->flag, result->dims, result->shape);
+    case SL__ATTENTION:
+        for (int i = 0; i < 3; i++)
+            operands[i] = sl__with_whole_rows(operands[i]);
+        break;
+    default: break;
+    }
+    return sl__emit(to, node->op, *attributes, node->operand_count, operands,
+                    result->dtype, result->dims, result->shape);
+}
+
+sl_status sl__excerpt_node(sl__excerpt *excerpt, const sl__node *node)
+{
+    sl_graph *to = excerpt->to;
+    sl_tensor **operands;
+    sl_status status = sl__arena_take(&to->arena, node->operand_count,
+                                      sizeof *operands, &operands);
+    if (status)
+        return status;
+    for (int i = 0; i < node->operand_count; i++)
+        operands[i] = sl__find_twin(excerpt, node->operands[i]);
+    sl_tensor *result = emit_again(to, node, operands);
+    if (!result)
+        return sl_graph_status(to);
+    set_twin(excerpt, node->results[0], result);
+    /* What a forward op makes beside its result is for its backward alone. */
+    for (int i = 1; i < SL__RESULTS_MAX; i++) {
+        const sl_tensor *more = node->results[i];
+        if (more && !sl__add_result(result->node, more->dtype, more->dims,
+                                    more->shape))
+            return sl_graph_status(to);
+    }
+    return SL_OK;
+}
+
+sl_status sl__excerpt_output(sl__excerpt *excerpt, const sl_tensor *tensor,
+                             const char *name, sl_gradient gradient,
+                             bool is_loss)
+{
+    sl_graph *to = excerpt->to;
+    sl_tensor *twin = sl__find_twin(excerpt, tensor);
+    const char *kept = keep_text(to, name);
+    if (kept && sl__add_name(&to->outputs, kept, twin, gradient))
+        sl__no_memory(to);
+    if (is_loss)
+        to->loss = twin;
+    return sl_graph_status(to);
+}
+
+void sl__refresh_gradients(sl_graph *graph)
+{
+    for (size_t i = 0; i < graph->inputs.count; i++) {
+        const sl__named *input = &graph->inputs.data[i];
+        input->tensor->needs_gradient = input->gradient == SL_GRADIENT;
+    }
+    for (size_t i = 0; i < graph->node_count; i++) {
+        const sl__node *node = graph->nodes[i];
+        bool needs = false;
+        for (int k = 0; k < node->operand_count; k++)
+            needs |= node->operands[k]->needs_gradient;
+        node->results[0]->needs_gradient = needs;
+    }
+}
