@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "golden_models.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,29 +55,17 @@ static sl_tensor *input(sl_graph *graph, const sl_safetensors *file,
                     tensor->dims, tensor->shape, gradient);
 }
 
-/* The weight and the bias of a module. */
-typedef struct module {
-    sl_tensor *weight, *bias;
-} module;
-
-static module make_module(sl_graph *graph, const sl_safetensors *file,
-                          const char *scope, const char *name)
+static sl_tensor *linear(sl_graph *graph, const sl_safetensors *file,
+                         const char *scope, const char *name, sl_tensor *x)
 {
     char inner[200];
     snprintf(inner, sizeof inner, "%s%s.", scope, name);
     sl_scope_enter(graph, "%s", name);
-    module made = {parameter(graph, file, inner, "weight"),
-                   parameter(graph, file, inner, "bias")};
+    sl_tensor *weight = parameter(graph, file, inner, "weight");
+    sl_tensor *bias = parameter(graph, file, inner, "bias");
+    x = sl_linear(x, weight, bias, SL_OUT_IN);
     sl_scope_leave(graph);
-    return made;
-}
-
-static sl_tensor *linear(sl_graph *graph, const sl_safetensors *file,
-                         const char *scope, const char *name, sl_tensor *x,
-                         sl_layout layout)
-{
-    module made = make_module(graph, file, scope, name);
-    return sl_linear(x, made.weight, made.bias, layout);
+    return x;
 }
 
 static void finish(sl_graph *graph, const sl_safetensors *file,
@@ -97,9 +84,12 @@ static void build_example_code(sl_graph *graph, const sl_safetensors *file)
     sl_tensor *mm2 = parameter(graph, file, "", "mm_param2");
     sl_tensor *skip = sl_matmul(x, mm1);
     sl_tensor *h = sl_relu(sl_add(skip, y));
-    h = linear(graph, file, "", "lin1", sl_matmul(h, mm1), SL_OUT_IN);
+    sl_mark_cut(graph);
+    h = linear(graph, file, "", "lin1", sl_matmul(h, mm1));
+    sl_mark_cut(graph);
     h = sl_matmul(sl_add(sl_relu(h), skip), mm2);
-    finish(graph, file, sl_relu(linear(graph, file, "", "lin2", h, SL_OUT_IN)));
+    sl_mark_cut(graph);
+    finish(graph, file, sl_relu(linear(graph, file, "", "lin2", h)));
 }
 
 static void build_multi_mlp(sl_graph *graph, const sl_safetensors *file)
@@ -112,9 +102,11 @@ static void build_multi_mlp(sl_graph *graph, const sl_safetensors *file)
         snprintf(probe, sizeof probe, "param.%snet1.weight", scope);
         if (!sl_safetensors_find(file, probe))
             break;
+        if (i > 0)
+            sl_mark_cut(graph);
         sl_scope_enter(graph, "mlp%d", i);
-        h = sl_relu(linear(graph, file, scope, "net1", h, SL_OUT_IN));
-        h = linear(graph, file, scope, "net2", h, SL_OUT_IN);
+        h = sl_relu(linear(graph, file, scope, "net1", h));
+        h = linear(graph, file, scope, "net2", h);
         sl_scope_leave(graph);
     }
     finish(graph, file, sl_sub(h, y));
@@ -127,73 +119,22 @@ static void build_alias(sl_graph *graph, const sl_safetensors *file)
     sl_tensor *mm = parameter(graph, file, "", "mm_param1");
     sl_alias(mm, "mm_param2");
     sl_tensor *h = sl_relu(sl_add(sl_matmul(x, mm), y));
-    h = sl_relu(linear(graph, file, "", "lin1", h, SL_OUT_IN));
+    sl_mark_cut(graph);
+    h = sl_relu(linear(graph, file, "", "lin1", h));
     h = sl_matmul(h, mm);
-    finish(graph, file, sl_relu(linear(graph, file, "", "lin2", h, SL_OUT_IN)));
-}
-
-static sl_tensor *norm(sl_graph *graph, const sl_safetensors *file,
-                       const char *scope, const char *name, sl_tensor *x,
-                       double epsilon)
-{
-    module made = make_module(graph, file, scope, name);
-    return sl_layer_norm(x, made.weight, made.bias, epsilon);
-}
-
-static sl_tensor *block(sl_graph *graph, const sl_safetensors *file, int index,
-                        sl_tensor *x, int heads, double epsilon)
-{
-    char scope[64], inner[96];
-    sl_tensor *parts[3];
-    snprintf(scope, sizeof scope, "transformer.h.%d.", index);
-    sl_scope_enter(graph, "h.%d", index);
-    sl_tensor *h = norm(graph, file, scope, "ln_1", x, epsilon);
-    snprintf(inner, sizeof inner, "%sattn.", scope);
-    sl_scope_enter(graph, "attn");
-    h = linear(graph, file, inner, "c_attn", h, SL_IN_OUT);
-    sl_split(h, -1, 3, parts);
-    h = sl_causal_attention(parts[0], parts[1], parts[2], heads);
-    x = sl_add(x, linear(graph, file, inner, "c_proj", h, SL_IN_OUT));
-    sl_scope_leave(graph);
-    h = norm(graph, file, scope, "ln_2", x, epsilon);
-    snprintf(inner, sizeof inner, "%smlp.", scope);
-    sl_scope_enter(graph, "mlp");
-    h = sl_gelu_tanh(linear(graph, file, inner, "c_fc", h, SL_IN_OUT));
-    x = sl_add(x, linear(graph, file, inner, "c_proj", h, SL_IN_OUT));
-    sl_scope_leave(graph);
-    sl_scope_leave(graph);
-    return x;
+    finish(graph, file, sl_relu(linear(graph, file, "", "lin2", h)));
 }
 
 static void build_gpt2(sl_graph *graph, const sl_safetensors *file)
 {
-    json_t *config =
-        json_loads(sl_safetensors_metadata(file, "config"), 0, NULL);
-    assert_non_null(config);
-    int layers = (int)json_integer_value(json_object_get(config, "n_layer"));
-    int heads = (int)json_integer_value(json_object_get(config, "n_head"));
-    double epsilon =
-        json_number_value(json_object_get(config, "layer_norm_epsilon"));
-    json_decref(config);
-    sl_tensor *ids =
-        input(graph, file, "input_ids", "input_ids", SL_NO_GRADIENT);
-    sl_tensor *labels = input(graph, file, "labels", "labels", SL_NO_GRADIENT);
-    sl_scope_enter(graph, "transformer");
-    sl_scope_enter(graph, "wte");
-    sl_tensor *wte = parameter(graph, file, "transformer.wte.", "weight");
-    sl_scope_leave(graph);
-    sl_scope_enter(graph, "wpe");
-    sl_tensor *wpe = parameter(graph, file, "transformer.wpe.", "weight");
-    sl_scope_leave(graph);
-    sl_tensor *h = sl_add_positions(sl_embedding(wte, ids), wpe);
-    for (int i = 0; i < layers; i++)
-        h = block(graph, file, i, h, heads, epsilon);
-    h = norm(graph, file, "transformer.", "ln_f", h, epsilon);
-    sl_scope_leave(graph);
-    sl_alias(wte, "lm_head.weight");
-    sl_tensor *logits = sl_linear(h, wte, NULL, SL_OUT_IN);
-    sl_output(graph, "logits", logits, SL_NO_GRADIENT);
-    sl_loss(graph, sl_cross_entropy(logits, labels, -100));
+    const char *json = sl_safetensors_metadata(file, "config");
+    const sl_safetensor *ids = golden_find(file, "input_ids");
+    sl_gpt2_config config;
+    sl_gpt2_options options = SL_GPT2_OPTIONS_INIT;
+    assert_non_null(json);
+    assert_ok(sl_gpt2_read_config(json, strlen(json), &config));
+    options.dtype = real;
+    sl_gpt2_build(graph, &config, &options, ids->shape[0], ids->shape[1]);
 }
 
 #define MODEL(name)                                                            \

@@ -45,7 +45,33 @@ static sl_tensor *parameter(grower *g, int dims, const int64_t *shape)
 {
     char name[16];
     snprintf(name, sizeof name, "p%d", g->named++);
-    return sl_parameter(g->graph, name, g->dtype, dims, shape);
+    sl_tensor *made = sl_parameter(g->graph, name, g->dtype, dims, shape);
+    if (choose(g, 0, 7) == 0) {
+        snprintf(name, sizeof name, "q%d", g->named);
+        sl_alias(made, name);
+    }
+    return made;
+}
+
+/* What is not learned: small numbers of either sign. */
+static sl_tensor *buffer(grower *g, int dims, const int64_t *shape)
+{
+    char name[16];
+    _Alignas(double) char data[4096];
+    int64_t count = 1;
+    snprintf(name, sizeof name, "b%d", g->named++);
+    for (int i = 0; i < dims; i++)
+        count *= shape[i];
+    if (count > (int64_t)(sizeof data / sizeof(double)))
+        return sl_buffer(g->graph, name, g->dtype, dims, shape, NULL);
+    for (int64_t i = 0; i < count; i++) {
+        double value = (double)((i * 5 + g->named) % 9 - 4) * 0.25;
+        if (g->dtype == SL_F64)
+            ((double *)(void *)data)[i] = value;
+        else
+            ((float *)(void *)data)[i] = (float)value;
+    }
+    return sl_buffer(g->graph, name, g->dtype, dims, shape, data);
 }
 
 static sl_tensor *grow_linear(grower *g, sl_tensor *x)
@@ -84,6 +110,8 @@ static sl_tensor *partner(grower *g, sl_tensor *x)
                    sizeof(int64_t) * (size_t)sl_tensor_dims(x)) == 0)
             return other;
     }
+    if (choose(g, 0, 4) == 0)
+        return buffer(g, sl_tensor_dims(x), sl_tensor_shape(x));
     if (choose(g, 0, 2) == 0)
         return parameter(g, sl_tensor_dims(x), sl_tensor_shape(x));
     int64_t last = choose(g, 0, 3) ? dim_size(x, -1) : 1;

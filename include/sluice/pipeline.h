@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Models in stages, and batches in microbatches.
+ *
+ *     sl_graph *graph;
+ *     sl_graph_create(&graph);
+ *     sl_tensor *h = sl_input(graph, "x", SL_F32, SL_SHAPE(16, 8),
+ *                             SL_NO_GRADIENT);
+ *     for (int i = 0; i < 6; i++) {
+ *         sl_scope_enter(graph, "layers.%d", i);
+ *         sl_tensor *w = sl_parameter(graph, "weight", SL_F32,
+ *                                     SL_SHAPE(8, 8));
+ *         h = sl_relu(sl_linear(h, w, NULL, SL_OUT_IN));
+ *         sl_scope_leave(graph);
+ *     }
+ *     sl_loss(graph, sl_mean(h, SL_ALL));
+ *     sl_cut_options options = SL_CUT_OPTIONS_INIT;
+ *     options.by = SL_CUT_BY_COST;
+ *     options.stages = 3;
+ *     sl_model *model = NULL;
+ *     if (sl_model_cut(graph, &options, &model))
+ *         fprintf(stderr, "%s\n", sl_error_text());
+ *     else
+ *         printf("%d stages, balance %.2f\n", sl_model_stage_count(model),
+ *                sl_model_balance(model));
+ *     sl_model_destroy(model);
+ *     sl_graph_destroy(graph);
+ *
+ * A model in stages (`sl_model`) comes from one graph that is cut, or from
+ * stages that are added one after the other. It knows what crosses from stage
+ * to stage, which parameters are tied, and which stage each input of the whole
+ * model goes to. A batch (`sl_batch`) is split into microbatches that fit its
+ * inputs; what comes out of them is merged (`sl_merge`).
+ *
+ * Thread rule: one thread at a time while a model is being made; afterwards it
+ * never changes and is shared freely.
+ */
+#ifndef SLUICE_PIPELINE_H
+#define SLUICE_PIPELINE_H
+
+#include "sluice/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -------------------------------------------------------------- cutting -- */
+
+typedef struct sl_model sl_model;
+
+/* Where a graph is cut. A stage begins at every cut. */
+typedef enum sl_cut_by {
+    SL_CUT_AT_MARKS, /* where the model code says sl_mark_cut */
+    SL_CUT_AT_NAMES, /* before or after modules, by name */
+    SL_CUT_BY_COST,  /* into so many stages, the largest as small as can be */
+} sl_cut_by;
+
+typedef struct sl_cut_point {
+    const char *module; /* "transformer.h.4" */
+    bool after;         /* behind it, else before it */
+} sl_cut_point;
+
+/* What a module costs, by measurement; see sl_measure_modules. */
+typedef struct sl_module_cost {
+    const char *module;
+    double cost;
+} sl_module_cost;
+
+/* How a tensor reaches a stage that is not the next. */
+typedef enum sl_route {
+    SL_ROUTE_DIRECT, /* from its producer to each of its consumers */
+    SL_ROUTE_HOP,    /* from stage to stage, along with what goes there anyway */
+} sl_route;
+
+/* Where the inputs of the whole model enter. */
+typedef enum sl_feed {
+    SL_FEED_USERS, /* at every stage that uses them */
+    SL_FEED_FIRST, /* at the first stage; from there they travel as others do */
+} sl_feed;
+
+typedef struct sl_cut_options {
+    sl_cut_by by;
+    const sl_cut_point *points; /* at names; in any order */
+    int point_count;
+    int stages; /* by cost */
+    /* By cost: what modules cost, in any unit, each by its name; without it,
+     * floating point operations of forward and backward, estimated. */
+    const sl_module_cost *costs;
+    int cost_count;
+    bool inside; /* by cost: modules may be cut, between any two ops */
+    sl_route route;
+    sl_feed feed;
+    /* Cut as this model was, whose graph had the same ops in other sizes, and
+     * which was cut from one; all of the above is then its. */
+    const sl_model *like;
+} sl_cut_options;
+#define SL_CUT_OPTIONS_INIT                                                    \
+    {                                                                          \
+        SL_CUT_AT_MARKS, NULL, 0, 0, NULL, 0, false, SL_ROUTE_DIRECT,          \
+            SL_FEED_USERS, NULL                                                \
+    }
+
+/* Cuts a graph into stages; `options` may be NULL. The graph may go afterwards.
+ * Refused with SL_EINVAL: a stage with nothing to compute, a cut inside of what
+ * is to stay whole; with SL_ENOTFOUND: a name that no module has.
+ *
+ * The modules that a cut by cost goes between are the members of numbered lists
+ * (`h.0`, `layers.3`) and, beside these, the largest modules without such a
+ * list in them. */
+SL_API sl_status sl_model_cut(const sl_graph *graph,
+                              const sl_cut_options *options, sl_model **out);
+SL_API void sl_model_destroy(sl_model *model);
+
+/* Reads "h.4,after h.8": names with `before` or `after` in front, separated by
+ * commas; before is meant where neither stands. Free the points alone: their
+ * names lie behind them. */
+SL_API sl_status sl_cut_points_read(const char *text, sl_cut_point **out_points,
+                                    int *out_count);
+
+/* Measures what each module that a cut by cost would go between takes for
+ * forward and backward, best of several tries, by running it alone on zeros.
+ * Free the costs alone. `progress` may be NULL. */
+SL_API sl_status sl_measure_modules(
+    const sl_graph *graph, const sl_stage_options *options,
+    void (*progress)(void *context, int done, int count), void *context,
+    sl_module_cost **out_costs, int *out_count);
+
+/* ------------------------------------------------------- stages by hand -- */
+
+/* A model whose stages are added in order, and then linked. A stage receives,
+ * under the name of an input, the output of that name of the nearest stage
+ * before it; inputs that none of these gives are inputs of the model, outputs
+ * that no later stage receives are outputs of the model. */
+SL_API sl_status sl_model_create(sl_model **out);
+
+/* An input for the graph of the next stage with dtype and shape of what the
+ * stages so far give under this name. */
+SL_API sl_tensor *sl_model_receive(const sl_model *model, sl_graph *graph,
+                                   const char *name);
+
+/* Adds a stage. An input that a stage before gives with another dtype or shape
+ * is refused. The graph is the model's on success, to be destroyed with it; the
+ * context of callbacks stays yours and must outlive the model's stages. */
+SL_API sl_status sl_model_add_graph(sl_model *model, sl_graph *graph);
+SL_API sl_status
+sl_model_add_callbacks(sl_model *model,
+                       const sl_stage_description *description);
+
+/* Finds what crosses between the stages, and which parameters are tied: those
+ * that share a name. Nothing can be added afterwards. */
+SL_API sl_status sl_model_link(sl_model *model);
+
+/* ------------------------------------------------- what a model consists of */
+
+typedef struct sl_stage_info {
+    const sl_graph *graph;      /* NULL where the stage is callbacks */
+    const char *const *modules; /* its modules, in order; of a cut alone */
+    int module_count;
+    int64_t parameters; /* numbers in its parameters, tied ones too */
+    int64_t parameter_bytes;
+    double flops; /* of F and B, estimated; 0 for callbacks */
+    double cost;  /* in the unit of the costs given, else flops */
+} sl_stage_info;
+
+SL_API int sl_model_stage_count(const sl_model *model);
+/* NULL where there is no such stage. */
+SL_API const sl_stage_info *sl_model_stage(const sl_model *model, int stage);
+
+/* The mean cost of a stage over the largest: 1 is perfect balance. */
+SL_API double sl_model_balance(const sl_model *model);
+
+/* A tensor that is made in one stage and used in others. */
+typedef struct sl_crossing {
+    const char *name; /* of the producer's output and the consumers' inputs */
+    int producer;
+    const int *consumers; /* stages that use it, ascending */
+    int consumer_count;
+    sl_dtype dtype;
+    int dims;
+    int64_t shape[SL_DIMS_MAX];
+    int64_t bytes;
+    bool gradient; /* one flows back, from some consumer at least */
+} sl_crossing;
+
+/* A message between two stages, per microbatch: forward, and backward where a
+ * gradient flows. A tensor that travels directly has an edge to each consumer,
+ * one that hops a chain of edges. The producer sums gradients itself: each edge
+ * has an output gradient of its own. */
+typedef struct sl_edge {
+    int crossing; /* its number */
+    int from, to; /* stages */
+    /* The output of `from`, the input of `to`, and its gradient's. */
+    const char *name;
+    /* The output gradient of `from` that takes this one; NULL: none flows. */
+    const char *gradient_name;
+} sl_edge;
+
+/* Parameters that are one in the model and live in several stages; their
+ * gradients are summed over these. */
+typedef struct sl_tie {
+    const char *const *names; /* all of them */
+    int name_count;
+    const int *stages; /* ascending */
+    int stage_count;
+    /* The first name that each of these stages has for it. */
+    const char *const *stage_names;
+    int64_t bytes; /* of one */
+} sl_tie;
+
+/* An input or an output of the whole model. */
+typedef struct sl_model_port {
+    const char *name;
+    sl_dtype dtype;
+    int dims;
+    int64_t shape[SL_DIMS_MAX];
+    sl_gradient gradient;
+    bool is_loss;
+    const int *stages; /* an input's users, ascending; an output's stage */
+    int stage_count;
+} sl_model_port;
+
+SL_API const sl_crossing *sl_model_crossings(const sl_model *model, int *count);
+/* By receiving stage, then by sending one. */
+SL_API const sl_edge *sl_model_edges(const sl_model *model, int *count);
+SL_API const sl_tie *sl_model_ties(const sl_model *model, int *count);
+SL_API const sl_model_port *sl_model_inputs(const sl_model *model, int *count);
+SL_API const sl_model_port *sl_model_outputs(const sl_model *model, int *count);
+
+/* Whether the stages' parameters, together, are exactly these names; refused
+ * with the first that is missing or too many. A cut is checked by itself. */
+SL_API sl_status sl_model_check_parameters(const sl_model *model,
+                                           const char *const *names, int count);
+
+/* Compiles a stage; `options` may be NULL, and do not count for callbacks. */
+SL_API sl_status sl_model_compile(const sl_model *model, int stage,
+                                  const sl_stage_options *options,
+                                  sl_stage **out);
+
+/* ------------------------------------------------- microbatches, splitting */
+
+/* An array of the caller's, contiguous. */
+typedef struct sl_array {
+    sl_dtype dtype;
+    int dims;
+    int64_t shape[SL_DIMS_MAX];
+    const void *data;
+} sl_array;
+
+/* How an argument becomes microbatches. */
+typedef enum sl_spread {
+    SL_SPREAD_SPLIT,     /* along a dimension */
+    SL_SPREAD_REPLICATE, /* the whole of it for each */
+    SL_SPREAD_GIVEN,     /* it comes split, an array per microbatch */
+} sl_spread;
+
+/* An argument of a step. SL_ARGUMENT_INIT: the next input, split along 0. */
+typedef struct sl_argument {
+    const char *name; /* an input of the model; NULL: the next one in order */
+    sl_spread spread;
+    int dim; /* along which it is split, or was; from the end below 0 */
+    const sl_array *arrays; /* one, or one per microbatch where it is given */
+    int array_count;
+} sl_argument;
+#define SL_ARGUMENT_INIT                                                       \
+    {                                                                          \
+        NULL, SL_SPREAD_SPLIT, 0, NULL, 1                                      \
+    }
+
+typedef struct sl_batch sl_batch;
+
+/* How many rows microbatch `index` of `count` gets: the first ones one more
+ * where it does not come out even, as in tensor_split. */
+SL_API int64_t sl_microbatch_rows(int64_t rows, int count, int index);
+
+/* Splits arguments into microbatches and holds them against the inputs of a
+ * model: each once, its dtype, its shape but for the split dimension; rows that
+ * all agree, and at least as many as microbatches. Positional ones come before
+ * named ones. Arrays are borrowed. `model` may be NULL: arguments are then
+ * taken as they come. */
+SL_API sl_status sl_batch_create(const sl_model *model,
+                                 const sl_argument *arguments, int count,
+                                 int microbatches, sl_batch **out);
+SL_API void sl_batch_destroy(sl_batch *batch);
+SL_API int sl_batch_microbatches(const sl_batch *batch);
+
+/* Rows of a microbatch: the size of its split dimension; 0 where nothing is
+ * split. */
+SL_API int64_t sl_batch_rows(const sl_batch *batch, int microbatch);
+
+/* The distinct numbers of rows, the largest first: at most two, unless
+ * arguments were given split. NULL, and 0, where nothing is split. */
+SL_API const int64_t *sl_batch_sizes(const sl_batch *batch, int *count);
+
+/* The place of an input among the arguments; -1 where there is none. */
+SL_API int sl_batch_find(const sl_batch *batch, const char *input);
+
+/* An argument of one microbatch: its dtype, shape, and data where these lie in
+ * one piece of the caller's array (always where the split dimension is the
+ * outermost); NULL otherwise: copy them then. */
+SL_API sl_status sl_batch_part(const sl_batch *batch, int argument,
+                               int microbatch, sl_array *out);
+/* Copies it out; `bytes` must be all of its. */
+SL_API sl_status sl_batch_copy(const sl_batch *batch, int argument,
+                               int microbatch, void *out, size_t bytes);
+
+/* -------------------------------------------------- microbatches, merging */
+
+typedef enum sl_merge_by {
+    SL_MERGE_CONCAT, /* along a dimension: the inverse of splitting */
+    SL_MERGE_SUM,
+    SL_MERGE_MEAN, /* each weighted by its rows: the mean of means is the mean
+                      of the batch */
+    SL_MERGE_SAME, /* all are equal, bit for bit: the inverse of replicating */
+    SL_MERGE_LIST, /* keep each by itself */
+} sl_merge_by;
+
+typedef struct sl_merge_options {
+    sl_merge_by by;
+    int dim; /* of a concat; from the end below 0 */
+} sl_merge_options;
+#define SL_MERGE_OPTIONS_INIT                                                  \
+    {                                                                          \
+        SL_MERGE_CONCAT, 0                                                     \
+    }
+
+typedef struct sl_merge sl_merge;
+
+/* Room for one output of every microbatch, whose `parts` have shapes and no
+ * data. `rows` weigh a mean, and may be NULL: each counts the same. */
+SL_API sl_status sl_merge_create(const sl_merge_options *options,
+                                 const sl_array *parts, const int64_t *rows,
+                                 int microbatches, sl_merge **out);
+SL_API void sl_merge_destroy(sl_merge *merge);
+
+/* Where a microbatch's output may be written without a copy; NULL where there
+ * is no such place. */
+SL_API void *sl_merge_place(const sl_merge *merge, int microbatch);
+
+/* Takes a microbatch's output, in any order; from its own place, nothing is
+ * copied. `bytes` must be all of its. */
+SL_API sl_status sl_merge_put(sl_merge *merge, int microbatch, const void *data,
+                              size_t bytes);
+
+/* The whole, once every microbatch is there; again after each round of puts.
+ * The data are the merge's. A list has no whole: sl_merge_part. */
+SL_API sl_status sl_merge_finish(sl_merge *merge, sl_array *out);
+SL_API sl_status sl_merge_part(const sl_merge *merge, int microbatch,
+                               sl_array *out);
+
+/* ----------------------------------------------------- sizes of microbatches */
+
+/* Builds a model for microbatches of this many rows. `like` is NULL the first
+ * time, then the model for the rows before: cut like that one. */
+typedef sl_status (*sl_model_fn)(void *context, int64_t rows,
+                                 const sl_model *like, sl_model **out);
+
+/* The stages of a model, compiled once for each size of microbatch. */
+typedef struct sl_programs sl_programs;
+
+typedef struct sl_program_set {
+    int64_t rows;
+    const sl_model *model;
+    sl_stage *const *stages;
+} sl_program_set;
+
+/* Nothing is built before a size is asked for; `options` may be NULL. */
+SL_API sl_status sl_programs_create(sl_model_fn build, void *context,
+                                    const sl_stage_options *options,
+                                    sl_programs **out);
+SL_API void sl_programs_destroy(sl_programs *programs);
+
+/* The programs for a size: those compiled before, or new ones, whose stages,
+ * parameters and edges must be those of the other sizes. */
+SL_API sl_status sl_programs_get(sl_programs *programs, int64_t rows,
+                                 const sl_program_set **out);
+
+/* How many sizes have been compiled. */
+SL_API int sl_programs_count(const sl_programs *programs);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Models to train: GPT-2 under the names of its Hugging Face state dict, and a
+ * plain MLP.
+ *
+ *     sl_gpt2_config config = SL_GPT2_CONFIG_INIT;
+ *     config.layers = 2;
+ *     sl_graph *graph;
+ *     sl_graph_create(&graph);
+ *     sl_gpt2_build(graph, &config, NULL, 1, 64);
+ *     if (sl_graph_status(graph))
+ *         fprintf(stderr, "%s\n", sl_error_text());
+ *     sl_graph_destroy(graph);
+ *
+ * The functions build into a graph and refuse through it, as ops do. A whole
+ * model comes from one call, or piece by piece, with marks or stages of your
+ * own between the pieces.
+ */
+#ifndef SLUICE_TRAIN_H
+#define SLUICE_TRAIN_H
+
+#include "sluice/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------- GPT-2 -- */
+
+typedef enum sl_activation {
+    SL_ACTIVATION_GELU_TANH, /* "gelu_new" */
+    SL_ACTIVATION_GELU_ERF,  /* "gelu" */
+    SL_ACTIVATION_RELU,
+    SL_ACTIVATION_SILU,
+} sl_activation;
+
+typedef struct sl_gpt2_config {
+    int layers;
+    int heads;
+    int width;
+    int inner; /* width of the MLPs; 0: four times the width */
+    int vocabulary;
+    int positions; /* the longest sequence */
+    double epsilon;
+    sl_activation activation;
+    bool tied; /* lm_head.weight is transformer.wte.weight */
+    double embedding_dropout;
+    double residual_dropout;
+    double attention_dropout;
+} sl_gpt2_config;
+#define SL_GPT2_CONFIG_INIT                                                    \
+    {                                                                          \
+        12, 12, 768, 0, 50257, 1024, 1e-5, SL_ACTIVATION_GELU_TANH, true, 0.1, \
+            0.1, 0.1                                                           \
+    }
+
+/* Reads a config.json as Hugging Face writes it. A key that is needed and
+ * missing, or a value that asks for what is not built, is refused. */
+SL_API sl_status sl_gpt2_read_config(const char *json, size_t length,
+                                     sl_gpt2_config *out);
+
+typedef struct sl_gpt2_options {
+    sl_dtype dtype; /* of the parameters */
+    bool dropout;   /* with the config's rates; that of attention must be 0 */
+} sl_gpt2_options;
+#define SL_GPT2_OPTIONS_INIT                                                   \
+    {                                                                          \
+        SL_F32, false                                                          \
+    }
+
+/* The whole model on inputs `input_ids` and `labels` (batch, length) of i64:
+ * outputs `logits` (batch, length, vocabulary) and the loss, their mean cross
+ * entropy against the labels, where -100 is ignored. `options` may be NULL. */
+SL_API void sl_gpt2_build(sl_graph *graph, const sl_gpt2_config *config,
+                          const sl_gpt2_options *options, int64_t batch,
+                          int64_t length);
+
+/* In pieces: ids (B, T) to h (B, T, width), layer after layer, to logits. The
+ * head takes `wte`, the table of the embedding, where the model is tied and both
+ * are in one graph; NULL makes a parameter, named for both where it is tied. */
+SL_API sl_tensor *sl_gpt2_embed(sl_graph *graph, const sl_gpt2_config *config,
+                                const sl_gpt2_options *options, sl_tensor *ids,
+                                sl_tensor **out_wte);
+SL_API sl_tensor *sl_gpt2_layer(sl_graph *graph, const sl_gpt2_config *config,
+                                const sl_gpt2_options *options, int index,
+                                sl_tensor *h);
+SL_API sl_tensor *sl_gpt2_head(sl_graph *graph, const sl_gpt2_config *config,
+                               const sl_gpt2_options *options, sl_tensor *h,
+                               sl_tensor *wte);
+
+/* ------------------------------------------------------------------ MLP -- */
+
+typedef struct sl_mlp_config {
+    int layers;
+    int width; /* the hidden ones are four times as wide */
+} sl_mlp_config;
+#define SL_MLP_CONFIG_INIT                                                     \
+    {                                                                          \
+        16, 512                                                                \
+    }
+
+/* Layers of x + net2(relu(net1(x))) on inputs `x` and `target` (rows, width):
+ * `output`, and the loss, its mean squared error. */
+SL_API void sl_mlp_build(sl_graph *graph, const sl_mlp_config *config,
+                         int64_t rows);
+SL_API sl_tensor *sl_mlp_layer(sl_graph *graph, const sl_mlp_config *config,
+                               int index, sl_tensor *x);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

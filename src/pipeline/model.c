@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Models in stages: life, adding stages by hand, and reading. */
+#include "pipeline/model.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "tensor/program.h"
+
+#include <string.h>
+
+sl_status sl__push(sl__ints *ints, int value)
+{
+    sl_status status = sl__grow(&ints->data, &ints->capacity, ints->count + 1,
+                                sizeof *ints->data);
+    if (!status)
+        ints->data[ints->count++] = value;
+    return status;
+}
+
+/* ----------------------------------------------------------------- life -- */
+
+sl_status sl_model_create(sl_model **out)
+{
+    return sl__alloc(1, sizeof **out, out);
+}
+
+void sl_model_destroy(sl_model *model)
+{
+    if (!model)
+        return;
+    for (size_t i = 0; i < model->part_count; i++)
+        sl_graph_destroy(model->parts[i].graph);
+    sl__arena_clear(&model->arena);
+    sl__names_clear(&model->given);
+    free(model->givers);
+    free(model->parts);
+    free(model);
+}
+
+/* --------------------------------------------------------------- adding -- */
+
+static sl_status check_received(size_t stage, const sl__named *input,
+                                int from, const sl_tensor *output)
+{
+    const sl_tensor *tensor = input->tensor;
+    char found[SL__SHAPE_TEXT], expected[SL__SHAPE_TEXT];
+    if (tensor->dtype == output->dtype && sl__same_shape(tensor, output))
+        return SL_OK;
+    return sl_fail(SL_EINVAL,
+                   "stage %zu: input '%.100s' is %s %s, expected %s %s as "
+                   "stage %d gives",
+                   stage, input->name, sl_dtype_text(tensor->dtype),
+                   sl__shape_text(tensor->dims, tensor->shape, found),
+                   sl_dtype_text(output->dtype),
+                   sl__shape_text(output->dims, output->shape, expected), from);
+}
+
+/* Finds which outputs the inputs of the next stage receive. */
+static sl_status find_sources(sl_model *model, sl__part *part,
+                              const sl__names *fed)
+{
+    const sl__names *inputs = &part->graph->inputs;
+    sl_status status = sl__arena_take(&model->arena, inputs->count,
+                                      sizeof *part->sources, &part->sources);
+    for (size_t i = 0; i < inputs->count && !status; i++) {
+        const sl__named *input = &inputs->data[i];
+        bool is_fed = fed && sl__find_name(fed, input->name);
+        const sl__named *given =
+            is_fed ? NULL : sl__find_name(&model->given, input->name);
+        part->sources[i] = (sl__source){-1, -1};
+        if (!given)
+            continue;
+        part->sources[i] = model->givers[given - model->given.data];
+        status = check_received(model->part_count, input,
+                                part->sources[i].stage, given->tensor);
+    }
+    return status;
+}
+
+/* Lets later stages find what this one gives. */
+static sl_status give(sl_model *model, const sl__part *part)
+{
+    const sl__names *outputs = &part->graph->outputs;
+    sl_status status = SL_OK;
+    for (size_t i = 0; i < outputs->count && !status; i++) {
+        const sl__named *output = &outputs->data[i];
+        sl__named *given = sl__find_name(&model->given, output->name);
+        if (!given) {
+            status = sl__add_name(&model->given, output->name, NULL,
+                                  SL_NO_GRADIENT);
+            given = &model->given.data[model->given.count - 1];
+        }
+        if (!status)
+            status = sl__grow(&model->givers, &model->giver_capacity,
+                              model->given.count, sizeof *model->givers);
+        if (status)
+            return status;
+        given->tensor = output->tensor;
+        model->givers[given - model->given.data] =
+            (sl__source){(int)model->part_count, (int)i};
+    }
+    return SL_OK;
+}
+
+sl_status sl__model_add(sl_model *model, const sl__part *part,
+                        const sl__names *fed)
+{
+    sl__part added = *part;
+    if (model->linked)
+        return sl_fail(SL_EINVAL, "the model is linked: nothing can be added");
+    sl_status status = find_sources(model, &added, fed);
+    if (!status)
+        status = sl__grow(&model->parts, &model->part_capacity,
+                          model->part_count + 1, sizeof *model->parts);
+    if (!status)
+        status = give(model, &added);
+    if (!status)
+        model->parts[model->part_count++] = added;
+    return status;
+}
+
+sl_tensor *sl_model_receive(const sl_model *model, sl_graph *graph,
+                            const char *name)
+{
+    char quoted[SL__QUOTED_MAX];
+    const sl__named *given = name ? sl__find_name(&model->given, name) : NULL;
+    if (graph->status)
+        return NULL;
+    if (!given)
+        return sl__refuse(graph, "receive",
+                          "no stage before gives '%s'",
+                          name ? sl__quoted(name, strlen(name), quoted) : "");
+    const sl_tensor *tensor = given->tensor;
+    bool is_float = tensor->dtype == SL_F32 || tensor->dtype == SL_F64;
+    return sl_input(graph, name, tensor->dtype, tensor->dims, tensor->shape,
+                      is_float ? SL_GRADIENT : SL_NO_GRADIENT);
+}
+
+sl_status sl_model_add_graph(sl_model *model, sl_graph *graph)
+{
+    sl_status status = sl_graph_status(graph);
+    if (!status && graph->outputs.count == 0)
+        status = sl_fail(SL_EINVAL, "stage %zu: the graph has no output and no "
+                                    "loss",
+                         model->part_count);
+    if (!status)
+        status = sl__check_left(graph);
+    for (size_t i = 0; i < model->part_count && !status; i++) {
+        if (model->parts[i].graph == graph)
+            status = sl_fail(SL_EINVAL, "the graph is stage %zu already", i);
+    }
+    return status ? status
+                  : sl__model_add(model, &(sl__part){.graph = graph}, NULL);
+}
+
+sl_status sl_model_add_callbacks(sl_model *model,
+                                 const sl_stage_description *description)
+{
+    sl__part part = {.is_callbacks = true,
+                     .callbacks = description->callbacks,
+                     .context = description->context};
+    sl_status status = sl__describe(description, &part.graph);
+    if (status)
+        return status;
+    status = sl__model_add(model, &part, NULL);
+    if (status)
+        sl_graph_destroy(part.graph);
+    return status;
+}
+
+sl_status sl_model_link(sl_model *model)
+{
+    if (model->linked)
+        return SL_OK;
+    if (model->part_count == 0)
+        return sl_fail(SL_EINVAL, "the model has no stage");
+    return sl__link(model, NULL);
+}
+
+/* -------------------------------------------------------------- reading -- */
+
+int sl_model_stage_count(const sl_model *model)
+{
+    return (int)model->part_count;
+}
+
+const sl_stage_info *sl_model_stage(const sl_model *model, int stage)
+{
+    if (stage < 0 || (size_t)stage >= model->part_count || !model->linked)
+        return NULL;
+    return &model->parts[stage].info;
+}
+
+double sl_model_balance(const sl_model *model)
+{
+    double largest = 0, sum = 0;
+    for (size_t i = 0; i < model->part_count; i++) {
+        double cost = model->parts[i].info.cost;
+        sum += cost;
+        largest = cost > largest ? cost : largest;
+    }
+    return largest > 0 ? sum / (double)model->part_count / largest : 1;
+}
+
+const sl_crossing *sl_model_crossings(const sl_model *model, int *count)
+{
+    *count = model->crossing_count;
+    return model->crossings;
+}
+
+const sl_edge *sl_model_edges(const sl_model *model, int *count)
+{
+    *count = model->edge_count;
+    return model->edges;
+}
+
+const sl_tie *sl_model_ties(const sl_model *model, int *count)
+{
+    *count = model->tie_count;
+    return model->ties;
+}
+
+const sl_model_port *sl_model_inputs(const sl_model *model, int *count)
+{
+    *count = model->input_count;
+    return model->inputs;
+}
+
+const sl_model_port *sl_model_outputs(const sl_model *model, int *count)
+{
+    *count = model->output_count;
+    return model->outputs;
+}
+
+/* Every parameter name of the stages that is in `known` is noted in `seen`. */
+static sl_status note_parameters(const sl_model *model, const sl__names *known,
+                                 bool *seen)
+{
+    char quoted[SL__QUOTED_MAX];
+    for (size_t s = 0; s < model->part_count; s++) {
+        const sl__names *own = &model->parts[s].graph->parameters;
+        for (size_t i = 0; i < own->count; i++) {
+            const char *name = own->data[i].name;
+            const sl__named *found = sl__find_name(known, name);
+            if (!found)
+                return sl_fail(SL_EINVAL,
+                               "stage %zu has a parameter '%s', which is none "
+                               "of the model's",
+                               s, sl__quoted(name, strlen(name), quoted));
+            seen[found - known->data] = true;
+        }
+    }
+    return SL_OK;
+}
+
+sl_status sl__check_parameters(const sl_model *model, const sl__names *known)
+{
+    char quoted[SL__QUOTED_MAX];
+    bool *seen;
+    sl_status status = sl__alloc(known->count, sizeof *seen, &seen);
+    if (status)
+        return status;
+    status = note_parameters(model, known, seen);
+    for (size_t i = 0; i < known->count && !status; i++) {
+        const char *name = known->data[i].name;
+        if (!seen[i])
+            status = sl_fail(SL_EINVAL, "no stage has the parameter '%s'",
+                             sl__quoted(name, strlen(name), quoted));
+    }
+    free(seen);
+    return status;
+}
+
+sl_status sl_model_check_parameters(const sl_model *model,
+                                    const char *const *names, int count)
+{
+    sl__names known = {0};
+    sl_status status = SL_OK;
+    for (int i = 0; i < count && !status; i++) {
+        if (!sl__find_name(&known, names[i]))
+            status = sl__add_name(&known, names[i], NULL, SL_NO_GRADIENT);
+    }
+    if (!status)
+        status = sl__check_parameters(model, &known);
+    sl__names_clear(&known);
+    return status;
+}
+
+sl_status sl_model_compile(const sl_model *model, int stage,
+                           const sl_stage_options *options, sl_stage **out)
+{
+    if (!model->linked)
+        return sl_fail(SL_EINVAL, "the model is not linked yet");
+    if (stage < 0 || (size_t)stage >= model->part_count)
+        return sl_fail(SL_EINVAL, "stage %d, expected 0 to %zu", stage,
+                       model->part_count - 1);
+    const sl__part *part = &model->parts[stage];
+    if (!part->is_callbacks)
+        return sl_stage_compile(part->graph, options, out);
+    sl_stage_description given = {.callbacks = part->callbacks,
+                                  .context = part->context};
+    return sl__stage_from_callbacks(&given, part->graph, out);
+}

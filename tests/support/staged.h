@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A model in stages, run one stage after the other with messages carried by
+ * hand along its edges, beside the same model uncut. */
+#ifndef SL_TEST_STAGED_H
+#define SL_TEST_STAGED_H
+
+#include "tensors.h"
+
+typedef struct test_staged {
+    const sl_model *model;
+    int count;
+    test_stage *stages;
+} test_staged;
+
+test_staged test_stages(const sl_model *model, const sl_stage_options *options,
+                        int slots);
+void test_staged_release(test_staged *staged);
+
+/* Gives the stages the parameters, inputs and gradients of outputs that the
+ * uncut model has in a slot. */
+void test_staged_copy(const test_staged *staged, const test_stage *whole,
+                      int slot);
+
+/* Runs F from the first stage to the last, then `backward` ("B" or "IW") from
+ * the last to the first. */
+void test_staged_forward(const test_staged *staged, int slot);
+void test_staged_backward(const test_staged *staged, const char *backward,
+                          int slot);
+
+/* Asserts that the outputs are those of the uncut model, bit for bit where
+ * `outputs` is 0; and the gradients of parameters, summed over the stages that
+ * have them, and of inputs, by norm. */
+void test_staged_assert(const test_staged *staged, const test_stage *whole,
+                        int slot, double outputs, double gradients);
+
+/* Asserts what holds of every model that was cut from a graph: each parameter's
+ * name is somewhere and none is new, no tensor crosses twice, edges go forward,
+ * each consumer has an edge, ties are where names repeat. */
+void test_model_is_sound(const sl_model *model, const sl_graph *graph);
+
+#endif

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Cutting: what is cut computes what the whole did, wherever it is cut. */
+#include "pipeline/model.h"
+#include "random_graph.h"
+#include "staged.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --------------------------------------------------------- random graphs -- */
+
+/* Marks some places of a graph that was built without. */
+static void mark_at_random(sl_graph *graph, uint64_t *state)
+{
+    int cuts = test_random_int(state, 1, 4);
+    graph->mark_count = 0;
+    int at[4];
+    for (int i = 0; i < cuts; i++)
+        at[i] = test_random_int(state, 0, (int)graph->node_count);
+    for (int i = 0; i < cuts; i++) {
+        for (int k = i + 1; k < cuts; k++) {
+            if (at[k] < at[i]) {
+                int swap = at[i];
+                at[i] = at[k];
+                at[k] = swap;
+            }
+        }
+    }
+    size_t nodes = graph->node_count;
+    for (int i = 0; i < cuts; i++) {
+        graph->node_count = (size_t)at[i];
+        sl_mark_cut(graph);
+    }
+    graph->node_count = nodes;
+}
+
+static void compare(const sl_graph *graph, const sl_model *model,
+                    const sl_stage_options *options, uint64_t seed,
+                    double outputs, double gradients)
+{
+    test_stage whole = test_compile(graph, options, 1);
+    test_staged staged = test_stages(model, options, 1);
+    test_fill_all(&whole, seed, 0, TEST_IDS);
+    test_staged_copy(&staged, &whole, 0);
+    test_run(&whole, "FB", 0);
+    test_staged_forward(&staged, 0);
+    test_staged_backward(&staged, seed % 2 ? "B" : "IW", 0);
+    test_staged_assert(&staged, &whole, 0, outputs, gradients);
+    test_staged_release(&staged);
+    test_release(&whole);
+}
+
+/* A cut at marks that leave no stage empty; NULL where tries do not find one. */
+static sl_model *cut_at_random(sl_graph *graph, const sl_cut_options *options,
+                               uint64_t *choices)
+{
+    for (int i = 0; i < 8; i++) {
+        sl_model *model;
+        mark_at_random(graph, choices);
+        if (!sl_model_cut(graph, options, &model))
+            return model;
+        if (!strstr(sl_error_text(), "empty") &&
+            !strstr(sl_error_text(), "computes nothing"))
+            fail_msg("%s", sl_error_text());
+    }
+    return NULL;
+}
+
+static void random_cuts_compute_what_the_whole_does(void **state)
+{
+    (void)state;
+    sl_stage_options ref = SL_STAGE_OPTIONS_INIT;
+    ref.backend = "ref";
+    int made = 0, crossed = 0, skipped = 0, shared = 0, hopped = 0;
+    enum { SEEDS = 600 };
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        uint64_t choices = seed * 77;
+        sl_cut_options options = SL_CUT_OPTIONS_INIT;
+        sl_graph *graph = test_seeded_graph(seed, SL_F64);
+        options.route = seed % 3 == 0 ? SL_ROUTE_HOP : SL_ROUTE_DIRECT;
+        options.feed = seed % 5 == 0 ? SL_FEED_FIRST : SL_FEED_USERS;
+        sl_model *model = cut_at_random(graph, &options, &choices);
+        if (!model) {
+            sl_graph_destroy(graph);
+            continue;
+        }
+        test_model_is_sound(model, graph);
+        compare(graph, model, &ref, seed, 0, 1e-9);
+        made += model->part_count > 1;
+        crossed += model->crossing_count;
+        for (int i = 0; i < model->edge_count; i++)
+            skipped += model->edges[i].to > model->edges[i].from + 1;
+        for (int i = 0; i < model->crossing_count; i++)
+            hopped += options.route == SL_ROUTE_HOP &&
+                      model->crossings[i].consumers[0] >
+                          model->crossings[i].producer + 1;
+        shared += model->tie_count;
+        sl_model_destroy(model);
+        sl_graph_destroy(graph);
+    }
+    /* The graphs are such that everything comes up. */
+    assert_true(made > SEEDS / 2);
+    assert_true(crossed > SEEDS);
+    assert_true(skipped > 50 && shared > 50 && hopped > 10);
+}
+
+static void cuts_compute_the_same_on_the_fast_backend(void **state)
+{
+    (void)state;
+    sl_stage_options fast = SL_STAGE_OPTIONS_INIT;
+    for (uint64_t seed = 1; seed <= 150; seed++) {
+        uint64_t choices = seed * 91;
+        fast.recompute = seed % 4 == 0;
+        sl_graph *graph = test_seeded_graph(seed, SL_F32);
+        sl_model *model = cut_at_random(graph, NULL, &choices);
+        if (model)
+            compare(graph, model, &fast, seed, 1e-5, 1e-4);
+        sl_model_destroy(model);
+        sl_graph_destroy(graph);
+    }
+}
+
+/* Every op may be an item; the parts then have one each. */
+static void every_op_can_be_a_stage(void **state)
+{
+    (void)state;
+    sl_stage_options ref = SL_STAGE_OPTIONS_INIT;
+    ref.backend = "ref";
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        sl_graph *graph = test_seeded_graph(seed, SL_F64);
+        sl__items items;
+        if (sl__find_items(graph, true, &items)) {
+            sl_graph_destroy(graph);
+            continue;
+        }
+        sl_cut_options options = SL_CUT_OPTIONS_INIT;
+        options.by = SL_CUT_BY_COST;
+        options.inside = true;
+        options.stages = (int)items.count;
+        options.route = seed % 2 ? SL_ROUTE_HOP : SL_ROUTE_DIRECT;
+        sl__items_clear(&items);
+        sl_model *model;
+        assert_ok(sl_model_cut(graph, &options, &model));
+        test_model_is_sound(model, graph);
+        compare(graph, model, &ref, seed, 0, 1e-9);
+        sl_model_destroy(model);
+        sl_graph_destroy(graph);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_cuts_compute_what_the_whole_does),
+        cmocka_unit_test(cuts_compute_the_same_on_the_fast_backend),
+        cmocka_unit_test(every_op_can_be_a_stage),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
