@@ -69,7 +69,7 @@ typedef struct sl_module_cost {
 /* How a tensor reaches a stage that is not the next. */
 typedef enum sl_route {
     SL_ROUTE_DIRECT, /* from its producer to each of its consumers */
-    SL_ROUTE_HOP,    /* from stage to stage, along with what goes there anyway */
+    SL_ROUTE_HOP, /* from stage to stage, along with what goes there anyway */
 } sl_route;
 
 /* Where the inputs of the whole model enter. */
@@ -87,7 +87,7 @@ typedef struct sl_cut_options {
      * floating point operations of forward and backward, estimated. */
     const sl_module_cost *costs;
     int cost_count;
-    bool inside; /* by cost: modules may be cut, between any two ops */
+    bool inside; /* by cost: modules may be cut too, between any two ops */
     sl_route route;
     sl_feed feed;
     /* Cut as this model was, whose graph had the same ops in other sizes, and
@@ -106,7 +106,7 @@ typedef struct sl_cut_options {
  *
  * The modules that a cut by cost goes between are the members of numbered lists
  * (`h.0`, `layers.3`) and, beside these, the largest modules without such a
- * list in them. */
+ * list in them, and products of matrices in no module. */
 SL_API sl_status sl_model_cut(const sl_graph *graph,
                               const sl_cut_options *options, sl_model **out);
 SL_API void sl_model_destroy(sl_model *model);
@@ -120,10 +120,10 @@ SL_API sl_status sl_cut_points_read(const char *text, sl_cut_point **out_points,
 /* Measures what each module that a cut by cost would go between takes for
  * forward and backward, best of several tries, by running it alone on zeros.
  * Free the costs alone. `progress` may be NULL. */
-SL_API sl_status sl_measure_modules(
-    const sl_graph *graph, const sl_stage_options *options,
-    void (*progress)(void *context, int done, int count), void *context,
-    sl_module_cost **out_costs, int *out_count);
+SL_API sl_status
+sl_measure_modules(const sl_graph *graph, const sl_stage_options *options,
+                   void (*progress)(void *context, int done, int count),
+                   void *context, sl_module_cost **out_costs, int *out_count);
 
 /* ------------------------------------------------------- stages by hand -- */
 
@@ -142,9 +142,8 @@ SL_API sl_tensor *sl_model_receive(const sl_model *model, sl_graph *graph,
  * is refused. The graph is the model's on success, to be destroyed with it; the
  * context of callbacks stays yours and must outlive the model's stages. */
 SL_API sl_status sl_model_add_graph(sl_model *model, sl_graph *graph);
-SL_API sl_status
-sl_model_add_callbacks(sl_model *model,
-                       const sl_stage_description *description);
+SL_API sl_status sl_model_add_callbacks(
+    sl_model *model, const sl_stage_description *description);
 
 /* Finds what crosses between the stages, and which parameters are tied: those
  * that share a name. Nothing can be added afterwards. */

@@ -8,7 +8,8 @@
 
 sl__rows sl__along(const sl_array *array, int dim)
 {
-    sl__rows out = {1, array->shape[dim], (int64_t)sl_dtype_bytes(array->dtype)};
+    sl__rows out = {1, array->shape[dim],
+                    (int64_t)sl_dtype_bytes(array->dtype)};
     for (int i = 0; i < array->dims; i++) {
         if (i < dim)
             out.outer *= array->shape[i];

@@ -12,6 +12,9 @@
 
 #include <math.h>
 
+/* Costs times stages up to which evening out takes a few milliseconds. */
+#define EVEN_MOST 200000.0
+
 static double larger(double a, double b)
 {
     return a > b ? a : b;
@@ -30,6 +33,77 @@ static void add_run(const double *sums, size_t count, int run,
     }
 }
 
+/* ----------------------------------------------------------- evening out -- */
+
+/* Among runs of at most `most`, those with the least sum of squares. squares of
+ * the first i costs in k runs are the minimum over j of squares[k-1][j] plus
+ * that of the last run; the best j moves up with i, so the best for the middle
+ * i bounds those on either side. */
+typedef struct evening {
+    const double *sums;
+    double most;
+    const double *before; /* squares of one run less */
+    double *squares;
+    int *ends; /* by i: the best j */
+} evening;
+
+static void even_out(evening *e, size_t low, size_t high, size_t from,
+                     size_t to)
+{
+    if (low > high)
+        return;
+    size_t i = (low + high) / 2, best = 0;
+    double least = INFINITY;
+    for (size_t j = from; j <= to && j < i; j++) {
+        double sum = e->sums[i] - e->sums[j];
+        double squares = sum > e->most ? INFINITY : e->before[j] + sum * sum;
+        if (squares < least) {
+            least = squares;
+            best = j;
+        }
+    }
+    e->squares[i] = least;
+    e->ends[i] = (int)best;
+    bool found = least < INFINITY;
+    if (i > low)
+        even_out(e, low, i - 1, from, found ? best : to);
+    even_out(e, i + 1, high, found ? best : from, to);
+}
+
+static sl_status place_evenly(const double *sums, size_t count, int stages,
+                              double most, int *starts)
+{
+    double *rows[2], *memory;
+    int *ends;
+    sl_status status = sl__alloc(2 * (count + 1), sizeof *memory, &memory);
+    if (status)
+        return status;
+    status = sl__alloc((count + 1) * (size_t)stages, sizeof *ends, &ends);
+    rows[0] = memory;
+    rows[1] = memory + count + 1;
+    for (size_t i = 0; i <= count; i++)
+        rows[0][i] = i == 0 ? 0 : INFINITY; /* No run. */
+    for (int run = 0; run < stages && !status; run++) {
+        evening e = {.sums = sums,
+                     .most = most,
+                     .before = rows[run % 2],
+                     .squares = rows[(run + 1) % 2],
+                     .ends = ends + (size_t)run * (count + 1)};
+        e.squares[0] = INFINITY;
+        even_out(&e, 1, count, 0, count);
+    }
+    size_t end = count;
+    for (int run = stages; run-- > 0 && !status;) {
+        end = (size_t)ends[(size_t)run * (count + 1) + end];
+        starts[run] = (int)end;
+    }
+    free(memory);
+    free(ends);
+    return status;
+}
+
+/* -------------------------------------------------------------- in haste -- */
+
 /* How many runs of at most `most` the costs from i on need, for every i. */
 static void count_needed(const double *sums, size_t count, double most,
                          int *needed)
@@ -44,7 +118,7 @@ static void count_needed(const double *sums, size_t count, double most,
     }
 }
 
-/* Takes for each run what is closest to an even share of what is left, as long
+/* Where evening out would take long: takes for each run what is closest to an even share of what is left, as long
  * as the rest fits. */
 static void place_runs(const double *sums, size_t count, int stages,
                        double most, const int *needed, int *starts)
@@ -60,8 +134,8 @@ static void place_runs(const double *sums, size_t count, int stages,
                 break;
             if (needed[end] > after)
                 continue;
-            if (best && fabs(sum - share) >
-                            fabs(sums[best] - sums[first] - share))
+            if (best &&
+                fabs(sum - share) > fabs(sums[best] - sums[first] - share))
                 break;
             best = end;
         }
@@ -94,10 +168,14 @@ sl_status sl__balance(const double *costs, size_t count, int stages,
     for (int run = 2; run <= stages; run++)
         add_run(sums, count, run, rows[run % 2], rows[(run + 1) % 2]);
     double largest = rows[(stages + 1) % 2][count];
-    count_needed(sums, count, largest, needed);
-    place_runs(sums, count, stages, largest, needed, starts);
+    if ((double)count * stages <= EVEN_MOST) {
+        status = place_evenly(sums, count, stages, largest, starts);
+    } else {
+        count_needed(sums, count, largest, needed);
+        place_runs(sums, count, stages, largest, needed, starts);
+    }
     free(memory);
     free(needed);
     *out_largest = largest;
-    return SL_OK;
+    return status;
 }

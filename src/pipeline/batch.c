@@ -73,14 +73,12 @@ static sl_status bind(sl_batch *batch, const sl_model *model,
             char list[SL__LIST_TEXT] = "";
             size_t used = 0;
             for (int k = 0; k < model->input_count && used < 300; k++)
-                used += (size_t)snprintf(list + used, sizeof list - used,
-                                         "%s%.60s", k ? ", " : "",
-                                         model->inputs[k].name);
-            return sl_fail(SL_ENOTFOUND,
-                           "the model has no input '%s'; it has %s",
-                           sl__quoted(given[i].name, strlen(given[i].name),
-                                      quoted),
-                           list);
+                used +=
+                    (size_t)snprintf(list + used, sizeof list - used, "%s%.60s",
+                                     k ? ", " : "", model->inputs[k].name);
+            return sl_fail(
+                SL_ENOTFOUND, "the model has no input '%s'; it has %s",
+                sl__quoted(given[i].name, strlen(given[i].name), quoted), list);
         }
         if (bound[at])
             return sl_fail(SL_EINVAL, "input '%.60s' is given twice",
@@ -155,9 +153,8 @@ static sl_status take(sl_batch *batch, const sl_argument *given, int i)
         return sl_fail(SL_EINVAL, "%s comes in %d arrays, expected %d",
                        own->what, given->arrays ? given->array_count : 0,
                        own->array_count);
-    sl_status status =
-        sl__arena_take(&batch->arena, (size_t)own->array_count,
-                       sizeof *own->arrays, &own->arrays);
+    sl_status status = sl__arena_take(&batch->arena, (size_t)own->array_count,
+                                      sizeof *own->arrays, &own->arrays);
     for (int k = 0; k < own->array_count && !status; k++) {
         own->arrays[k] = given->arrays[k];
         status = sl__check_array(&own->arrays[k], own->what);
@@ -165,11 +162,11 @@ static sl_status take(sl_batch *batch, const sl_argument *given, int i)
         if (!status && own->spread != SL_SPREAD_REPLICATE)
             status = sl__check_dim(&own->arrays[k], own->what, &dim);
         if (!status && k > 0 && dim != own->dim)
-            status = sl_fail(SL_EINVAL,
-                             "%s: microbatch %d has %d dimensions, expected %d "
-                             "as microbatch 0",
-                             own->what, k, own->arrays[k].dims,
-                             own->arrays[0].dims);
+            status =
+                sl_fail(SL_EINVAL,
+                        "%s: microbatch %d has %d dimensions, expected %d "
+                        "as microbatch 0",
+                        own->what, k, own->arrays[k].dims, own->arrays[0].dims);
         own->dim = dim;
     }
     return status;
@@ -190,8 +187,9 @@ static sl_status check_alike(const argument *own)
             same = array->shape[d] == like.shape[d];
         if (!same)
             return sl_fail(
-                SL_EINVAL, "%s: microbatch %d is %s, expected %s as microbatch "
-                           "0",
+                SL_EINVAL,
+                "%s: microbatch %d is %s, expected %s as microbatch "
+                "0",
                 own->what, k,
                 sl__array_text(array->dtype, array->dims, array->shape, found),
                 sl__array_text(like.dtype, like.dims, like.shape, expected));
@@ -403,8 +401,9 @@ sl_status sl_batch_copy(const sl_batch *batch, int index, int microbatch,
         return status;
     const argument *own = &batch->arguments[index];
     if ((int64_t)bytes != sl__array_bytes(&part))
-        return sl_fail(SL_EINVAL, "%s has %lld bytes in microbatch %d, found "
-                                  "%zu",
+        return sl_fail(SL_EINVAL,
+                       "%s has %lld bytes in microbatch %d, found "
+                       "%zu",
                        own->what, (long long)sl__array_bytes(&part), microbatch,
                        bytes);
     if (!whole->data)

@@ -169,8 +169,7 @@ static sl_status find_starts(sl__items *items, const sl_cut_options *options,
         return sl__starts_at_points(items, options, starts);
     if (options->by == SL_CUT_AT_MARKS)
         return sl__starts_at_marks(items, starts);
-    sl_status status =
-        options->cost_count ? take_costs(options, items) : SL_OK;
+    sl_status status = options->cost_count ? take_costs(options, items) : SL_OK;
     return status ? status : starts_by_cost(items, options->stages, starts);
 }
 
@@ -181,8 +180,8 @@ static sl_status list_modules(sl_model *model, const sl__items *items,
 {
     const char **names;
     size_t stages = starts->count;
-    sl_status status = sl__arena_take(
-        &model->arena, items->count + stages, sizeof *names, &names);
+    sl_status status = sl__arena_take(&model->arena, items->count + stages,
+                                      sizeof *names, &names);
     size_t item = 0;
     for (size_t s = 0; s < stages && !status; s++) {
         sl_stage_info *info = &model->parts[s].info;

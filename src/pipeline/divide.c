@@ -187,8 +187,8 @@ static sl_status note_uses(divider *d)
         }
         const sl__ints *outputs = &d->pieces[s].outputs;
         for (size_t i = 0; i < outputs->count && !status; i++)
-            status = note_use(
-                d, d->graph->outputs.data[outputs->data[i]].tensor, s);
+            status =
+                note_use(d, d->graph->outputs.data[outputs->data[i]].tensor, s);
     }
     return status;
 }
@@ -202,8 +202,8 @@ static sl_status note_unused(divider *d, const sl__names *names)
         if (d->seen[tensor->id])
             continue;
         d->seen[tensor->id] = 1;
-        status = sl__push(&d->pieces[stage_at(d, tensor->born)].leaves,
-                          tensor->id);
+        status =
+            sl__push(&d->pieces[stage_at(d, tensor->born)].leaves, tensor->id);
     }
     return status;
 }
@@ -352,8 +352,8 @@ static sl_status make_leaves(divider *d, piece *own)
     for (size_t i = 0; i < own->leaves.count && !status; i++) {
         const sl_tensor *tensor = graph->tensors[own->leaves.data[i]];
         if (tensor->leaf == SL__BUFFER) {
-            status = sl__excerpt_leaf(
-                &d->excerpt, &graph->buffers.data[tensor->leaf_index]);
+            status = sl__excerpt_leaf(&d->excerpt,
+                                      &graph->buffers.data[tensor->leaf_index]);
             continue;
         }
         int name = d->first_name[tensor->leaf_index];
@@ -408,16 +408,18 @@ static sl_status make_nodes(divider *d, const piece *own, int stage)
     size_t far = 0;
     sl_status status = want_all_views(d, own, stage);
     while (!status && far < d->far.count && d->far.data[far] < end)
-        status = sl__excerpt_node(&d->excerpt, graph->nodes[d->far.data[far++]]);
+        status =
+            sl__excerpt_node(&d->excerpt, graph->nodes[d->far.data[far++]]);
     for (int i = d->starts[stage]; i < end && !status; i++) {
         const sl__node *node = graph->nodes[i];
-        bool wanted = d->items->live[i] ||
-                      d->views_of[node->results[0]->id] == stage + 1;
+        bool wanted =
+            d->items->live[i] || d->views_of[node->results[0]->id] == stage + 1;
         if (wanted)
             status = sl__excerpt_node(&d->excerpt, node);
     }
     while (!status && far < d->far.count)
-        status = sl__excerpt_node(&d->excerpt, graph->nodes[d->far.data[far++]]);
+        status =
+            sl__excerpt_node(&d->excerpt, graph->nodes[d->far.data[far++]]);
     return status;
 }
 
@@ -427,8 +429,8 @@ static sl_status make_outputs(divider *d, const piece *own)
     sl_status status = SL_OK;
     for (size_t i = 0; i < own->outputs.count && !status; i++) {
         const sl__named *output = &graph->outputs.data[own->outputs.data[i]];
-        bool is_loss = output->tensor == graph->loss &&
-                       strcmp(output->name, "loss") == 0;
+        bool is_loss =
+            output->tensor == graph->loss && strcmp(output->name, "loss") == 0;
         status = sl__excerpt_output(&d->excerpt, output->tensor, output->name,
                                     output->gradient, is_loss);
     }
@@ -489,8 +491,7 @@ static sl_status make_room(divider *d)
         {&d->views_of, tensors, sizeof *d->views_of},
         {&d->excerpt.twins, tensors, sizeof *d->excerpt.twins},
         {&d->next_name, graph->parameters.count, sizeof *d->next_name},
-        {&d->first_name, (size_t)graph->parameter_count,
-         sizeof *d->first_name},
+        {&d->first_name, (size_t)graph->parameter_count, sizeof *d->first_name},
     };
     sl_status status = SL_OK;
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays && !status; i++)

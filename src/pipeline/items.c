@@ -3,8 +3,9 @@
  * What a cut goes between. Model code nests modules in modules; those between
  * which people cut are the members of its numbered lists, `h.0` to `h.11`, and
  * what stands beside these: a module that holds such a list is opened, one that
- * does not, or that is in a list itself, is kept. An op in no kept module is an
- * item of its own.
+ * does not, or that is in a list itself, is kept. A product of matrices in no
+ * kept module is an item of its own; smaller ops, a loss say, go with what is
+ * before them.
  *
  * Only nodes that compute, and that something depends on, count. Views, and the
  * copies that kernels need of some, are made wherever they are needed; which
@@ -60,34 +61,62 @@ static bool is_numbered(const char *name)
     return true;
 }
 
+/* For every module the first of its name: scopes are entered again and again. */
+static sl_status find_firsts(const sl_graph *graph, int *firsts)
+{
+    sl__names names = {0};
+    sl__ints modules = {0};
+    sl_status status = SL_OK;
+    for (size_t m = 1; m <= graph->module_count && !status; m++) {
+        const char *name = graph->modules[m - 1].name;
+        const sl__named *known = sl__find_name(&names, name);
+        if (!known) {
+            status = sl__add_name(&names, name, NULL, SL_NO_GRADIENT);
+            if (!status)
+                status = sl__push(&modules, (int)m);
+        }
+        if (!status)
+            firsts[m] = known ? modules.data[known - names.data] : (int)m;
+    }
+    sl__names_clear(&names);
+    free(modules.data);
+    return status;
+}
+
 /* For every module, itself or the module around it that is kept; 0: both it and
  * those around it are opened. */
 static sl_status find_kept(sl__items *items, int **out)
 {
     const sl_graph *graph = items->graph;
     size_t count = graph->module_count + 1;
-    int *kept;
+    int *kept, *firsts;
     bool *opened, *in_list;
-    sl_status status =
-        sl__arena_take(&items->arena, count, sizeof *kept, &kept);
-    if (!status)
-        status = sl__arena_take(&items->arena, count, sizeof *opened, &opened);
-    if (!status)
+    const struct {
+        void *out;
+        size_t size;
+    } arrays[] = {{&kept, sizeof *kept},
+                  {&firsts, sizeof *firsts},
+                  {&opened, sizeof *opened},
+                  {&in_list, sizeof *in_list}};
+    sl_status status = SL_OK;
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays && !status; i++)
         status =
-            sl__arena_take(&items->arena, count, sizeof *in_list, &in_list);
+            sl__arena_take(&items->arena, count, arrays[i].size, arrays[i].out);
+    if (!status)
+        status = find_firsts(graph, firsts);
     if (status)
         return status;
     /* A module comes after the one it is in. */
     for (size_t m = count; m-- > 1;) {
         const sl__module *module = &graph->modules[m - 1];
-        if (opened[m] || is_numbered(module->name))
-            opened[module->parent] = true;
+        if (opened[firsts[m]] || is_numbered(module->name))
+            opened[firsts[module->parent]] = true;
     }
     for (size_t m = 1; m < count; m++) {
         const sl__module *module = &graph->modules[m - 1];
         in_list[m] = in_list[module->parent] || is_numbered(module->name);
         kept[m] = kept[module->parent];
-        if (!kept[m] && (!opened[m] || in_list[m]))
+        if (!kept[m] && (!opened[firsts[m]] || in_list[m]))
             kept[m] = (int)m;
     }
     *out = kept;
@@ -117,16 +146,19 @@ static sl_status add_item(sl__items *items, const char *name, int first)
 }
 
 /* Whether a node belongs to the item before it: to the same module, also where
- * its scope was left and entered again, or to what is to stay whole. */
-static bool continues(const sl__items *items, const sl__module *module,
-                      int node)
+ * its scope was left and entered again; to what is to stay whole; or for being
+ * too small. */
+static bool continues(const sl__items *items, const sl__node *node,
+                      const sl__module *module, bool inside)
 {
     if (items->count == 0)
         return false;
+    if (sl__divided(items, node->index))
+        return true;
+    if (!module)
+        return !inside && sl__product_flops(node) == 0;
     const char *before = items->data[items->count - 1].name;
-    return sl__divided(items, node) ||
-           (module && (before == module->name ||
-                       strcmp(before, module->name) == 0));
+    return before == module->name || strcmp(before, module->name) == 0;
 }
 
 static sl_status list_items(sl__items *items, const int *kept,
@@ -140,7 +172,7 @@ static sl_status list_items(sl__items *items, const int *kept,
             continue;
         int m = kept ? kept[node->module] : 0;
         const sl__module *module = m ? &graph->modules[m - 1] : NULL;
-        if (!continues(items, module, (int)i)) {
+        if (!continues(items, node, module, !kept)) {
             const char *name = module ? module->name : NULL;
             if (!module)
                 status = sl__name_op(items, &items->arena, node, &name);
@@ -178,8 +210,8 @@ const sl__region *sl__divided(const sl__items *items, int node)
     if (low == 0)
         return NULL;
     const sl__region *region = &graph->regions[low - 1];
-    bool inside = node < region->end &&
-                  sl__next_live(items, region->first) < node;
+    bool inside =
+        node < region->end && sl__next_live(items, region->first) < node;
     return inside ? region : NULL;
 }
 

@@ -19,11 +19,11 @@ typedef struct linker {
     const sl__names *fed;
     int *input_base; /* the number of each stage's first input */
     int *output_base;
-    int *consumers;     /* by output: how many inputs receive it */
-    int *gradients;     /* how many of these give a gradient */
-    int *crossing;      /* by output: -1 where none receives it */
-    bool *used;         /* by input: for more than handing it on */
-    sl__names names;    /* of the inputs, or outputs, listed so far */
+    int *consumers;  /* by output: how many inputs receive it */
+    int *gradients;  /* how many of these give a gradient */
+    int *crossing;   /* by output: -1 where none receives it */
+    bool *used;      /* by input: for more than handing it on */
+    sl__names names; /* of the inputs, or outputs, listed so far */
 } linker;
 
 static sl__part *part_of(const linker *l, size_t stage)
@@ -130,8 +130,8 @@ static sl_status settle_gifts(linker *l)
             int number;
             sl__named *input = &graph->inputs.data[i];
             const sl__named *source = source_of(l, s, i, &number);
-            bool gives = calls ? begins_backward(graph)
-                               : reached[input->tensor->id];
+            bool gives =
+                calls ? begins_backward(graph) : reached[input->tensor->id];
             if (source && !gives)
                 input->gradient = SL_NO_GRADIENT;
             if (source && input->gradient)
@@ -248,8 +248,7 @@ static sl_status list_consumers(linker *l)
                 if (!source_of(l, s, i, &number) ||
                     !l->used[l->input_base[s] + i])
                     continue;
-                sl_crossing *crossing =
-                    &model->crossings[l->crossing[number]];
+                sl_crossing *crossing = &model->crossings[l->crossing[number]];
                 if (pass == 1)
                     ((int *)crossing->consumers)[crossing->consumer_count] =
                         (int)s;
@@ -259,9 +258,9 @@ static sl_status list_consumers(linker *l)
         for (int c = 0; c < model->crossing_count && pass == 0 && !status;
              c++) {
             sl_crossing *crossing = &model->crossings[c];
-            status = sl__arena_take(&model->arena,
-                                    (size_t)crossing->consumer_count,
-                                    sizeof *taken, &taken);
+            status =
+                sl__arena_take(&model->arena, (size_t)crossing->consumer_count,
+                               sizeof *taken, &taken);
             crossing->consumers = taken;
             crossing->consumer_count = 0;
         }
@@ -282,8 +281,7 @@ static sl_status add_gradient(sl_graph *graph, int output, size_t stage,
                           outputs->data[output].name, stage);
     while (sl__find_name(outputs, text) && length < 1180)
         text[length++] = '@', text[length] = '\0';
-    sl_status status =
-        sl__arena_text(&graph->arena, text, (size_t)length, out);
+    sl_status status = sl__arena_text(&graph->arena, text, (size_t)length, out);
     if (!status)
         status = sl__add_name(outputs, *out, outputs->data[output].tensor,
                               SL_GRADIENT);
@@ -295,9 +293,9 @@ static sl_status add_gradient(sl_graph *graph, int output, size_t stage,
 static int by_sender(const void *left, const void *right)
 {
     const sl_edge *a = left, *b = right;
-    return a->from != b->from ? (a->from > b->from) - (a->from < b->from)
-                              : (a->crossing > b->crossing) -
-                                    (a->crossing < b->crossing);
+    return a->from != b->from
+               ? (a->from > b->from) - (a->from < b->from)
+               : (a->crossing > b->crossing) - (a->crossing < b->crossing);
 }
 
 static sl_status add_edge(linker *l, size_t s, size_t i, bool *has_gradient)
@@ -374,8 +372,8 @@ static sl_status find_input(linker *l, const sl__named *named,
         return SL_OK;
     }
     const char *name;
-    sl_status status = sl__arena_text(&model->arena, named->name,
-                                      strlen(named->name), &name);
+    sl_status status =
+        sl__arena_text(&model->arena, named->name, strlen(named->name), &name);
     if (!status)
         status = sl__add_name(&l->names, name, NULL, SL_NO_GRADIENT);
     if (status)
@@ -421,9 +419,8 @@ static sl_status list_inputs(linker *l, int inputs)
 {
     sl_model *model = l->model;
     size_t fed = l->fed ? l->fed->count : 0;
-    sl_status status =
-        sl__arena_take(&model->arena, (size_t)inputs + fed,
-                       sizeof *model->inputs, &model->inputs);
+    sl_status status = sl__arena_take(&model->arena, (size_t)inputs + fed,
+                                      sizeof *model->inputs, &model->inputs);
     for (size_t i = 0; i < fed && !status; i++) {
         sl_model_port *port;
         status = find_input(l, &l->fed->data[i], &port);
@@ -513,8 +510,7 @@ static sl_status fill_info(sl__part *part)
 static sl_status count_ports(linker *l, int *inputs, int *outputs)
 {
     size_t stages = l->model->part_count;
-    sl_status status =
-        sl__alloc(stages, sizeof *l->input_base, &l->input_base);
+    sl_status status = sl__alloc(stages, sizeof *l->input_base, &l->input_base);
     if (!status)
         status = sl__alloc(stages, sizeof *l->output_base, &l->output_base);
     for (size_t s = 0; s < stages && !status; s++) {

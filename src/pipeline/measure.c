@@ -90,12 +90,10 @@ static sl_status give(const measured *m, sl_module_cost **out)
     return SL_OK;
 }
 
-sl_status sl_measure_modules(const sl_graph *graph,
-                             const sl_stage_options *options,
-                             void (*progress)(void *context, int done,
-                                              int count),
-                             void *context, sl_module_cost **out_costs,
-                             int *out_count)
+sl_status
+sl_measure_modules(const sl_graph *graph, const sl_stage_options *options,
+                   void (*progress)(void *context, int done, int count),
+                   void *context, sl_module_cost **out_costs, int *out_count)
 {
     sl_stage_options compile = SL_STAGE_OPTIONS_INIT;
     sl_cut_options asked = SL_CUT_OPTIONS_INIT;

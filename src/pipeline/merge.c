@@ -65,8 +65,9 @@ static sl_status check_parts(const sl_merge *merge)
             same = array->shape[d] == like.shape[d];
         if (!same)
             return sl_fail(
-                SL_EINVAL, "microbatch %d gives %s, expected %s as microbatch "
-                           "0",
+                SL_EINVAL,
+                "microbatch %d gives %s, expected %s as microbatch "
+                "0",
                 i,
                 sl__array_text(array->dtype, array->dims, array->shape, found),
                 sl__array_text(like.dtype, like.dims, like.shape, expected));
@@ -92,8 +93,9 @@ static sl_status take_weights(sl_merge *merge, const int64_t *rows)
     double sum = 0;
     for (int i = 0; i < merge->count; i++) {
         if (rows && rows[i] < 1)
-            return sl_fail(SL_EINVAL, "microbatch %d has %lld rows, expected 1 "
-                                      "or more",
+            return sl_fail(SL_EINVAL,
+                           "microbatch %d has %lld rows, expected 1 "
+                           "or more",
                            i, (long long)rows[i]);
         merge->parts[i].weight = rows ? (double)rows[i] : 1;
         sum += merge->parts[i].weight;
@@ -143,8 +145,8 @@ static sl_status make_room(sl_merge *merge)
         own->array.data = at;
         at += concat ? 0 : aligned(sl__array_bytes(&own->array));
         if (concat && merge->rows.outer == 1)
-            own->array.data = (char *)merge->memory +
-                              own->first * merge->rows.row_bytes;
+            own->array.data =
+                (char *)merge->memory + own->first * merge->rows.row_bytes;
         else if (concat && merge->count > 1)
             own->array.data = NULL;
     }

@@ -40,8 +40,8 @@ void sl_model_destroy(sl_model *model)
 
 /* --------------------------------------------------------------- adding -- */
 
-static sl_status check_received(size_t stage, const sl__named *input,
-                                int from, const sl_tensor *output)
+static sl_status check_received(size_t stage, const sl__named *input, int from,
+                                const sl_tensor *output)
 {
     const sl_tensor *tensor = input->tensor;
     char found[SL__SHAPE_TEXT], expected[SL__SHAPE_TEXT];
@@ -87,8 +87,8 @@ static sl_status give(sl_model *model, const sl__part *part)
         const sl__named *output = &outputs->data[i];
         sl__named *given = sl__find_name(&model->given, output->name);
         if (!given) {
-            status = sl__add_name(&model->given, output->name, NULL,
-                                  SL_NO_GRADIENT);
+            status =
+                sl__add_name(&model->given, output->name, NULL, SL_NO_GRADIENT);
             given = &model->given.data[model->given.count - 1];
         }
         if (!status)
@@ -128,21 +128,21 @@ sl_tensor *sl_model_receive(const sl_model *model, sl_graph *graph,
     if (graph->status)
         return NULL;
     if (!given)
-        return sl__refuse(graph, "receive",
-                          "no stage before gives '%s'",
+        return sl__refuse(graph, "receive", "no stage before gives '%s'",
                           name ? sl__quoted(name, strlen(name), quoted) : "");
     const sl_tensor *tensor = given->tensor;
     bool is_float = tensor->dtype == SL_F32 || tensor->dtype == SL_F64;
     return sl_input(graph, name, tensor->dtype, tensor->dims, tensor->shape,
-                      is_float ? SL_GRADIENT : SL_NO_GRADIENT);
+                    is_float ? SL_GRADIENT : SL_NO_GRADIENT);
 }
 
 sl_status sl_model_add_graph(sl_model *model, sl_graph *graph)
 {
     sl_status status = sl_graph_status(graph);
     if (!status && graph->outputs.count == 0)
-        status = sl_fail(SL_EINVAL, "stage %zu: the graph has no output and no "
-                                    "loss",
+        status = sl_fail(SL_EINVAL,
+                         "stage %zu: the graph has no output and no "
+                         "loss",
                          model->part_count);
     if (!status)
         status = sl__check_left(graph);

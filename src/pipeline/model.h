@@ -139,15 +139,14 @@ const char *sl__list_items(const sl__items *items, char out[SL__LIST_TEXT]);
 
 /* The starts of the stages that points, or the marks of the graph, ask for. */
 sl_status sl__starts_at_points(const sl__items *items,
-                               const sl_cut_options *options,
-                               sl__ints *starts);
+                               const sl_cut_options *options, sl__ints *starts);
 sl_status sl__starts_at_marks(const sl__items *items, sl__ints *starts);
 
 /* --------------------------------------------------------- balance.c -- */
 
 /* Divides costs in a row into `stages` runs, none empty, such that the largest
- * sum is as small as can be; among those, with sums close to one another.
- * `starts` gets the first of each run; returns the largest sum. */
+ * sum is as small as can be; among those, for a few hundred thousand costs times
+ * stages, with the least sum of squares. `starts` gets the first of each run; returns the largest sum. */
 sl_status sl__balance(const double *costs, size_t count, int stages,
                       int *starts, double *out_largest);
 

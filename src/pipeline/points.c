@@ -111,8 +111,7 @@ static sl_status place_point(const sl__items *items, const spans *known,
                        quoted);
     *out = sl__next_live(items, point->after ? span->end : span->first);
     if (*out == items->first_live || *out == items->live_end)
-        return sl_fail(SL_EINVAL,
-                       "cutting %s '%s' leaves the %s stage empty",
+        return sl_fail(SL_EINVAL, "cutting %s '%s' leaves the %s stage empty",
                        point->after ? "after" : "before", quoted,
                        *out == items->live_end ? "last" : "first");
     const sl__region *region = sl__divided(items, *out);

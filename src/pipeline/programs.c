@@ -26,8 +26,7 @@ struct sl_programs {
 };
 
 sl_status sl_programs_create(sl_model_fn build, void *context,
-                             const sl_stage_options *options,
-                             sl_programs **out)
+                             const sl_stage_options *options, sl_programs **out)
 {
     sl_programs *programs;
     sl_status status = sl__alloc(1, sizeof *programs, &programs);

@@ -40,7 +40,8 @@ static sl_status check_alike(const finder *f, const char *name, int a, int b)
 {
     const instance *first = &f->instances[a], *second = &f->instances[b];
     const sl_tensor *x = first->tensor, *y = second->tensor;
-    char quoted[SL__QUOTED_MAX], found[SL__SHAPE_TEXT], expected[SL__SHAPE_TEXT];
+    char quoted[SL__QUOTED_MAX], found[SL__SHAPE_TEXT],
+        expected[SL__SHAPE_TEXT];
     if (x->dtype == y->dtype && sl__same_shape(x, y))
         return SL_OK;
     return sl_fail(SL_EINVAL,
@@ -147,8 +148,7 @@ static sl_status make_room(finder *f)
         const char **names = NULL;
         status = sl__arena_take(&model->arena, room, sizeof *stages, &stages);
         if (!status)
-            status =
-                sl__arena_take(&model->arena, room, sizeof *names, &names);
+            status = sl__arena_take(&model->arena, room, sizeof *names, &names);
         tie->stages = stages;
         tie->stage_names = names;
         members[root] = 0;

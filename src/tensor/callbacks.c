@@ -19,8 +19,9 @@ static sl_status check_callbacks(const sl_stage_description *given)
         return sl_fail(SL_EINVAL,
                        "backward_input and backward_weight go together");
     if (given->parameter_count && (!calls->read || !calls->write))
-        return sl_fail(SL_EINVAL, "%d parameters, and no callbacks to read and "
-                                  "write them",
+        return sl_fail(SL_EINVAL,
+                       "%d parameters, and no callbacks to read and "
+                       "write them",
                        given->parameter_count);
     if (given->output_count < 1)
         return sl_fail(SL_EINVAL, "a stage of callbacks needs an output");
@@ -31,9 +32,8 @@ static sl_status check_callbacks(const sl_stage_description *given)
 static void add_output(sl_graph *graph, const sl_value *value)
 {
     /* An input is checked the same way. */
-    sl_tensor *tensor =
-        sl_input(graph, value->name, value->dtype, value->dims, value->shape,
-                   value->gradient);
+    sl_tensor *tensor = sl_input(graph, value->name, value->dtype, value->dims,
+                                 value->shape, value->gradient);
     if (!tensor)
         return;
     tensor->leaf = SL__RESULT;
@@ -52,12 +52,12 @@ static sl_status build(const sl_stage_description *given, sl_graph *graph)
     for (int i = 0; i < given->input_count; i++) {
         const sl_value *value = &given->inputs[i];
         sl_input(graph, value->name, value->dtype, value->dims, value->shape,
-                   value->gradient);
+                 value->gradient);
     }
     for (int i = 0; i < given->parameter_count; i++) {
         const sl_value *value = &given->parameters[i];
         sl_parameter(graph, value->name, value->dtype, value->dims,
-                       value->shape);
+                     value->shape);
     }
     return sl_graph_status(graph);
 }
@@ -208,13 +208,9 @@ sl_status sl__run_callbacks(const sl_stage *stage, sl_program program,
         dout[given] = message(stage, bases, SL_PORT_OUTPUT_GRADIENT, i);
         given++;
     }
-    sl_call call = {slot,
-                    (const void *const *)in,
-                    out,
-                    (const void *const *)dout,
-                    din,
-                    run->seed,
-                    run->loss_scale};
+    sl_call call = {
+        slot,      (const void *const *)in, out, (const void *const *)dout, din,
+        run->seed, run->loss_scale};
     void *context = stage->callback_context;
     if (program == SL_PROGRAM_I || program == SL_PROGRAM_B)
         sum_gradients(stage, bases);

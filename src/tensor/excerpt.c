@@ -32,8 +32,8 @@ static const char *keep_text(sl_graph *graph, const char *text)
 sl_tensor *sl__excerpt_input(sl__excerpt *excerpt, const sl_tensor *tensor,
                              const char *name, sl_gradient gradient)
 {
-    sl_tensor *input = sl_input(excerpt->to, name, tensor->dtype,
-                                  tensor->dims, tensor->shape, gradient);
+    sl_tensor *input = sl_input(excerpt->to, name, tensor->dtype, tensor->dims,
+                                tensor->shape, gradient);
     if (input)
         set_twin(excerpt, tensor, input);
     return input;
@@ -50,9 +50,8 @@ static sl_tensor *copy_leaf(sl__excerpt *excerpt, const sl_tensor *tensor)
     leaf->leaf = tensor->leaf;
     leaf->name = keep_text(to, tensor->name);
     leaf->needs_gradient = tensor->leaf == SL__PARAMETER;
-    leaf->leaf_index = tensor->leaf == SL__PARAMETER
-                           ? to->parameter_count++
-                           : (int)to->buffers.count;
+    leaf->leaf_index = tensor->leaf == SL__PARAMETER ? to->parameter_count++
+                                                     : (int)to->buffers.count;
     if (tensor->data) {
         void *data;
         size_t bytes = (size_t)sl__bytes(tensor);
@@ -131,8 +130,8 @@ sl_status sl__excerpt_node(sl__excerpt *excerpt, const sl__node *node)
     /* What a forward op makes beside its result is for its backward alone. */
     for (int i = 1; i < SL__RESULTS_MAX; i++) {
         const sl_tensor *more = node->results[i];
-        if (more && !sl__add_result(result->node, more->dtype, more->dims,
-                                    more->shape))
+        if (more &&
+            !sl__add_result(result->node, more->dtype, more->dims, more->shape))
             return sl_graph_status(to);
     }
     return SL_OK;

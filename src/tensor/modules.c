@@ -20,8 +20,8 @@ static void enter(sl_graph *graph, const char *part)
 {
     char name[SL__SCOPE_MAX + 258];
     const char *around = sl__open_scope(graph), *kept;
-    int length = snprintf(name, sizeof name, "%s%s%s", around,
-                          *around ? "." : "", part);
+    int length =
+        snprintf(name, sizeof name, "%s%s%s", around, *around ? "." : "", part);
     if (length > SL__SCOPE_MAX) {
         sl__refuse(graph, "scope", "'%.32s' makes a name of more than %d bytes",
                    part, SL__SCOPE_MAX);

@@ -77,8 +77,7 @@ static sl_tensor *norm(sl_graph *graph, const sl_gpt2_config *config,
     sl_scope_enter(graph, "%s", name);
     sl_tensor *w =
         sl_parameter(graph, "weight", dtype, SL_SHAPE(config->width));
-    x = sl_layer_norm(x, w, bias(graph, dtype, config->width),
-                        config->epsilon);
+    x = sl_layer_norm(x, w, bias(graph, dtype, config->width), config->epsilon);
     sl_scope_leave(graph);
     return x;
 }
@@ -206,9 +205,9 @@ void sl_gpt2_build(sl_graph *graph, const sl_gpt2_config *config,
 {
     sl_tensor *wte;
     sl_tensor *ids = sl_input(graph, "input_ids", SL_I64,
-                                SL_SHAPE(batch, length), SL_NO_GRADIENT);
+                              SL_SHAPE(batch, length), SL_NO_GRADIENT);
     sl_tensor *labels = sl_input(graph, "labels", SL_I64,
-                                   SL_SHAPE(batch, length), SL_NO_GRADIENT);
+                                 SL_SHAPE(batch, length), SL_NO_GRADIENT);
     sl_tensor *h = sl_gpt2_embed(graph, config, options, ids, &wte);
     for (int i = 0; i < config->layers && h; i++)
         h = sl_gpt2_layer(graph, config, options, i, h);
@@ -252,8 +251,9 @@ static sl_status read_switch(const json_t *config, const char *key, bool *out)
     if (!value)
         return SL_OK;
     if (!json_is_boolean(value))
-        return sl_fail(SL_EINVAL, "'%s' of the config is neither true nor "
-                                  "false",
+        return sl_fail(SL_EINVAL,
+                       "'%s' of the config is neither true nor "
+                       "false",
                        key);
     *out = json_is_true(value);
     return SL_OK;
@@ -266,8 +266,9 @@ static sl_status refuse_switch(const json_t *config, const char *key,
     bool value = expected;
     sl_status status = read_switch(config, key, &value);
     if (!status && value != expected)
-        status = sl_fail(SL_EINVAL, "'%s' of the config is %s, which is not "
-                                    "built",
+        status = sl_fail(SL_EINVAL,
+                         "'%s' of the config is %s, which is not "
+                         "built",
                          key, value ? "true" : "false");
     return status;
 }
@@ -311,8 +312,9 @@ static sl_status check_type(const json_t *config)
     const char *name = json_is_string(value) ? json_string_value(value) : "";
     if (strcmp(name, "gpt2") == 0)
         return SL_OK;
-    return sl_fail(SL_EINVAL, "'model_type' of the config is '%s', expected "
-                              "gpt2",
+    return sl_fail(SL_EINVAL,
+                   "'model_type' of the config is '%s', expected "
+                   "gpt2",
                    sl__quoted(name, strlen(name), quoted));
 }
 
@@ -370,8 +372,8 @@ sl_status sl_gpt2_read_config(const char *json, size_t length,
     json_decref(root);
     const char *why = status ? NULL : refusal_of(&config);
     if (why)
-        status = sl_fail(SL_EINVAL, "the config asks for what cannot be: %s",
-                         why);
+        status =
+            sl_fail(SL_EINVAL, "the config asks for what cannot be: %s", why);
     if (!status)
         *out = config;
     return status;

@@ -35,15 +35,16 @@ void sl_mlp_build(sl_graph *graph, const sl_mlp_config *config, int64_t rows)
         return;
     if (config->layers < 1 || config->layers > MOST || config->width < 1 ||
         config->width > MOST) {
-        sl__refuse(graph, "mlp", "%d layers of width %d, expected each from 1 "
-                                 "to %d",
+        sl__refuse(graph, "mlp",
+                   "%d layers of width %d, expected each from 1 "
+                   "to %d",
                    config->layers, config->width, MOST);
         return;
     }
     sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(rows, config->width),
-                              SL_NO_GRADIENT);
-    sl_tensor *target = sl_input(
-        graph, "target", SL_F32, SL_SHAPE(rows, config->width), SL_NO_GRADIENT);
+                            SL_NO_GRADIENT);
+    sl_tensor *target = sl_input(graph, "target", SL_F32,
+                                 SL_SHAPE(rows, config->width), SL_NO_GRADIENT);
     for (int i = 0; i < config->layers && x; i++)
         x = sl_mlp_layer(graph, config, i, x);
     if (!x)

@@ -10,7 +10,7 @@
 test_staged test_stages(const sl_model *model, const sl_stage_options *options,
                         int slots)
 {
-    test_staged out = {model, sl_model_stage_count(model), NULL};
+    test_staged out = {model, sl_model_stage_count(model), NULL, 0.1};
     out.stages = calloc((size_t)out.count, sizeof *out.stages);
     for (int s = 0; s < out.count; s++) {
         assert_ok(sl_model_compile(model, s, options, &out.stages[s].stage));
@@ -130,9 +130,9 @@ static bool sum_port(const test_staged *staged, sl_port_kind kind,
     return found;
 }
 
-/* |ours - theirs| over |theirs|, with a floor of a tenth per element. */
+/* |ours - theirs| over |theirs|, with a floor under the latter. */
 static double distance(const double *ours, sl_dtype dtype, const void *theirs,
-                       size_t count)
+                       size_t count, double floor_each)
 {
     double difference = 0, norm = 0;
     for (size_t i = 0; i < count; i++) {
@@ -140,7 +140,8 @@ static double distance(const double *ours, sl_dtype dtype, const void *theirs,
         difference += (ours[i] - value) * (ours[i] - value);
         norm += value * value;
     }
-    return sqrt(difference) / (sqrt(norm) + 0.1 * sqrt((double)count));
+    double scale = sqrt(norm) + floor_each * sqrt((double)count);
+    return difference == 0 ? 0 : sqrt(difference) / scale;
 }
 
 static void assert_kind(const test_staged *staged, const test_stage *whole,
@@ -156,7 +157,7 @@ static void assert_kind(const test_staged *staged, const test_stage *whole,
         /* An input that nothing uses is in no stage. */
         if (!found && kind != SL_PORT_INPUT_GRADIENT)
             fail_msg("no stage has '%s' (kind %d)", port.name, (int)kind);
-        double off = distance(ours, port.dtype, theirs, count);
+        double off = distance(ours, port.dtype, theirs, count, staged->floor);
         for (size_t k = 0; k < count && tolerance == 0; k++) {
             double value = value_at(port.dtype, theirs, k);
             if (memcmp(&ours[k], &value, sizeof value) != 0 &&
@@ -186,8 +187,8 @@ static void check_names(const sl_model *model, const sl_graph *graph)
         const char *name = graph->parameters.data[i].name;
         bool found = false;
         for (size_t s = 0; s < model->part_count; s++)
-            found |= sl__find_name(&model->parts[s].graph->parameters, name) !=
-                     NULL;
+            found |=
+                sl__find_name(&model->parts[s].graph->parameters, name) != NULL;
         if (!found)
             fail_msg("'%s' is in no stage", name);
     }
@@ -198,8 +199,7 @@ static void check_names(const sl_model *model, const sl_graph *graph)
                 sl__find_name(&graph->parameters, own->data[i].name);
             if (!theirs)
                 fail_msg("'%s' is a new name", own->data[i].name);
-            assert_true(
-                sl__same_shape(theirs->tensor, own->data[i].tensor));
+            assert_true(sl__same_shape(theirs->tensor, own->data[i].tensor));
         }
     }
 }
@@ -208,8 +208,8 @@ static bool has_edge(const sl_model *model, int crossing, int to)
 {
     int found = 0;
     for (int i = 0; i < model->edge_count; i++)
-        found += model->edges[i].crossing == crossing &&
-                 model->edges[i].to == to;
+        found +=
+            model->edges[i].crossing == crossing && model->edges[i].to == to;
     assert_true(found <= 1);
     return found;
 }

@@ -11,6 +11,8 @@ typedef struct test_staged {
     const sl_model *model;
     int count;
     test_stage *stages;
+    double floor; /* of the norms that gradients are held against, per element:
+                     0.1 unless it is changed */
 } test_staged;
 
 test_staged test_stages(const sl_model *model, const sl_stage_options *options,
