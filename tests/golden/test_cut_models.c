@@ -107,16 +107,15 @@ static void check_alias(const sl_model *model)
 }
 
 /* The gradients of all stages together, against the file's. */
-static void assert_golden(const test_staged *staged,
-                          const sl_safetensors *file)
+static void assert_golden(const test_staged *staged, const sl_safetensors *file)
 {
     for (size_t i = 0; i < sl_safetensors_count(file); i++) {
         const sl_safetensor *golden = sl_safetensors_at(file, i);
-        if (strncmp(golden->name, "grad.", 5) != 0 ||
-            golden->name[5] == '\0')
+        if (strncmp(golden->name, "grad.", 5) != 0 || golden->name[5] == '\0')
             continue;
         size_t count = golden->bytes / sizeof(float);
-        float *sum = calloc(count, sizeof *sum), *theirs = golden_floats(golden);
+        float *sum = calloc(count, sizeof *sum),
+              *theirs = golden_floats(golden);
         int found = 0;
         for (int s = 0; s < staged->count; s++) {
             sl_port port;
@@ -124,9 +123,9 @@ static void assert_golden(const test_staged *staged,
                               SL_PORT_PARAMETER_GRADIENT, golden->name + 5,
                               &port))
                 continue;
-            float *own = test_get(&staged->stages[s],
-                                  SL_PORT_PARAMETER_GRADIENT, golden->name + 5,
-                                  0, NULL);
+            float *own =
+                test_get(&staged->stages[s], SL_PORT_PARAMETER_GRADIENT,
+                         golden->name + 5, 0, NULL);
             for (size_t k = 0; k < count; k++)
                 sum[k] += own[k];
             free(own);

@@ -39,8 +39,7 @@ static void runs_are_optimal(void **state)
             costs[i] = test_random_int(&random, 0, round % 3 ? 9 : 1);
         for (int stages = 1; stages <= count; stages++) {
             double told, largest = 0;
-            assert_ok(
-                sl__balance(costs, (size_t)count, stages, starts, &told));
+            assert_ok(sl__balance(costs, (size_t)count, stages, starts, &told));
             assert_int_equal(starts[0], 0);
             for (int s = 0; s < stages; s++) {
                 int end = s + 1 < stages ? starts[s + 1] : count;
@@ -117,10 +116,10 @@ static void models_are_cut_where_trying_would(void **state)
         for (int i = 0; i < layers; i++) {
             int64_t wide = test_random_int(&random, 1, 40), in = 4;
             sl_scope_enter(graph, "layers.%d", i);
-            x = sl_matmul(x, sl_parameter(graph, "up", SL_F32,
-                                          SL_SHAPE(in, wide)));
-            x = sl_matmul(x, sl_parameter(graph, "down", SL_F32,
-                                          SL_SHAPE(wide, in)));
+            x = sl_matmul(
+                x, sl_parameter(graph, "up", SL_F32, SL_SHAPE(in, wide)));
+            x = sl_matmul(
+                x, sl_parameter(graph, "down", SL_F32, SL_SHAPE(wide, in)));
             sl_scope_leave(graph);
             /* Forward, and two products as large for the gradients; but the
              * first layer's input needs none. */
@@ -214,11 +213,11 @@ static void modules_can_be_measured(void **state)
     int count, seen = 0;
     assert_ok(sl_graph_create(&graph));
     sl_gpt2_build(graph, &config, NULL, 1, 16);
-    assert_ok(sl_measure_modules(graph, NULL, note_progress, &seen, &costs,
-                                 &count));
-    const char *const names[] = {"transformer.wte",  "transformer.wpe",
-                                 "transformer.h.0",  "transformer.h.1",
-                                 "transformer.h.2",  "transformer.ln_f",
+    assert_ok(
+        sl_measure_modules(graph, NULL, note_progress, &seen, &costs, &count));
+    const char *const names[] = {"transformer.wte", "transformer.wpe",
+                                 "transformer.h.0", "transformer.h.1",
+                                 "transformer.h.2", "transformer.ln_f",
                                  "lm_head"};
     assert_int_equal(count, 7);
     assert_int_equal(seen, 7);

@@ -13,12 +13,10 @@ static sl_graph *build(int layers)
 {
     sl_graph *graph;
     assert_ok(sl_graph_create(&graph));
-    sl_tensor *x =
-        sl_input(graph, "x", SL_F32, SL_SHAPE(2, 4), SL_NO_GRADIENT);
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(2, 4), SL_NO_GRADIENT);
     sl_scope_enter(graph, "embed");
-    x = sl_linear(
-        x, sl_parameter(graph, "weight", SL_F32, SL_SHAPE(4, 4)), NULL,
-        SL_OUT_IN);
+    x = sl_linear(x, sl_parameter(graph, "weight", SL_F32, SL_SHAPE(4, 4)),
+                  NULL, SL_OUT_IN);
     sl_scope_leave(graph);
     sl_scope_enter(graph, "layers");
     for (int i = 0; i < layers; i++) {
@@ -34,17 +32,16 @@ static sl_graph *build(int layers)
     }
     sl_scope_leave(graph);
     sl_scope_enter(graph, "head");
-    sl_tensor *y = sl_linear(
-        x, sl_parameter(graph, "weight", SL_F32, SL_SHAPE(3, 4)), NULL,
-        SL_OUT_IN);
+    sl_tensor *y =
+        sl_linear(x, sl_parameter(graph, "weight", SL_F32, SL_SHAPE(3, 4)),
+                  NULL, SL_OUT_IN);
     sl_scope_leave(graph);
     sl_output(graph, "y", y, SL_NO_GRADIENT);
     sl_loss(graph, sl_mean(y, SL_ALL));
     return graph;
 }
 
-static sl_status cut_at(const sl_graph *graph, const char *text,
-                        sl_model **out)
+static sl_status cut_at(const sl_graph *graph, const char *text, sl_model **out)
 {
     sl_cut_options options = SL_CUT_OPTIONS_INIT;
     sl_cut_point *points;
@@ -75,7 +72,10 @@ static void assert_modules(const sl_model *model, const char *expected)
         const sl_stage_info *info = sl_model_stage(model, s);
         for (int i = 0; i < info->module_count; i++)
             used += (size_t)snprintf(text + used, sizeof text - used, "%s%s",
-                                     i ? " " : s ? "|" : "", info->modules[i]);
+                                     i   ? " "
+                                     : s ? "|"
+                                         : "",
+                                     info->modules[i]);
     }
     assert_string_equal(text, expected);
 }
@@ -88,9 +88,8 @@ static void cutting_before_a_layer_gives_two_stages(void **state)
     sl_graph *graph = build(8);
     sl_model *model;
     assert_ok(cut_at(graph, "layers.4", &model));
-    assert_modules(model,
-                   "embed layers.0 layers.1 layers.2 layers.3|layers.4 "
-                   "layers.5 layers.6 layers.7 head");
+    assert_modules(model, "embed layers.0 layers.1 layers.2 layers.3|layers.4 "
+                          "layers.5 layers.6 layers.7 head");
     test_model_is_sound(model, graph);
     int ties, crossings;
     sl_model_ties(model, &ties);
@@ -106,8 +105,8 @@ static void points_come_in_any_order_and_form(void **state)
     (void)state;
     sl_graph *graph = build(4);
     sl_model *model;
-    assert_ok(cut_at(graph, "head, after layers.1 ,before layers.1.fc1",
-                     &model));
+    assert_ok(
+        cut_at(graph, "head, after layers.1 ,before layers.1.fc1", &model));
     assert_modules(model, "embed layers.0 layers.1|layers.1|layers.2 "
                           "layers.3|head");
     sl_model_destroy(model);
@@ -173,8 +172,7 @@ static void a_module_without_ops_says_so(void **state)
     sl_graph *graph;
     sl_model *model;
     assert_ok(sl_graph_create(&graph));
-    sl_tensor *x =
-        sl_input(graph, "x", SL_F32, SL_SHAPE(2, 2), SL_NO_GRADIENT);
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(2, 2), SL_NO_GRADIENT);
     sl_scope_enter(graph, "lin");
     sl_tensor *w = sl_parameter(graph, "weight", SL_F32, SL_SHAPE(2, 2));
     sl_scope_leave(graph);
@@ -189,8 +187,8 @@ static void points_are_read_or_refused(void **state)
     (void)state;
     sl_cut_point *points;
     int count;
-    assert_ok(sl_cut_points_read("a.1, after  b ,before c,after", &points,
-                                 &count));
+    assert_ok(
+        sl_cut_points_read("a.1, after  b ,before c,after", &points, &count));
     assert_int_equal(count, 4);
     assert_string_equal(points[0].module, "a.1");
     assert_false(points[0].after);
@@ -258,15 +256,14 @@ static sl_graph *build_whole(void)
 {
     sl_graph *graph;
     assert_ok(sl_graph_create(&graph));
-    sl_tensor *x =
-        sl_input(graph, "x", SL_F32, SL_SHAPE(2, 4), SL_NO_GRADIENT);
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(2, 4), SL_NO_GRADIENT);
     for (int i = 0; i < 4; i++) {
         if (i == 1)
             sl_whole_enter(graph);
         sl_scope_enter(graph, "layers.%d", i);
-        x = sl_relu(sl_linear(
-            x, sl_parameter(graph, "weight", SL_F32, SL_SHAPE(4, 4)), NULL,
-            SL_OUT_IN));
+        x = sl_relu(
+            sl_linear(x, sl_parameter(graph, "weight", SL_F32, SL_SHAPE(4, 4)),
+                      NULL, SL_OUT_IN));
         sl_scope_leave(graph);
         if (i == 2)
             sl_whole_leave(graph);
@@ -338,8 +335,7 @@ static void entering_and_leaving_must_match(void **state)
         if (i == 1)
             sl_whole_enter(graph);
         sl_output(graph, "y", sl_relu(x), SL_GRADIENT);
-        assert_fails(sl_model_cut(graph, NULL, &model), SL_EINVAL,
-                     expected[i]);
+        assert_fails(sl_model_cut(graph, NULL, &model), SL_EINVAL, expected[i]);
         assert_fails(sl_stage_compile(graph, NULL, &stage), SL_EINVAL,
                      expected[i]);
         sl_graph_destroy(graph);
