@@ -16,6 +16,7 @@ int verb_schedule(int argc, char **argv);
 int verb_lower(int argc, char **argv);
 int verb_check(int argc, char **argv);
 int verb_simulate(int argc, char **argv);
+int verb_cut(int argc, char **argv);
 int verb_bench(int argc, char **argv);
 
 /* Says `sluice VERB: sentence` on standard error; returns `status`. */

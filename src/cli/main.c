@@ -17,6 +17,7 @@ static const struct {
     {"lower", verb_lower, "add communication, sharding, gradient reduction"},
     {"check", verb_check, "is a schedule sound, and can it deadlock?"},
     {"simulate", verb_simulate, "how long it takes, and where time is lost"},
+    {"cut", verb_cut, "how a model falls into stages, and what crosses"},
     {"bench", verb_bench, "time compute here, beside the packed product"},
 };
 #define VERB_COUNT (sizeof verbs / sizeof *verbs)
@@ -24,17 +25,18 @@ static const struct {
 static void print_help(FILE *out)
 {
     fputs("Usage: sluice VERB [OPTION...]\n"
-          "Generate, lower, check and simulate pipeline-parallel schedules.\n"
+          "Pipeline-parallel schedules, and models in stages.\n"
           "\n",
           out);
     for (size_t i = 0; i < VERB_COUNT; i++)
         fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].summary);
     fputs("\n"
-          "Verbs read and write CSV, one line per rank, so they compose:\n"
+          "Schedules are CSV, one line per rank, so verbs compose:\n"
           "\n"
           "  sluice schedule zbv -p 4 -m 8 | sluice lower | sluice check\n"
           "  sluice schedule 1f1b -p 4 -m 8 --as grid\n"
           "  sluice schedule interleaved -p 4 -v 2 -m 8 | sluice simulate\n"
+          "  sluice cut --model gpt2 -p 4\n"
           "\n"
           "`sluice VERB --help` explains a verb; `sluice --version` tells the\n"
           "version. Exit status: 0 done, 1 the work failed or the check found\n"

@@ -9,8 +9,8 @@
 
 static sl_tensor *linear(sl_graph *graph, const char *name, sl_tensor *x)
 {
-    return sl_linear(
-        x, sl_parameter(graph, name, SL_F32, SL_SHAPE(4, 4)), NULL, SL_OUT_IN);
+    return sl_linear(x, sl_parameter(graph, name, SL_F32, SL_SHAPE(4, 4)), NULL,
+                     SL_OUT_IN);
 }
 
 static sl_graph *new_graph(void)
@@ -218,16 +218,16 @@ static const sl_value own_parameter = {"w1", SL_F32, 2, {4, 4}, 0};
 
 static sl_stage_description describe(own_compute *own)
 {
-    sl_stage_description out = {
-        .inputs = &own_input_value,
-        .input_count = 1,
-        .outputs = &own_output_value,
-        .output_count = 1,
-        .parameters = &own_parameter,
-        .parameter_count = 1,
-        .callbacks = {own_forward, own_both, own_input, own_weight, own_read,
-                      own_write, own_zero},
-        .context = own};
+    sl_stage_description out = {.inputs = &own_input_value,
+                                .input_count = 1,
+                                .outputs = &own_output_value,
+                                .output_count = 1,
+                                .parameters = &own_parameter,
+                                .parameter_count = 1,
+                                .callbacks = {own_forward, own_both, own_input,
+                                              own_weight, own_read, own_write,
+                                              own_zero},
+                                .context = own};
     return out;
 }
 
@@ -264,7 +264,8 @@ static sl_status twice_forward(void *context, const sl_call *call)
 {
     (void)context;
     for (int i = 0; i < 2; i++)
-        ((double *)call->outputs[0])[i] = 2 * ((const double *)call->inputs[0])[i];
+        ((double *)call->outputs[0])[i] =
+            2 * ((const double *)call->inputs[0])[i];
     return SL_OK;
 }
 
@@ -309,8 +310,8 @@ static void gradients_of_several_consumers_are_summed(void **state)
     test_put(&staged.stages[2], SL_PORT_OUTPUT_GRADIENT, "b", 0, out);
     test_put(&staged.stages[3], SL_PORT_OUTPUT_GRADIENT, "c", 0, out);
     test_staged_backward(&staged, "B", 0);
-    double *dx = test_get(&staged.stages[0], SL_PORT_INPUT_GRADIENT, "x", 0,
-                          NULL);
+    double *dx =
+        test_get(&staged.stages[0], SL_PORT_INPUT_GRADIENT, "x", 0, NULL);
     assert_true(dx[0] == 12 && dx[1] == 120);
     free(dx);
     test_staged_release(&staged);
@@ -325,12 +326,10 @@ static void a_failing_callback_ends_the_run_with_its_sentence(void **state)
     test_stage stage;
     assert_ok(sl_stage_from_callbacks(&description, &stage.stage));
     assert_ok(sl_memory_create(stage.stage, 2, &stage.memory));
-    assert_fails(
-        sl_stage_run(stage.stage, SL_PROGRAM_F, stage.memory, 1, NULL),
-        SL_EINVAL, "forward of slot 1 said no");
-    assert_fails(
-        sl_stage_run(stage.stage, SL_PROGRAM_B, stage.memory, 1, NULL),
-        SL_EINVAL, "B on slot 1 comes before its F");
+    assert_fails(sl_stage_run(stage.stage, SL_PROGRAM_F, stage.memory, 1, NULL),
+                 SL_EINVAL, "forward of slot 1 said no");
+    assert_fails(sl_stage_run(stage.stage, SL_PROGRAM_B, stage.memory, 1, NULL),
+                 SL_EINVAL, "B on slot 1 comes before its F");
     own.fail_at = NULL;
     test_run(&stage, "FIW", 1);
     sl_port port;
@@ -347,9 +346,12 @@ static void callbacks_that_cannot_be_are_refused(void **state)
 {
     (void)state;
     own_compute own = {0};
-    const char *const expected[] = {
-        "needs a forward", "go together", "1 parameters, and no callbacks",
-        "needs an output", "there is already one named", "expected a float"};
+    const char *const expected[] = {"needs a forward",
+                                    "go together",
+                                    "1 parameters, and no callbacks",
+                                    "needs an output",
+                                    "there is already one named",
+                                    "expected a float"};
     const sl_value twice[] = {own_input_value, own_input_value};
     const sl_value whole = {"k", SL_I64, 1, {3}, SL_GRADIENT};
     for (int i = 0; i < 6; i++) {
@@ -386,9 +388,8 @@ static void a_stage_of_forward_alone_has_no_backward(void **state)
     assert_ok(sl_stage_from_callbacks(&d, &stage.stage));
     assert_ok(sl_memory_create(stage.stage, 1, &stage.memory));
     test_run(&stage, "F", 0);
-    assert_fails(
-        sl_stage_run(stage.stage, SL_PROGRAM_B, stage.memory, 0, NULL),
-        SL_EINVAL, "B was not asked for");
+    assert_fails(sl_stage_run(stage.stage, SL_PROGRAM_B, stage.memory, 0, NULL),
+                 SL_EINVAL, "B was not asked for");
     assert_fails(sl_stage_port(stage.stage, SL_PORT_INPUT_GRADIENT, "h", &port),
                  SL_ENOTFOUND, "no input with gradient named 'h'");
     assert_fails(
@@ -628,8 +629,7 @@ static void an_output_nobody_differentiates_gets_none(void **state)
     assert_ok(sl_model_create(&model));
     add_first(model);
     sl_graph *graph = new_graph();
-    sl_tensor *h =
-        sl_input(graph, "h", SL_F32, SL_SHAPE(3, 4), SL_NO_GRADIENT);
+    sl_tensor *h = sl_input(graph, "h", SL_F32, SL_SHAPE(3, 4), SL_NO_GRADIENT);
     sl_loss(graph, sl_mean(linear(graph, "w1", h), SL_ALL));
     assert_ok(sl_model_add_graph(model, graph));
     assert_ok(sl_model_link(model));
@@ -640,8 +640,8 @@ static void an_output_nobody_differentiates_gets_none(void **state)
     test_staged staged = test_stages(model, &options, 1);
     test_staged_forward(&staged, 0);
     test_staged_backward(&staged, "B", 0);
-    float *dw = test_get(&staged.stages[0], SL_PORT_PARAMETER_GRADIENT, "w0", 0,
-                         NULL);
+    float *dw =
+        test_get(&staged.stages[0], SL_PORT_PARAMETER_GRADIENT, "w0", 0, NULL);
     for (int i = 0; i < 16; i++)
         assert_true(dw[i] == 0);
     free(dw);

@@ -88,16 +88,16 @@ static void splitting_then_merging_is_the_identity(void **state)
             int dim = test_random_int(&random, 0, 3);
             arrays[i] = random_array(&random, dim, rows);
             arguments[i] = init;
-            arguments[i].dim = test_random_int(&random, 0, 1)
-                                   ? dim
-                                   : dim - arrays[i].dims;
+            arguments[i].dim =
+                test_random_int(&random, 0, 1) ? dim : dim - arrays[i].dims;
             arguments[i].spread = test_random_int(&random, 0, 2)
                                       ? SL_SPREAD_SPLIT
                                       : SL_SPREAD_REPLICATE;
             arguments[i].arrays = &arrays[i];
         }
         sl_batch *batch;
-        assert_ok(sl_batch_create(NULL, arguments, count, microbatches, &batch));
+        assert_ok(
+            sl_batch_create(NULL, arguments, count, microbatches, &batch));
         for (int i = 0; i < count; i++) {
             bool is_split = arguments[i].spread == SL_SPREAD_SPLIT;
             int dim = (arguments[i].dim + arrays[i].dims) % arrays[i].dims;
@@ -213,9 +213,9 @@ static sl_model *small_model(void)
     sl_graph *graph;
     sl_model *model;
     assert_ok(sl_graph_create(&graph));
-    sl_tensor *x =
-        sl_input(graph, "x", SL_F32, SL_SHAPE(4, 3), SL_NO_GRADIENT);
-    sl_tensor *ids = sl_input(graph, "ids", SL_I64, SL_SHAPE(4), SL_NO_GRADIENT);
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(4, 3), SL_NO_GRADIENT);
+    sl_tensor *ids =
+        sl_input(graph, "ids", SL_I64, SL_SHAPE(4), SL_NO_GRADIENT);
     sl_tensor *h = sl_relu(x);
     sl_mark_cut(graph);
     sl_tensor *table = sl_parameter(graph, "table", SL_F32, SL_SHAPE(5, 3));
@@ -249,45 +249,81 @@ static void wrong_arguments_are_refused_in_a_sentence(void **state)
         {{{NULL, 0, 0, &good_x, 1},
           {NULL, 0, 0, &good_ids, 1},
           {NULL, 0, 0, &good_ids, 1}},
-         3, 4, "3 arguments, and the model has 2 inputs"},
+         3,
+         4,
+         "3 arguments, and the model has 2 inputs"},
         {{{"ids", 0, 0, &good_ids, 1}, {NULL, 0, 0, &good_x, 1}},
-         2, 4, "argument 1 has no name and comes after one that has"},
+         2,
+         4,
+         "argument 1 has no name and comes after one that has"},
         {{{NULL, 0, 0, &good_x, 1}, {"x", 0, 0, &good_x, 1}},
-         2, 4, "input 'x' is given twice"},
+         2,
+         4,
+         "input 'x' is given twice"},
         {{{NULL, 0, 0, &good_x, 1}, {"labels", 0, 0, &good_ids, 1}},
-         2, 4, "the model has no input 'labels'; it has x, ids"},
+         2,
+         4,
+         "the model has no input 'labels'; it has x, ids"},
         {{{NULL, 0, 0, &wide, 1}, {NULL, 0, 0, &good_ids, 1}},
-         2, 4, "stage 0: input 'x' is f32 (8, 2), expected f32 (8, 3)"},
+         2,
+         4,
+         "stage 0: input 'x' is f32 (8, 2), expected f32 (8, 3)"},
         {{{NULL, 0, 0, &flat, 1}, {NULL, 0, 0, &good_ids, 1}},
-         2, 4, "stage 0: input 'x' is f32 (8), expected f32 (4, 3)"},
+         2,
+         4,
+         "stage 0: input 'x' is f32 (8), expected f32 (4, 3)"},
         {{{NULL, 0, 0, &good_x, 1}, {NULL, 0, 0, &narrow_ids, 1}},
-         2, 4, "stage 1: input 'ids' is i32 (8), expected i64 (8)"},
+         2,
+         4,
+         "stage 1: input 'ids' is i32 (8), expected i64 (8)"},
         {{{NULL, 0, 0, &good_x, 1}, {NULL, 0, 0, &few_ids, 1}},
-         2, 4, "argument 'ids' has 1 rows in microbatch 3, expected 2 as "
-               "argument 'x' has"},
+         2,
+         4,
+         "argument 'ids' has 1 rows in microbatch 3, expected 2 as "
+         "argument 'x' has"},
         {{{NULL, 0, 0, &good_x, 1}, {NULL, 0, 0, &good_ids, 1}},
-         2, 9, "argument 'x' has 8 rows in dimension 0, fewer than the 9 "
-               "microbatches"},
+         2,
+         9,
+         "argument 'x' has 8 rows in dimension 0, fewer than the 9 "
+         "microbatches"},
         {{{NULL, 0, 0, &good_x, 1}, {NULL, 0, 0, &good_ids, 1}},
-         2, 0, "0 microbatches, expected 1 to"},
+         2,
+         0,
+         "0 microbatches, expected 1 to"},
         {{{NULL, 0, 2, &good_x, 1}, {NULL, 0, 0, &good_ids, 1}},
-         2, 4, "argument 'x' is f32 (8, 3) and has no dimension 2 to be split "
-               "along"},
+         2,
+         4,
+         "argument 'x' is f32 (8, 3) and has no dimension 2 to be split "
+         "along"},
         {{{NULL, 0, -3, &good_x, 1}, {NULL, 0, 0, &good_ids, 1}},
-         2, 4, "no dimension -3"},
+         2,
+         4,
+         "no dimension -3"},
         {{{NULL, SL_SPREAD_REPLICATE, 0, &good_x, 1},
           {NULL, 0, 0, &good_ids, 1}},
-         2, 4, "stage 0: input 'x' is f32 (8, 3), expected f32 (4, 3)"},
+         2,
+         4,
+         "stage 0: input 'x' is f32 (8, 3), expected f32 (4, 3)"},
         {{{NULL, 0, 0, &empty, 1}, {NULL, 0, 0, &good_ids, 1}},
-         2, 4, "argument 'x': size 0 in dimension 0"},
+         2,
+         4,
+         "argument 'x': size 0 in dimension 0"},
         {{{NULL, 0, 0, &no_type, 1}, {NULL, 0, 0, &good_ids, 1}},
-         2, 4, "argument 'x': dtype 9 does not exist"},
+         2,
+         4,
+         "argument 'x': dtype 9 does not exist"},
         {{{NULL, 0, 0, &deep, 1}, {NULL, 0, 0, &good_ids, 1}},
-         2, 4, "argument 'x': 7 dimensions"},
+         2,
+         4,
+         "argument 'x': 7 dimensions"},
         {{{NULL, 0, 0, NULL, 1}, {NULL, 0, 0, &good_ids, 1}},
-         2, 4, "argument 'x' comes in 0 arrays, expected 1"},
+         2,
+         4,
+         "argument 'x' comes in 0 arrays, expected 1"},
         {{{NULL, (sl_spread)5, 0, &good_x, 1}, {NULL, 0, 0, &good_ids, 1}},
-         2, 4, "argument 'x': there is no way 5 to spread it"},
+         2,
+         4,
+         "argument 'x': there is no way 5 to spread it"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         sl_batch *batch = NULL;
@@ -354,7 +390,7 @@ static void sums_and_means_do_not_depend_on_order(void **state)
                 }
                 assert_ok(sl_merge_finish(merge, &out));
                 double sum = 16777223, weighted = 3 + 4 + 8 + 16777216;
-                float expected = (float)(by == 0       ? sum
+                float expected = (float)(by == 0     ? sum
                                          : turn == 2 ? sum / 4
                                                      : weighted / 8);
                 assert_true(*(const float *)out.data == expected);
@@ -399,7 +435,8 @@ static void a_list_keeps_each(void **state)
     assert_memory_equal(out.data, a, sizeof a);
     assert_ok(sl_merge_part(merge, 1, &out));
     assert_memory_equal(out.data, b, sizeof b);
-    assert_fails(sl_merge_finish(merge, &out), SL_EINVAL, "a list has no whole");
+    assert_fails(sl_merge_finish(merge, &out), SL_EINVAL,
+                 "a list has no whole");
     sl_merge_destroy(merge);
 }
 
@@ -417,15 +454,27 @@ static void wrong_merges_are_refused(void **state)
         int count;
         const char *expected;
     } cases[] = {
-        {{SL_MERGE_CONCAT, 0}, {rows, other}, {1, 1}, 2,
+        {{SL_MERGE_CONCAT, 0},
+         {rows, other},
+         {1, 1},
+         2,
          "microbatch 1 gives f32 (2, 4), expected f32 (2, 3)"},
         {{SL_MERGE_SUM, 0}, {rows, other}, {1, 1}, 2, "microbatch 1 gives"},
         {{SL_MERGE_CONCAT, 2}, {rows, rows}, {1, 1}, 2, "has no dimension 2"},
-        {{SL_MERGE_MEAN, 0}, {whole, whole}, {1, 1}, 2,
+        {{SL_MERGE_MEAN, 0},
+         {whole, whole},
+         {1, 1},
+         2,
          "a mean is of floats, found i64"},
-        {{SL_MERGE_SUM, 0}, {flags, flags}, {1, 1}, 2,
+        {{SL_MERGE_SUM, 0},
+         {flags, flags},
+         {1, 1},
+         2,
          "a sum is of numbers, found bool"},
-        {{SL_MERGE_MEAN, 0}, {rows, rows}, {1, 0}, 2,
+        {{SL_MERGE_MEAN, 0},
+         {rows, rows},
+         {1, 0},
+         2,
          "microbatch 1 has 0 rows"},
         {{(sl_merge_by)8, 0}, {rows, rows}, {1, 1}, 2, "no way 8 to merge"},
         {{SL_MERGE_SUM, 0}, {rows, rows}, {1, 1}, 0, "0 microbatches"},
@@ -440,7 +489,8 @@ static void wrong_merges_are_refused(void **state)
     sl_merge *merge;
     sl_array out;
     const float data[6] = {0}, changed[6] = {0, 1};
-    assert_ok(sl_merge_create(&same, (sl_array[]){rows, rows}, NULL, 2, &merge));
+    assert_ok(
+        sl_merge_create(&same, (sl_array[]){rows, rows}, NULL, 2, &merge));
     assert_fails(sl_merge_put(merge, 2, data, sizeof data), SL_EINVAL,
                  "microbatch 2, expected 0 to 1");
     assert_fails(sl_merge_put(merge, 0, data, 4), SL_EINVAL,

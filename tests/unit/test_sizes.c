@@ -19,15 +19,14 @@ typedef struct builder {
 static void build_graph(const builder *b, int64_t rows, sl_graph *graph)
 {
     bool odd = rows == b->odd_rows;
-    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(rows, 6),
-                            SL_NO_GRADIENT);
-    sl_tensor *mask = sl_input(graph, "mask", SL_BOOL, SL_SHAPE(1, 6),
-                               SL_NO_GRADIENT);
+    sl_tensor *x =
+        sl_input(graph, "x", SL_F32, SL_SHAPE(rows, 6), SL_NO_GRADIENT);
+    sl_tensor *mask =
+        sl_input(graph, "mask", SL_BOOL, SL_SHAPE(1, 6), SL_NO_GRADIENT);
     for (int i = 0; i < b->layers; i++) {
         sl_scope_enter(graph, "layers.%d", i);
         int64_t wide = odd && b->wrong == 1 ? 5 : 4;
-        sl_tensor *up =
-            sl_parameter(graph, "up", SL_F32, SL_SHAPE(wide, 6));
+        sl_tensor *up = sl_parameter(graph, "up", SL_F32, SL_SHAPE(wide, 6));
         sl_tensor *down =
             sl_parameter(graph, "down", SL_F32, SL_SHAPE(6, wide));
         sl_tensor *h = sl_relu(sl_linear(x, up, NULL, SL_OUT_IN));
@@ -73,8 +72,7 @@ typedef struct sized {
     int64_t rows;
 } sized;
 
-static sized make_sized(sl_programs *programs, int64_t rows,
-                        const sized *owner)
+static sized make_sized(sl_programs *programs, int64_t rows, const sized *owner)
 {
     const sl_program_set *set;
     assert_ok(sl_programs_get(programs, rows, &set));
@@ -138,8 +136,8 @@ static void uneven_microbatches_add_up_to_the_batch(void **state)
         const sl_program_set *first;
         assert_ok(sl_programs_get(
             programs, sl_microbatch_rows(ROWS, microbatches, 0), &first));
-        assert_ok(sl_batch_create(first->model, arguments, 2, microbatches,
-                                  &batch));
+        assert_ok(
+            sl_batch_create(first->model, arguments, 2, microbatches, &batch));
         int sizes;
         const int64_t *rows = sl_batch_sizes(batch, &sizes);
         sized own[2];
@@ -159,9 +157,9 @@ static void uneven_microbatches_add_up_to_the_batch(void **state)
             sl_memory_zero_gradients(whole.memory);
             for (int i = 0; i < 6; i++) {
                 float weight[24];
-                const char *const names[] = {"layers.0.up",   "layers.0.down",
-                                             "layers.1.up",   "layers.1.down",
-                                             "layers.2.up",   "layers.2.down"};
+                const char *const names[] = {"layers.0.up", "layers.0.down",
+                                             "layers.1.up", "layers.1.down",
+                                             "layers.2.up", "layers.2.down"};
                 test_fill(&random, SL_F32, weight, 24);
                 test_put(&whole, SL_PORT_PARAMETER, names[i], 0, weight);
             }
@@ -175,8 +173,8 @@ static void uneven_microbatches_add_up_to_the_batch(void **state)
                     sl_port port;
                     assert_ok(sl_stage_port_at(stage->stage, SL_PORT_PARAMETER,
                                                i, &port));
-                    float *data = test_get(&whole, SL_PORT_PARAMETER, port.name,
-                                           0, NULL);
+                    float *data =
+                        test_get(&whole, SL_PORT_PARAMETER, port.name, 0, NULL);
                     test_put(stage, SL_PORT_PARAMETER, port.name, 0, data);
                     free(data);
                 }
@@ -188,12 +186,11 @@ static void uneven_microbatches_add_up_to_the_batch(void **state)
                 feed(used, batch, m);
                 test_staged_forward(&used->staged, 0);
                 test_staged_backward(&used->staged, m % 2 ? "IW" : "B", 0);
-                loss += test_get_float(
-                    &used->staged.stages[used->staged.count - 1],
-                    SL_PORT_OUTPUT, "loss", 0);
+                loss +=
+                    test_get_float(&used->staged.stages[used->staged.count - 1],
+                                   SL_PORT_OUTPUT, "loss", 0);
             }
-            float expected =
-                test_get_float(&whole, SL_PORT_OUTPUT, "loss", 0);
+            float expected = test_get_float(&whole, SL_PORT_OUTPUT, "loss", 0);
             assert_true(test_distance(&loss, &expected, 1) < 1e-5);
             for (int s = 0; s < own[0].staged.count; s++)
                 test_assert_same(&own[0].staged.stages[s], &whole,
@@ -276,8 +273,7 @@ static sl_graph *small(int64_t rows, int64_t width, const char *name)
 {
     sl_graph *graph;
     assert_ok(sl_graph_create(&graph));
-    sl_tensor *x =
-        sl_input(graph, "x", SL_F32, SL_SHAPE(rows, 3), SL_GRADIENT);
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(rows, 3), SL_GRADIENT);
     sl_tensor *w = sl_parameter(graph, name, SL_F32, SL_SHAPE(width, 3));
     sl_output(graph, "y", sl_linear(x, w, NULL, SL_OUT_IN), SL_GRADIENT);
     return graph;
@@ -290,8 +286,9 @@ static void memory_beside_needs_the_same_parameters(void **state)
     ref.backend = "ref";
     sl_graph *graphs[] = {small(2, 4, "w"), small(2, 5, "w"), small(2, 4, "v"),
                           small(3, 4, "w")};
-    const char *const expected[] = {"", "'w' of the stage beside is (5, 3), "
-                                        "expected (4, 3)",
+    const char *const expected[] = {"",
+                                    "'w' of the stage beside is (5, 3), "
+                                    "expected (4, 3)",
                                     "'v' of the stage beside", "backend"};
     test_stage owner = test_compile(graphs[0], NULL, 1);
     for (int i = 1; i < 4; i++) {
@@ -340,8 +337,7 @@ static void buffers_hold_what_they_were_given(void **state)
         assert_ok(sl_graph_create(&graph));
         sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(3), SL_GRADIENT);
         sl_scope_enter(graph, "rotary");
-        sl_tensor *b =
-            sl_buffer(graph, "table", SL_F32, SL_SHAPE(3), table);
+        sl_tensor *b = sl_buffer(graph, "table", SL_F32, SL_SHAPE(3), table);
         sl_tensor *z = sl_buffer(graph, "zeros", SL_F32, SL_SHAPE(3), NULL);
         sl_scope_leave(graph);
         sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(3));
