@@ -117,7 +117,8 @@ static const struct argp argp = {
     options,
     parse_option,
     NULL,
-    "Show how a model falls into pipeline stages: which modules, parameters and "
+    "Show how a model falls into pipeline stages: which modules, parameters "
+    "and "
     "floating point operations each has, what crosses between them per "
     "microbatch, which parameters are tied, and how even it is.\v"
     "A cut by cost makes the largest stage as small as it can be without going "
@@ -153,8 +154,8 @@ static int refuse_idle_options(const request *asked)
     if (!asked->ranks && !asked->at)
         return cli_say(VERB, CLI_WRONG,
                        "say how many stages: -p RANKS, or where: --at NAMES");
-    if (asked->at && (asked->ranks || asked->stages_per_rank ||
-                      asked->inside || asked->measure))
+    if (asked->at && (asked->ranks || asked->stages_per_rank || asked->inside ||
+                      asked->measure))
         return cli_say(VERB, CLI_WRONG,
                        "--at says where; -p, -v, --inside and --measure go "
                        "with a cut by cost");
@@ -218,8 +219,9 @@ static int build(const request *asked, sl_graph *graph, char *title,
         override(asked->layers, &config.layers);
         override(asked->width, &config.width);
         sl_mlp_build(graph, &config, rows);
-        snprintf(title, size, "mlp: %d layers of width %d; microbatch of %d "
-                              "rows",
+        snprintf(title, size,
+                 "mlp: %d layers of width %d; microbatch of %d "
+                 "rows",
                  config.layers, config.width, rows);
     } else {
         sl_gpt2_config config = SL_GPT2_CONFIG_INIT;
@@ -284,9 +286,9 @@ static sl_status cut(const request *asked, const sl_graph *graph, found *out)
         sl_stage_options stage = SL_STAGE_OPTIONS_INIT;
         stage.threads = asked->threads ? asked->threads : 1;
         bool watched = isatty(STDERR_FILENO);
-        status = sl_measure_modules(graph, &stage,
-                                    watched ? show_progress : NULL, NULL,
-                                    &costs, &how.cost_count);
+        status =
+            sl_measure_modules(graph, &stage, watched ? show_progress : NULL,
+                               NULL, &costs, &how.cost_count);
         how.costs = costs;
     }
     double start = seconds_now();
@@ -443,8 +445,7 @@ static void print_json_crossings(const sl_model *model)
         sum_boundary(model, s, &forward, &backward);
         printf("%s\n  {\"from\": %d, \"to\": %d, \"forward_bytes\": %lld, "
                "\"backward_bytes\": %lld}",
-               s ? "," : "", s, s + 1, (long long)forward,
-               (long long)backward);
+               s ? "," : "", s, s + 1, (long long)forward, (long long)backward);
     }
     printf("],\n\"crossings\": [");
     for (int i = 0; i < count; i++) {

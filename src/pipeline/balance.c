@@ -13,7 +13,7 @@
 #include <math.h>
 
 /* Costs times stages up to which evening out takes a few milliseconds. */
-#define EVEN_MOST 200000.0
+#define EVEN_MOST 2000000.0
 
 static double larger(double a, double b)
 {
@@ -52,7 +52,7 @@ static void even_out(evening *e, size_t low, size_t high, size_t from,
 {
     if (low > high)
         return;
-    size_t i = (low + high) / 2, best = 0;
+    size_t i = (low + high) / 2, best = from;
     double least = INFINITY;
     for (size_t j = from; j <= to && j < i; j++) {
         double sum = e->sums[i] - e->sums[j];
@@ -64,40 +64,64 @@ static void even_out(evening *e, size_t low, size_t high, size_t from,
     }
     e->squares[i] = least;
     e->ends[i] = (int)best;
-    bool found = least < INFINITY;
     if (i > low)
-        even_out(e, low, i - 1, from, found ? best : to);
-    even_out(e, i + 1, high, found ? best : from, to);
+        even_out(e, low, i - 1, from, best);
+    even_out(e, i + 1, high, best, to);
+}
+
+/* Where run k may end such that the runs before it, and those behind it, can be
+ * of at most `most`: from lows[k] to highs[k]. */
+static void bound_ends(const double *sums, size_t count, int stages,
+                       double most, size_t *lows, size_t *highs)
+{
+    size_t end = 0, first = count;
+    for (int k = 1; k <= stages; k++) {
+        size_t start = end, last = count - (size_t)(stages - k);
+        while (end < last && sums[end + 1] - sums[start] <= most)
+            end++;
+        highs[k] = end;
+    }
+    for (int k = stages; k >= 1; k--) {
+        size_t behind = first;
+        lows[k] = behind;
+        while (first > (size_t)k - 1 && sums[behind] - sums[first - 1] <= most)
+            first--;
+    }
+    lows[0] = highs[0] = 0;
 }
 
 static sl_status place_evenly(const double *sums, size_t count, int stages,
                               double most, int *starts)
 {
     double *rows[2], *memory;
-    int *ends;
-    sl_status status = sl__alloc(2 * (count + 1), sizeof *memory, &memory);
+    size_t *lows, width = count + 1, runs = (size_t)stages + 1;
+    int *ends = NULL;
+    sl_status status = sl__alloc(2 * width, sizeof *memory, &memory);
     if (status)
         return status;
-    status = sl__alloc((count + 1) * (size_t)stages, sizeof *ends, &ends);
-    rows[0] = memory;
-    rows[1] = memory + count + 1;
-    for (size_t i = 0; i <= count; i++)
-        rows[0][i] = i == 0 ? 0 : INFINITY; /* No run. */
-    for (int run = 0; run < stages && !status; run++) {
-        evening e = {.sums = sums,
-                     .most = most,
-                     .before = rows[run % 2],
-                     .squares = rows[(run + 1) % 2],
-                     .ends = ends + (size_t)run * (count + 1)};
-        e.squares[0] = INFINITY;
-        even_out(&e, 1, count, 0, count);
-    }
-    size_t end = count;
-    for (int run = stages; run-- > 0 && !status;) {
-        end = (size_t)ends[(size_t)run * (count + 1) + end];
-        starts[run] = (int)end;
+    status = sl__alloc(2 * runs, sizeof *lows, &lows);
+    if (!status)
+        status = sl__alloc(width * runs, sizeof *ends, &ends);
+    if (!status) {
+        size_t *highs = lows + runs, end = count;
+        rows[0] = memory;
+        rows[1] = memory + width;
+        bound_ends(sums, count, stages, most, lows, highs);
+        for (int k = 1; k <= stages; k++) {
+            evening e = {.sums = sums,
+                         .most = most,
+                         .before = rows[(k + 1) % 2],
+                         .squares = rows[k % 2],
+                         .ends = ends + (size_t)k * width};
+            even_out(&e, lows[k], highs[k], lows[k - 1], highs[k - 1]);
+        }
+        for (int k = stages; k >= 1; k--) {
+            end = (size_t)ends[(size_t)k * width + end];
+            starts[k - 1] = (int)end;
+        }
     }
     free(memory);
+    free(lows);
     free(ends);
     return status;
 }

@@ -102,6 +102,7 @@ typedef struct sl__named {
     sl_tensor *tensor;
     sl_gradient gradient;
     bool gradient_only; /* an output that only takes a further gradient in */
+    uint32_t hash;      /* of the name */
 } sl__named;
 
 /* A growing list of names with their tensors, and where to look for each. */

@@ -18,12 +18,15 @@ static uint32_t hash(const char *name)
 }
 
 /* The place of a name in the index, or the free one where it would go. */
-static uint32_t *find_place(const sl__names *names, const char *name)
+static uint32_t *find_place(const sl__names *names, const char *name,
+                            uint32_t hashed)
 {
-    size_t mask = names->index_size - 1, at = hash(name) & mask;
-    while (names->index[at] &&
-           strcmp(names->data[names->index[at] - 1].name, name) != 0)
-        at = (at + 1) & mask;
+    size_t mask = names->index_size - 1, at = hashed & mask;
+    for (; names->index[at]; at = (at + 1) & mask) {
+        const sl__named *named = &names->data[names->index[at] - 1];
+        if (named->hash == hashed && strcmp(named->name, name) == 0)
+            break;
+    }
     return &names->index[at];
 }
 
@@ -32,16 +35,20 @@ static sl_status widen(sl__names *names)
 {
     if (2 * (names->count + 1) <= names->index_size)
         return SL_OK;
-    sl__names wider = *names;
-    wider.index_size = names->index_size ? 2 * names->index_size : 16;
-    sl_status status =
-        sl__alloc(wider.index_size, sizeof *wider.index, &wider.index);
+    size_t size = names->index_size ? 2 * names->index_size : 16;
+    uint32_t *index;
+    sl_status status = sl__alloc(size, sizeof *index, &index);
     if (status)
         return status;
-    for (size_t i = 0; i < names->count; i++)
-        *find_place(&wider, names->data[i].name) = (uint32_t)i + 1;
+    for (size_t i = 0; i < names->count; i++) {
+        size_t at = names->data[i].hash & (size - 1);
+        while (index[at])
+            at = (at + 1) & (size - 1);
+        index[at] = (uint32_t)i + 1;
+    }
     free(names->index);
-    *names = wider;
+    names->index = index;
+    names->index_size = size;
     return SL_OK;
 }
 
@@ -54,15 +61,16 @@ sl_status sl__add_name(sl__names *names, const char *name, sl_tensor *tensor,
                           sizeof *names->data);
     if (status)
         return status;
-    names->data[names->count++] =
-        (sl__named){.name = name, .tensor = tensor, .gradient = gradient};
-    *find_place(names, name) = (uint32_t)names->count;
+    uint32_t hashed = hash(name);
+    names->data[names->count++] = (sl__named){
+        .name = name, .tensor = tensor, .gradient = gradient, .hash = hashed};
+    *find_place(names, name, hashed) = (uint32_t)names->count;
     return SL_OK;
 }
 
 sl__named *sl__find_name(const sl__names *names, const char *name)
 {
-    uint32_t at = names->index_size ? *find_place(names, name) : 0;
+    uint32_t at = names->index_size ? *find_place(names, name, hash(name)) : 0;
     return at ? &names->data[at - 1] : NULL;
 }
 

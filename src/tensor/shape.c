@@ -135,25 +135,26 @@ bool sl__check_shape(sl_graph *graph, const char *op, const char *name,
                      sl_dtype dtype, int dims, const int64_t *shape)
 {
     char text[SL__SHAPE_TEXT], quoted[SL__QUOTED_MAX];
-    sl__quoted(name, strlen(name), quoted);
     if (dims < 0 || dims > SL_DIMS_MAX || (dims > 0 && !shape)) {
         sl__refuse(graph, op, "'%s' has %d dimensions, expected 0 to %d",
-                   quoted, dims, SL_DIMS_MAX);
+                   sl__quoted(name, strlen(name), quoted), dims, SL_DIMS_MAX);
         return false;
     }
     int64_t bytes = (int64_t)sl_dtype_bytes(dtype);
     for (int i = 0; i < dims; i++) {
-        sl__shape_text(dims, shape, text);
         if (shape[i] < 1) {
             sl__refuse(graph, op, "'%s' is %s, expected sizes from 1 up",
-                       quoted, text);
+                       sl__quoted(name, strlen(name), quoted),
+                       sl__shape_text(dims, shape, text));
             return false;
         }
         if (__builtin_mul_overflow(bytes, shape[i], &bytes) ||
             bytes > TENSOR_BYTES_MAX) {
             sl__refuse(graph, op,
-                       "'%s' is %s, expected at most %lld bytes of %s", quoted,
-                       text, (long long)TENSOR_BYTES_MAX, sl_dtype_text(dtype));
+                       "'%s' is %s, expected at most %lld bytes of %s",
+                       sl__quoted(name, strlen(name), quoted),
+                       sl__shape_text(dims, shape, text),
+                       (long long)TENSOR_BYTES_MAX, sl_dtype_text(dtype));
             return false;
         }
     }
