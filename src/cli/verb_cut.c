@@ -49,7 +49,8 @@ static const struct argp_option options[] = {
     {"heads", KEY_HEADS, "N", 0, "Heads (12)", 1},
     {"vocab", KEY_VOCABULARY, "N", 0, "Vocabulary (50257)", 1},
     {"untied", KEY_UNTIED, NULL, 0, "lm_head has a weight of its own", 1},
-    {"seq", KEY_LENGTH, "N", 0, "Length of a sequence (1024)", 1},
+    {"seq", KEY_LENGTH, "N", 0,
+     "Length of a sequence (1024; the config's most)", 1},
     {"microbatch-size", KEY_ROWS, "N", 0,
      "Sequences in a microbatch (1; mlp: rows, 16)", 1},
     {NULL, 0, NULL, 0, "The cut:", 2},
@@ -125,8 +126,7 @@ static const struct argp argp = {
     "through a module. Balance is the mean stage over the largest.\n\n"
     "  sluice cut -p 4\n"
     "  sluice cut --config config.json -p 4 -v 2 --microbatch-size 4\n"
-    "  sluice cut --layers 24 --d 1024 --heads 16 --at "
-    "transformer.h.8,transformer.h.16\n"
+    "  sluice cut --at transformer.h.4,transformer.h.8\n"
     "  sluice cut --model mlp -p 4 --measure --json",
     NULL,
     NULL,
