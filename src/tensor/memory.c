@@ -418,6 +418,20 @@ static sl_status run_packs(sl_memory *memory, const microbatch *slot,
     return status;
 }
 
+static sl_status run_kernels(const sl_stage *stage, sl_program program,
+                             sl_memory *memory, const microbatch *slot,
+                             const sl__run *run)
+{
+    sl_status status = SL_OK;
+    if (memory->packed_at != memory->owner->written)
+        status = run_packs(memory, slot, run);
+    const sl__kernel *kernel = stage->kernels[program];
+    const sl__kernel *end = kernel + stage->programs[program].count;
+    for (; kernel < end && !status; kernel++)
+        status = run_kernel(kernel, slot->bases, memory->pointers, run);
+    return status;
+}
+
 static const char program_names[SL_PROGRAM_COUNT + 1] = "FIWB";
 
 static sl_status check_run(const sl_stage *stage, sl_program program,
@@ -467,15 +481,10 @@ sl_status sl_stage_run(const sl_stage *stage, sl_program program,
                    stage->options.threads};
     sl__saved saved;
     stage->backend->begin(run.threads, &saved);
-    if (memory->packed_at != memory->owner->written)
-        status = run_packs(memory, slot, &run);
-    const sl__kernel *kernel = stage->kernels[program];
-    const sl__kernel *end = kernel + stage->programs[program].count;
-    for (; kernel < end && !status; kernel++)
-        status = run_kernel(kernel, slot->bases, memory->pointers, &run);
-    if (sl__is_callbacks(stage))
-        status = sl__run_callbacks(stage, program, slot->bases,
-                                   memory->pointers, slot_index, &run);
+    status = sl__is_callbacks(stage)
+                 ? sl__run_callbacks(stage, program, slot->bases,
+                                     memory->pointers, slot_index, &run)
+                 : run_kernels(stage, program, memory, slot, &run);
     stage->backend->end(&saved);
     /* A failed run leaves a slot that only F can use again. */
     slot->state = status ? SLOT_EMPTY : after[program];

@@ -178,8 +178,8 @@ static void given_costs_count(void **state)
                                      {{"layers.0", 0.0 / 0.0}, {"a", 1}},
                                      {{"layers.0", 1}, {"layers.0", 1}}};
     const char *const expected[] = {
-        "there is no module 'layers.9' that costs something; there are "
-        "layers.0, layers.1, layers.2, layers.3",
+        ("there is no module 'layers.9' that costs something; there are "
+         "layers.0, layers.1, layers.2, layers.3"),
         "the cost of module 'layers.0' is -1, expected 0 or more",
         "expected 0 or more", "module 'layers.0' has two costs"};
     options.cost_count = 2;

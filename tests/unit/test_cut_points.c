@@ -228,8 +228,8 @@ static void marks_that_leave_a_stage_empty_are_refused(void **state)
         sl_output(graph, "y", sl_reshape(x, SL_SHAPE(2, 2)), SL_GRADIENT);
         const char *const expected[] = {
             "mark 1 of 2 leaves stage 0 empty: nothing is computed before it",
-            "mark 2 of 2 leaves stage 1 empty: nothing is computed between the "
-            "mark before and it",
+            ("mark 2 of 2 leaves stage 1 empty: nothing is computed between "
+             "the mark before and it"),
             "mark 2 of 2 leaves stage 2 empty: nothing is computed behind it"};
         assert_fails(sl_model_cut(graph, NULL, &model), SL_EINVAL,
                      expected[at]);

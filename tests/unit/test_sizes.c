@@ -230,8 +230,8 @@ static void sizes_that_change_more_than_shapes_are_refused(void **state)
 {
     (void)state;
     const char *const expected[] = {
-        "the model for 1 rows differs from that for 3: the parameters of stage "
-        "0",
+        ("the model for 1 rows differs from that for 3: the parameters of "
+         "stage 0"),
         "the graph has other ops than the model that it is to be cut like",
         "the model for 1 rows has 3 stages, expected 2 as that for 3 rows"};
     for (int wrong = 1; wrong <= 3; wrong++) {
@@ -286,10 +286,9 @@ static void memory_beside_needs_the_same_parameters(void **state)
     ref.backend = "ref";
     sl_graph *graphs[] = {small(2, 4, "w"), small(2, 5, "w"), small(2, 4, "v"),
                           small(3, 4, "w")};
-    const char *const expected[] = {"",
-                                    "'w' of the stage beside is (5, 3), "
-                                    "expected (4, 3)",
-                                    "'v' of the stage beside", "backend"};
+    const char *const expected[] = {
+        "", "'w' of the stage beside is (5, 3), expected (4, 3)",
+        "'v' of the stage beside", "backend"};
     test_stage owner = test_compile(graphs[0], NULL, 1);
     for (int i = 1; i < 4; i++) {
         sl_stage *stage;
