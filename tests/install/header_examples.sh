@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# The example at the head of each public header compiles; that of tensor.h,
-# which needs nothing around it, also runs: header_examples.sh SOURCE BUILD.
+# The example at the head of each public header compiles; those that need nothing
+# around them also run: header_examples.sh SOURCE BUILD.
 set -eu
 source=$1
 build=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for header in base schedule tensor view; do
+for header in base schedule tensor pipeline train view; do
     {
         echo '#include <sluice/sluice.h>'
         echo '#include <stdio.h>'
@@ -23,5 +23,12 @@ for header in base schedule tensor view; do
 done
 echo 'void example(void *, void *); int main(void) { example(0, 0); }' \
     >"$work/main.c"
-cc "$work/main.c" "$work/tensor.o" -o "$work/tensor" -L"$build" -lsluice
-LD_LIBRARY_PATH=$build "$work/tensor" | grep -q ' bytes$'
+runs() {
+    cc "$work/main.c" "$work/$1.o" -o "$work/$1" -L"$build" -lsluice
+    LD_LIBRARY_PATH=$build "$work/$1" >"$work/out" 2>&1
+    grep -q "$2" "$work/out" || { cat "$work/out"; exit 1; }
+}
+runs tensor ' bytes$'
+runs pipeline '^3 stages, balance 0\.[0-9]*$'
+cc "$work/main.c" "$work/train.o" -o "$work/train" -L"$build" -lsluice
+[ -z "$(LD_LIBRARY_PATH=$build "$work/train" 2>&1)" ]

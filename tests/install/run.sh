@@ -24,6 +24,8 @@ cc "$source/examples/schedule.c" -o "$work/static" $static
 cmp "$work/shared.out" "$work/static.out"
 cc "$source/examples/tensor.c" -o "$work/tensor" $static -lm
 "$work/tensor" >/dev/null
+cc "$source/examples/cut.c" -o "$work/cut" $static -lm
+"$work/cut" >/dev/null
 
 mkdir "$work/project"
 cat >"$work/project/CMakeLists.txt" <<'CMAKE'
