@@ -132,14 +132,13 @@ static sl_status run(const sized *set, const sl_batch *batch, int microbatch,
                      sl_merge *merge)
 {
     int edge_count;
-    const sl_edge *edges =
-        sl_model_edges(set->programs->model, &edge_count);
+    const sl_edge *edges = sl_model_edges(set->programs->model, &edge_count);
     sl_array part;
     sl_port port;
     sl_status status = sl_batch_part(batch, 0, microbatch, &part);
     if (!status)
-        status = sl_stage_port(set->programs->stages[0], SL_PORT_INPUT, "x",
-                               &port);
+        status =
+            sl_stage_port(set->programs->stages[0], SL_PORT_INPUT, "x", &port);
     if (!status)
         status = sl_memory_write(set->memories[0], &port, 0, part.data,
                                  (size_t)port.bytes);
@@ -175,9 +174,8 @@ static sl_status run_batch(sl_programs *programs, sized sets[2])
     for (int i = 0; i < ROWS * WIDTH; i++)
         x[i] = (float)(i % 13) / 13;
     argument.arrays = &array;
-    sl_status status =
-        sl_batch_create(sets[0].programs->model, &argument, 1, MICROBATCHES,
-                        &batch);
+    sl_status status = sl_batch_create(sets[0].programs->model, &argument, 1,
+                                       MICROBATCHES, &batch);
     for (int m = 0; m < MICROBATCHES && !status; m++)
         status = sl_batch_part(batch, 0, m, &parts[m]); /* y is shaped like x */
     if (!status)
@@ -209,8 +207,7 @@ int main(void)
                           NULL, &sets[0]);
     if (!status)
         status = make_set(
-            programs,
-            sl_microbatch_rows(ROWS, MICROBATCHES, MICROBATCHES - 1),
+            programs, sl_microbatch_rows(ROWS, MICROBATCHES, MICROBATCHES - 1),
             &sets[0], &sets[1]);
     if (!status) {
         show(sets[0].programs->model);

@@ -9,51 +9,24 @@
 
 #define VERB "bench stage"
 
-static sl_tensor *linear(sl_graph *graph, const char *name, sl_tensor *x,
-                         int out, int in)
-{
-    sl_scope_enter(graph, "%s", name);
-    sl_tensor *weight =
-        sl_parameter(graph, "weight", SL_F32, SL_SHAPE(out, in));
-    sl_tensor *bias = sl_parameter(graph, "bias", SL_F32, SL_SHAPE(out));
-    sl_scope_leave(graph);
-    return sl_linear(x, weight, bias, SL_OUT_IN);
-}
-
-static sl_tensor *norm(sl_graph *graph, const char *name, sl_tensor *x, int d)
-{
-    sl_scope_enter(graph, "%s", name);
-    sl_tensor *weight = sl_parameter(graph, "weight", SL_F32, SL_SHAPE(d));
-    sl_tensor *bias = sl_parameter(graph, "bias", SL_F32, SL_SHAPE(d));
-    sl_scope_leave(graph);
-    return sl_layer_norm(x, weight, bias, 1e-5);
-}
-
-/* x + net2(relu(net1(x))). */
 static void build_mlp(sl_graph *graph, const bench_request *asked)
 {
-    int d = asked->width;
-    sl_tensor *x =
-        sl_input(graph, "x", SL_F32, SL_SHAPE(asked->rows, d), SL_GRADIENT);
-    sl_tensor *h = sl_relu(linear(graph, "net1", x, 4 * d, d));
-    h = linear(graph, "net2", h, d, 4 * d);
-    sl_output(graph, "y", sl_add(x, h), SL_GRADIENT);
+    const sl_mlp_config config = {1, asked->width};
+    sl_tensor *x = sl_input(graph, "x", SL_F32,
+                            SL_SHAPE(asked->rows, asked->width), SL_GRADIENT);
+    sl_output(graph, "y", sl_mlp_layer(graph, &config, 0, x), SL_GRADIENT);
 }
 
 static void build_gpt2(sl_graph *graph, const bench_request *asked)
 {
-    int d = asked->width;
-    sl_tensor *parts[3];
-    sl_tensor *x =
-        sl_input(graph, "x", SL_F32,
-                 SL_SHAPE(asked->sequences, asked->length, d), SL_GRADIENT);
-    sl_tensor *h = linear(graph, "c_attn", norm(graph, "ln_1", x, d), 3 * d, d);
-    sl_split(h, -1, 3, parts);
-    h = sl_causal_attention(parts[0], parts[1], parts[2], asked->heads);
-    x = sl_add(x, linear(graph, "c_proj", h, d, d));
-    h = linear(graph, "c_fc", norm(graph, "ln_2", x, d), 4 * d, d);
-    h = linear(graph, "m_proj", sl_gelu_tanh(h), d, 4 * d);
-    sl_output(graph, "y", sl_add(x, h), SL_GRADIENT);
+    sl_gpt2_config config = SL_GPT2_CONFIG_INIT;
+    config.width = asked->width;
+    config.heads = asked->heads;
+    sl_tensor *x = sl_input(
+        graph, "x", SL_F32,
+        SL_SHAPE(asked->sequences, asked->length, asked->width), SL_GRADIENT);
+    sl_output(graph, "y", sl_gpt2_layer(graph, &config, NULL, 0, x),
+              SL_GRADIENT);
 }
 
 typedef struct times {

@@ -38,7 +38,7 @@ export OMP_THREAD_LIMIT=1
 refuses "more threads than OpenMP grants" \
     "2 threads, but OMP_THREAD_LIMIT is 1" -- bench kernels $quick -t 2
 unset OMP_THREAD_LIMIT
-refuses "heads" "3 heads do not divide the width" \
+refuses "heads" "the heads do not divide the width" \
     -- bench stage $quick --model gpt2 --d 8 --heads 3
 refuses "model" "--model is mlp or gpt2, not 'bert'" -- bench stage --model bert
 refuses "idle size" "--size goes with kernels" -- bench stage --size 1x1x1
