@@ -158,17 +158,9 @@ static sl_status take(sl_batch *batch, const sl_argument *given, int i)
     for (int k = 0; k < own->array_count && !status; k++) {
         own->arrays[k] = given->arrays[k];
         status = sl__check_array(&own->arrays[k], own->what);
-        int dim = given->dim;
-        if (!status && own->spread != SL_SPREAD_REPLICATE)
-            status = sl__check_dim(&own->arrays[k], own->what, &dim);
-        if (!status && k > 0 && dim != own->dim)
-            status =
-                sl_fail(SL_EINVAL,
-                        "%s: microbatch %d has %d dimensions, expected %d "
-                        "as microbatch 0",
-                        own->what, k, own->arrays[k].dims, own->arrays[0].dims);
-        own->dim = dim;
     }
+    if (!status && own->spread != SL_SPREAD_REPLICATE)
+        status = sl__check_dim(&own->arrays[0], own->what, &own->dim);
     return status;
 }
 

@@ -28,17 +28,34 @@ static double best_by_trying(const double *costs, int from, int count,
     return best;
 }
 
+/* The least sum of squares of runs of at most `most`, by trying. */
+static double squares_by_trying(const double *costs, int from, int count,
+                                int stages, double most)
+{
+    double first = 0, best = 1e300;
+    for (int end = from + 1; end <= count - stages + 1; end++) {
+        first += costs[end - 1];
+        if (first > most || (stages == 1 && end < count))
+            continue;
+        double rest = stages == 1 ? 0
+                                  : squares_by_trying(costs, end, count,
+                                                      stages - 1, most);
+        best = first * first + rest < best ? first * first + rest : best;
+    }
+    return best;
+}
+
 static void runs_are_optimal(void **state)
 {
     (void)state;
     uint64_t random = 5;
-    for (int round = 0; round < 3000; round++) {
+    for (int round = 0; round < 1000; round++) {
         double costs[12];
         int starts[12], count = test_random_int(&random, 1, 12);
         for (int i = 0; i < count; i++)
             costs[i] = test_random_int(&random, 0, round % 3 ? 9 : 1);
         for (int stages = 1; stages <= count; stages++) {
-            double told, largest = 0;
+            double told, largest = 0, squares = 0;
             assert_ok(sl__balance(costs, (size_t)count, stages, starts, &told));
             assert_int_equal(starts[0], 0);
             for (int s = 0; s < stages; s++) {
@@ -48,9 +65,12 @@ static void runs_are_optimal(void **state)
                 for (int i = starts[s]; i < end; i++)
                     sum += costs[i];
                 largest = sum > largest ? sum : largest;
+                squares += sum * sum;
             }
             double best = best_by_trying(costs, 0, count, stages);
             assert_true(largest == best && told == best);
+            assert_true(squares ==
+                        squares_by_trying(costs, 0, count, stages, best));
         }
     }
 }
@@ -60,33 +80,38 @@ static void runs_are_optimal(void **state)
 static void many_runs_are_optimal_too(void **state)
 {
     (void)state;
-    enum { COUNT = 3000, STAGES = 200 };
+    enum { COUNT = 6000, STAGES = 500 };
     static double costs[COUNT];
     static int starts[STAGES];
     uint64_t random = 3;
-    double told, largest = 0, next = 0;
-    for (int i = 0; i < COUNT; i++)
-        costs[i] = test_random_int(&random, 0, 1000);
-    assert_ok(sl__balance(costs, COUNT, STAGES, starts, &told));
-    for (int s = 0; s < STAGES; s++) {
-        int end = s + 1 < STAGES ? starts[s + 1] : COUNT;
-        double sum = 0;
-        assert_true(end > starts[s]);
-        for (int i = starts[s]; i < end; i++)
-            sum += costs[i];
-        largest = sum > largest ? sum : largest;
-    }
-    assert_true(largest == told);
-    /* Filling greedily up to just below needs more stages. */
-    int needed = 1;
-    for (int i = 0; i < COUNT; i++) {
-        if (next + costs[i] > largest - 1) {
-            needed++;
-            next = 0;
+    for (int way = 0; way < 4; way++) {
+        double told, largest = 0, next = 0;
+        for (int i = 0; i < COUNT; i++)
+            costs[i] = test_random_int(&random, 0, 1000);
+        /* Heavy ends, and almost nothing between. */
+        for (int i = 0; i < COUNT && way % 2; i++)
+            costs[i] = i < 300 || i > COUNT - 300 ? 900 : way / 2;
+        assert_ok(sl__balance(costs, COUNT, STAGES, starts, &told));
+        for (int s = 0; s < STAGES; s++) {
+            int end = s + 1 < STAGES ? starts[s + 1] : COUNT;
+            double sum = 0;
+            assert_true(end > starts[s]);
+            for (int i = starts[s]; i < end; i++)
+                sum += costs[i];
+            largest = sum > largest ? sum : largest;
         }
-        next += costs[i];
+        assert_true(largest == told);
+        /* Filling greedily up to just below needs more stages. */
+        int needed = 1;
+        for (int i = 0; i < COUNT; i++) {
+            if (next + costs[i] > largest - 1) {
+                needed++;
+                next = 0;
+            }
+            next += costs[i];
+        }
+        assert_true(needed > STAGES);
     }
-    assert_true(needed > STAGES);
 }
 
 /* Where the largest is given, the rest is spread. */

@@ -123,6 +123,11 @@ static void stages_by_hand_compute_what_the_whole_does(void **state)
     assert_true(outputs[1].is_loss && !outputs[0].is_loss);
     compare(model, "B");
     compare(model, "IW");
+    /* That two stages give gradients costs forward nothing. */
+    sl_stage *stage;
+    assert_ok(sl_model_compile(model, 0, NULL, &stage));
+    assert_int_equal(sl_stage_plan(stage)->kernels[SL_PROGRAM_F], 1);
+    sl_stage_destroy(stage);
     sl_model_destroy(model);
 }
 

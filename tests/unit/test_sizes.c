@@ -32,12 +32,18 @@ static void build_graph(const builder *b, int64_t rows, sl_graph *graph)
         sl_tensor *h = sl_relu(sl_linear(x, up, NULL, SL_OUT_IN));
         if (odd && b->wrong == 2)
             h = sl_relu(h);
+        if (b->wrong == 4)
+            h = odd ? sl_silu(h) : sl_gelu_tanh(h);
         h = sl_mul(sl_linear(h, down, NULL, SL_OUT_IN), mask);
         /* A copy, unless there is one row. */
         h = sl_reshape(sl_transpose(h, 0, 1), SL_SHAPE(rows * 6));
         h = sl_transpose(sl_reshape(h, SL_SHAPE(6, rows)), 0, 1);
         x = sl_add(x, h);
         sl_scope_leave(graph);
+    }
+    if (b->wrong == 5) {
+        sl_output(graph, "y", x, odd ? SL_NO_GRADIENT : SL_GRADIENT);
+        return;
     }
     sl_output(graph, "y", x, SL_NO_GRADIENT);
     sl_loss(graph, sl_sum(sl_mul(x, x), SL_ALL));
@@ -233,8 +239,10 @@ static void sizes_that_change_more_than_shapes_are_refused(void **state)
         ("the model for 1 rows differs from that for 3: the parameters of "
          "stage 0"),
         "the graph has other ops than the model that it is to be cut like",
-        "the model for 1 rows has 3 stages, expected 2 as that for 3 rows"};
-    for (int wrong = 1; wrong <= 3; wrong++) {
+        "the model for 1 rows has 3 stages, expected 2 as that for 3 rows",
+        "the graph has other ops than the model that it is to be cut like",
+        "other tensors cross between the stages for 1 rows than for 3"};
+    for (int wrong = 1; wrong <= 5; wrong++) {
         builder b = {2, 2, 0, 1, wrong};
         sl_programs *programs;
         const sl_program_set *set;
@@ -248,6 +256,41 @@ static void sizes_that_change_more_than_shapes_are_refused(void **state)
         assert_ok(sl_programs_get(programs, 2, &set));
         sl_programs_destroy(programs);
     }
+}
+
+/* Route and feed are those of the model that is cut like. */
+static void a_cut_like_another_takes_its_route(void **state)
+{
+    (void)state;
+    builder b = {.layers = 3};
+    sl_cut_options options = SL_CUT_OPTIONS_INIT, like = SL_CUT_OPTIONS_INIT;
+    sl_model *first, *second;
+    options.by = SL_CUT_BY_COST;
+    options.stages = 3;
+    options.route = SL_ROUTE_HOP;
+    options.feed = SL_FEED_FIRST;
+    for (int i = 0; i < 2; i++) {
+        sl_graph *graph;
+        assert_ok(sl_graph_create(&graph));
+        build_graph(&b, 3 - 2 * i, graph);
+        like.like = first;
+        assert_ok(
+            sl_model_cut(graph, i ? &like : &options, i ? &second : &first));
+        sl_graph_destroy(graph);
+    }
+    int edges, others, crossings;
+    const sl_edge *a = sl_model_edges(first, &edges);
+    const sl_edge *c = sl_model_edges(second, &others);
+    sl_model_crossings(first, &crossings);
+    assert_true(edges > crossings); /* The mask hops. */
+    assert_int_equal(edges, others);
+    for (int i = 0; i < edges; i++) {
+        assert_int_equal(a[i].to, a[i].from + 1);
+        assert_int_equal(a[i].to, c[i].to);
+        assert_string_equal(a[i].name, c[i].name);
+    }
+    sl_model_destroy(first);
+    sl_model_destroy(second);
 }
 
 static void what_was_not_cut_cannot_be_cut_like(void **state)
@@ -314,6 +357,21 @@ static void memory_beside_needs_the_same_parameters(void **state)
     assert_ok(sl_stage_port(owner.stage, SL_PORT_PARAMETER, "w", &port));
     assert_ok(sl_memory_read(owner.memory, &port, 0, found, sizeof found));
     assert_memory_equal(found, weight, sizeof found);
+    /* Whoever writes, everybody packs again. */
+    for (int round = 0; round < 2; round++) {
+        const test_stage *const users[] = {&owner, &last};
+        for (int i = 0; i < 2; i++) {
+            const float ones[9] = {1, 0, 0, 1, 0, 0, 1, 0, 0};
+            test_put(users[i], SL_PORT_INPUT, "x", 0, ones);
+            test_run(users[i], "F", 0);
+            float *y = test_get(users[i], SL_PORT_OUTPUT, "y", 0, NULL);
+            for (int k = 0; k < 4; k++)
+                assert_true(y[k] == weight[3 * k]);
+            free(y);
+        }
+        test_fill(&random, SL_F32, weight, 12);
+        test_put(round ? &last : &owner, SL_PORT_PARAMETER, "w", 0, weight);
+    }
     sl_memory_destroy(third);
     sl_memory_destroy(second);
     sl_stage_destroy(stage);
@@ -379,6 +437,7 @@ int main(void)
         cmocka_unit_test(uneven_microbatches_add_up_to_the_batch),
         cmocka_unit_test(a_size_is_compiled_once),
         cmocka_unit_test(sizes_that_change_more_than_shapes_are_refused),
+        cmocka_unit_test(a_cut_like_another_takes_its_route),
         cmocka_unit_test(what_was_not_cut_cannot_be_cut_like),
         cmocka_unit_test(memory_beside_needs_the_same_parameters),
         cmocka_unit_test(buffers_hold_what_they_were_given),
