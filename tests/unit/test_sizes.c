@@ -286,6 +286,7 @@ static void a_cut_like_another_takes_its_route(void **state)
     assert_int_equal(edges, others);
     for (int i = 0; i < edges; i++) {
         assert_int_equal(a[i].to, a[i].from + 1);
+        assert_int_equal(a[i].from, c[i].from);
         assert_int_equal(a[i].to, c[i].to);
         assert_string_equal(a[i].name, c[i].name);
     }
@@ -358,7 +359,7 @@ static void memory_beside_needs_the_same_parameters(void **state)
     assert_ok(sl_memory_read(owner.memory, &port, 0, found, sizeof found));
     assert_memory_equal(found, weight, sizeof found);
     /* Whoever writes, everybody packs again. */
-    for (int round = 0; round < 2; round++) {
+    for (int round = 0; round < 3; round++) {
         const test_stage *const users[] = {&owner, &last};
         for (int i = 0; i < 2; i++) {
             const float ones[9] = {1, 0, 0, 1, 0, 0, 1, 0, 0};
