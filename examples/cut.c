@@ -71,19 +71,26 @@ static void show(const sl_model *model)
 
 /* Memory for each size; the parameters are those of the first. */
 typedef struct sized {
-    const sl_program_set *programs;
+    int64_t rows;
+    const sl_model *model;
+    const sl_stage *stages[STAGES];
     sl_memory *memories[STAGES];
 } sized;
 
 static sl_status make_set(sl_programs *programs, int64_t rows,
                           const sized *owner, sized *out)
 {
-    sl_status status = sl_programs_get(programs, rows, &out->programs);
+    out->rows = rows;
+    sl_status status = sl_programs_model(programs, rows, &out->model);
     for (int s = 0; s < STAGES && !status; s++) {
-        const sl_stage *stage = out->programs->stages[s];
-        status = owner ? sl_memory_create_beside(stage, 1, owner->memories[s],
-                                                 &out->memories[s])
-                       : sl_memory_create(stage, 1, &out->memories[s]);
+        const sl_stage *stage = NULL;
+        status = sl_programs_stage(programs, rows, s, &stage);
+        if (!status && owner)
+            status = sl_memory_create_beside(stage, 1, owner->memories[s],
+                                             &out->memories[s]);
+        else if (!status)
+            status = sl_memory_create(stage, 1, &out->memories[s]);
+        out->stages[s] = stage;
     }
     return status;
 }
@@ -92,7 +99,7 @@ static sl_status fill_parameters(const sized *set)
 {
     sl_status status = SL_OK;
     for (int s = 0; s < STAGES; s++) {
-        const sl_stage *stage = set->programs->stages[s];
+        const sl_stage *stage = set->stages[s];
         int count = sl_stage_port_count(stage, SL_PORT_PARAMETER);
         for (int i = 0; i < count && !status; i++) {
             sl_port port;
@@ -113,11 +120,11 @@ static sl_status carry(const sized *set, const sl_edge *edge)
 {
     float data[ROWS * WIDTH];
     sl_port from, to;
-    sl_status status = sl_stage_port(set->programs->stages[edge->from],
-                                     SL_PORT_OUTPUT, edge->name, &from);
+    sl_status status = sl_stage_port(set->stages[edge->from], SL_PORT_OUTPUT,
+                                     edge->name, &from);
     if (!status)
-        status = sl_stage_port(set->programs->stages[edge->to], SL_PORT_INPUT,
-                               edge->name, &to);
+        status = sl_stage_port(set->stages[edge->to], SL_PORT_INPUT, edge->name,
+                               &to);
     if (!status)
         status = sl_memory_read(set->memories[edge->from], &from, 0, data,
                                 (size_t)from.bytes);
@@ -132,13 +139,12 @@ static sl_status run(const sized *set, const sl_batch *batch, int microbatch,
                      sl_merge *merge)
 {
     int edge_count;
-    const sl_edge *edges = sl_model_edges(set->programs->model, &edge_count);
+    const sl_edge *edges = sl_model_edges(set->model, &edge_count);
     sl_array part;
     sl_port port;
     sl_status status = sl_batch_part(batch, 0, microbatch, &part);
     if (!status)
-        status =
-            sl_stage_port(set->programs->stages[0], SL_PORT_INPUT, "x", &port);
+        status = sl_stage_port(set->stages[0], SL_PORT_INPUT, "x", &port);
     if (!status)
         status = sl_memory_write(set->memories[0], &port, 0, part.data,
                                  (size_t)port.bytes);
@@ -148,12 +154,12 @@ static sl_status run(const sized *set, const sl_batch *batch, int microbatch,
                 status = carry(set, &edges[i]);
         }
         if (!status)
-            status = sl_stage_run(set->programs->stages[s], SL_PROGRAM_F,
+            status = sl_stage_run(set->stages[s], SL_PROGRAM_F,
                                   set->memories[s], 0, NULL);
     }
     if (!status)
-        status = sl_stage_port(set->programs->stages[STAGES - 1],
-                               SL_PORT_OUTPUT, "y", &port);
+        status =
+            sl_stage_port(set->stages[STAGES - 1], SL_PORT_OUTPUT, "y", &port);
     void *place = sl_merge_place(merge, microbatch);
     if (!status)
         status = sl_memory_read(set->memories[STAGES - 1], &port, 0, place,
@@ -174,14 +180,14 @@ static sl_status run_batch(sl_programs *programs, sized sets[2])
     for (int i = 0; i < ROWS * WIDTH; i++)
         x[i] = (float)(i % 13) / 13;
     argument.arrays = &array;
-    sl_status status = sl_batch_create(sets[0].programs->model, &argument, 1,
-                                       MICROBATCHES, &batch);
+    sl_status status =
+        sl_batch_create(sets[0].model, &argument, 1, MICROBATCHES, &batch);
     for (int m = 0; m < MICROBATCHES && !status; m++)
         status = sl_batch_part(batch, 0, m, &parts[m]); /* y is shaped like x */
     if (!status)
         status = sl_merge_create(NULL, parts, NULL, MICROBATCHES, &merge);
     for (int m = 0; m < MICROBATCHES && !status; m++) {
-        bool larger = sl_batch_rows(batch, m) == sets[0].programs->rows;
+        bool larger = sl_batch_rows(batch, m) == sets[0].rows;
         status = run(&sets[larger ? 0 : 1], batch, m, merge);
     }
     if (!status)
@@ -210,7 +216,7 @@ int main(void)
             programs, sl_microbatch_rows(ROWS, MICROBATCHES, MICROBATCHES - 1),
             &sets[0], &sets[1]);
     if (!status) {
-        show(sets[0].programs->model);
+        show(sets[0].model);
         status = fill_parameters(&sets[0]);
     }
     if (!status)

@@ -33,7 +33,8 @@
  * inputs; what comes out of them is merged (`sl_merge`).
  *
  * Thread rule: one thread at a time while a model is being made; afterwards it
- * never changes and is shared freely.
+ * never changes and is shared freely. One thread at a time per batch, merge and
+ * programs.
  */
 #ifndef SLUICE_PIPELINE_H
 #define SLUICE_PIPELINE_H
@@ -66,7 +67,10 @@ typedef struct sl_module_cost {
     double cost;
 } sl_module_cost;
 
-/* How a tensor reaches a stage that is not the next. */
+/* How a tensor reaches a stage that is not the next. Messages of a schedule go
+ * between neighbours. A direct one over several stages adds no wait that those
+ * between do not imply: what is free of deadlock under the async reading stays
+ * so. Under other readings only hops are covered by a schedule's check. */
 typedef enum sl_route {
     SL_ROUTE_DIRECT, /* from its producer to each of its consumers */
     SL_ROUTE_HOP, /* from stage to stage, along with what goes there anyway */
@@ -83,15 +87,15 @@ typedef struct sl_cut_options {
     const sl_cut_point *points; /* at names; in any order */
     int point_count;
     int stages; /* by cost */
-    /* By cost: what modules cost, in any unit, each by its name; without it,
-     * floating point operations of forward and backward, estimated. */
+    /* By cost: what modules cost, in any unit, all of them by name; without
+     * it, floating point operations of forward and backward, estimated. */
     const sl_module_cost *costs;
     int cost_count;
     bool inside; /* by cost: modules may be cut too, between any two ops */
     sl_route route;
     sl_feed feed;
-    /* Cut as this model was, whose graph had the same ops in other sizes, and
-     * which was cut from one; all of the above is then its. */
+    /* Cut where this model was, which came from a graph of the same ops in
+     * other sizes, by its route and feed; none of the above counts then. */
     const sl_model *like;
 } sl_cut_options;
 #define SL_CUT_OPTIONS_INIT                                                    \
@@ -203,10 +207,14 @@ typedef struct sl_tie {
     int stage_count;
     /* The first name that each of these stages has for it. */
     const char *const *stage_names;
-    int64_t bytes; /* of one */
+    sl_dtype dtype;
+    int dims;
+    int64_t shape[SL_DIMS_MAX];
+    int64_t bytes; /* of one; norms and checkpoints count one, the first's */
 } sl_tie;
 
-/* An input or an output of the whole model. */
+/* An input or an output of the whole model. The gradient of an input is the sum
+ * of those that its stages have of it. */
 typedef struct sl_model_port {
     const char *name;
     sl_dtype dtype;
@@ -274,7 +282,7 @@ SL_API int64_t sl_microbatch_rows(int64_t rows, int count, int index);
 /* Splits arguments into microbatches and holds them against the inputs of a
  * model: each once, its dtype, its shape but for the split dimension; rows that
  * all agree, and at least as many as microbatches. Positional ones come before
- * named ones. Arrays are borrowed. `model` may be NULL: arguments are then
+ * named ones. The arrays' data are borrowed. `model` may be NULL: arguments are then
  * taken as they come. */
 SL_API sl_status sl_batch_create(const sl_model *model,
                                  const sl_argument *arguments, int count,
@@ -302,13 +310,18 @@ SL_API sl_status sl_batch_part(const sl_batch *batch, int argument,
 SL_API sl_status sl_batch_copy(const sl_batch *batch, int argument,
                                int microbatch, void *out, size_t bytes);
 
+/* Gives an argument the arrays of another step, of the same dtypes and shapes.
+ * Allocates nothing. */
+SL_API sl_status sl_batch_replace(sl_batch *batch, int argument,
+                                  const sl_array *arrays, int count);
+
 /* -------------------------------------------------- microbatches, merging */
 
 typedef enum sl_merge_by {
     SL_MERGE_CONCAT, /* along a dimension: the inverse of splitting */
     SL_MERGE_SUM,
-    SL_MERGE_MEAN, /* each weighted by its rows: the mean of means is the mean
-                      of the batch */
+    SL_MERGE_MEAN, /* each weighted by its rows: where a part is a mean over
+                      all its rows, this is the mean over those of the batch */
     SL_MERGE_SAME, /* all are equal, bit for bit: the inverse of replicating */
     SL_MERGE_LIST, /* keep each by itself */
 } sl_merge_by;
@@ -325,7 +338,7 @@ typedef struct sl_merge_options {
 typedef struct sl_merge sl_merge;
 
 /* Room for one output of every microbatch, whose `parts` have shapes and no
- * data. `rows` weigh a mean, and may be NULL: each counts the same. */
+ * data; `options` may be NULL for a concat along 0. `rows` weigh a mean, and may be NULL: each counts the same. */
 SL_API sl_status sl_merge_create(const sl_merge_options *options,
                                  const sl_array *parts, const int64_t *rows,
                                  int microbatches, sl_merge **out);
@@ -340,6 +353,9 @@ SL_API void *sl_merge_place(const sl_merge *merge, int microbatch);
 SL_API sl_status sl_merge_put(sl_merge *merge, int microbatch, const void *data,
                               size_t bytes);
 
+/* Forgets what was put, after a step that failed. */
+SL_API void sl_merge_restart(sl_merge *merge);
+
 /* The whole, once every microbatch is there; again after each round of puts.
  * The data are the merge's. A list has no whole: sl_merge_part. */
 SL_API sl_status sl_merge_finish(sl_merge *merge, sl_array *out);
@@ -353,27 +369,26 @@ SL_API sl_status sl_merge_part(const sl_merge *merge, int microbatch,
 typedef sl_status (*sl_model_fn)(void *context, int64_t rows,
                                  const sl_model *like, sl_model **out);
 
-/* The stages of a model, compiled once for each size of microbatch. */
+/* The stages of a model, compiled once for each size of microbatch. Where
+ * nothing is split, and rows are 0, that is a size like any other. */
 typedef struct sl_programs sl_programs;
 
-typedef struct sl_program_set {
-    int64_t rows;
-    const sl_model *model;
-    sl_stage *const *stages;
-} sl_program_set;
-
-/* Nothing is built before a size is asked for; `options` may be NULL. */
+/* Nothing is built before it is asked for; `options` may be NULL. What the
+ * programs give back lives as long as they do. */
 SL_API sl_status sl_programs_create(sl_model_fn build, void *context,
                                     const sl_stage_options *options,
                                     sl_programs **out);
 SL_API void sl_programs_destroy(sl_programs *programs);
 
-/* The programs for a size: those compiled before, or new ones, whose stages,
- * parameters and edges must be those of the other sizes. */
-SL_API sl_status sl_programs_get(sl_programs *programs, int64_t rows,
-                                 const sl_program_set **out);
+/* The model for a size, and a stage of it: those made before, or new ones. But
+ * for shapes, models of all sizes must be the same: stages, parameters, buffers
+ * and their data, inputs and outputs. A rank asks for the stages it runs. */
+SL_API sl_status sl_programs_model(sl_programs *programs, int64_t rows,
+                                   const sl_model **out);
+SL_API sl_status sl_programs_stage(sl_programs *programs, int64_t rows,
+                                   int stage, const sl_stage **out);
 
-/* How many sizes have been compiled. */
+/* How many sizes there are models for. */
 SL_API int sl_programs_count(const sl_programs *programs);
 
 #ifdef __cplusplus

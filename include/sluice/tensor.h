@@ -86,7 +86,7 @@ SL_API void sl_graph_destroy(sl_graph *graph);
 SL_API sl_status sl_graph_status(const sl_graph *graph);
 
 /* Opens a scope: names of parameters made inside begin with it and a dot. The
- * ops inside are a module of that name, which the pipeline does not cut. */
+ * ops inside are a module of that name; models are cut between modules. */
 SL_API void sl_scope_enter(sl_graph *graph, const char *format, ...)
 #ifdef __GNUC__
     __attribute__((format(printf, 2, 3)))
@@ -273,13 +273,15 @@ typedef struct sl_callbacks {
                       size_t bytes);
     sl_status (*write)(void *context, int parameter, bool gradient,
                        const void *data, size_t bytes);
+    /* Makes all gradients 0; may be NULL without parameters or backward. */
     void (*zero_gradients)(void *context);
 } sl_callbacks;
 
 typedef struct sl_stage_description {
     const sl_value *inputs;
     int input_count;
-    const sl_value *outputs; /* one of one float, named "loss", is the loss */
+    const sl_value
+        *outputs; /* the one named "loss" is the loss, of one float */
     int output_count;
     const sl_value *parameters;
     int parameter_count;
@@ -371,7 +373,9 @@ SL_API void sl_memory_destroy(sl_memory *memory);
 
 /* The same, without parameters and gradients of its own: it uses those of
  * `owner`, which must outlive it and whose stage must have the same parameters
- * and buffers. For one stage compiled for several sizes. */
+ * and buffers. For one stage compiled for several sizes. Packed weights,
+ * workspace and slots are its own; one thread at a time uses it or the owner,
+ * and zeroing the gradients of one zeroes those of both. */
 SL_API sl_status sl_memory_create_beside(const sl_stage *stage, int slots,
                                          sl_memory *owner, sl_memory **out);
 

@@ -70,14 +70,16 @@ typedef struct sl_gpt2_options {
 
 /* The whole model on inputs `input_ids` and `labels` (batch, length) of i64:
  * outputs `logits` (batch, length, vocabulary) and the loss, their mean cross
- * entropy against the labels, where -100 is ignored. `options` may be NULL. */
+ * entropy against the labels, where -100 is ignored. Labels are not shifted:
+ * that of a place is the token that follows. `options` may be NULL. */
 SL_API void sl_gpt2_build(sl_graph *graph, const sl_gpt2_config *config,
                           const sl_gpt2_options *options, int64_t batch,
                           int64_t length);
 
 /* In pieces: ids (B, T) to h (B, T, width), layer after layer, to logits. The
- * head takes `wte`, the table of the embedding, where the model is tied and both
- * are in one graph; NULL makes a parameter, named for both where it is tied. */
+ * head takes `wte`, the table of the embedding (which `out_wte`, unless NULL,
+ * gets), where the model is tied and both are in one graph; NULL makes a
+ * parameter, named for both where it is tied. */
 SL_API sl_tensor *sl_gpt2_embed(sl_graph *graph, const sl_gpt2_config *config,
                                 const sl_gpt2_options *options, sl_tensor *ids,
                                 sl_tensor **out_wte);

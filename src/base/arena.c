@@ -9,7 +9,12 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { CHUNK_BYTES = 1 << 16, ALIGNMENT = _Alignof(max_align_t) };
+/* Chunks grow from small to large: many arenas stay small. */
+enum {
+    SMALLEST_BYTES = 1 << 12,
+    LARGEST_BYTES = 1 << 18,
+    ALIGNMENT = _Alignof(max_align_t)
+};
 
 struct sl__arena_chunk {
     struct sl__arena_chunk *next;
@@ -21,7 +26,9 @@ struct sl__arena_chunk {
 static sl_status add_chunk(sl__arena *arena, size_t bytes)
 {
     struct sl__arena_chunk *chunk;
-    size_t size = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
+    size_t size = arena->chunk ? 2 * arena->chunk->size : SMALLEST_BYTES;
+    size = size < LARGEST_BYTES ? size : LARGEST_BYTES;
+    size = bytes > size ? bytes : size;
     if (size > SIZE_MAX - sizeof *chunk)
         return sl_fail(SL_ENOMEM, "out of memory: %zu bytes", bytes);
     sl_status status = sl__alloc(1, sizeof *chunk + size, &chunk);

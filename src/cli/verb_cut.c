@@ -230,8 +230,6 @@ static int build(const request *asked, sl_graph *graph, char *title,
             return exit_status;
         int rows = asked->rows ? asked->rows : 1;
         int length = asked->length ? asked->length : config.positions;
-        if (!asked->length && !asked->config && length > 1024)
-            length = 1024;
         sl_gpt2_build(graph, &config, NULL, rows, length);
         snprintf(title, size,
                  "gpt2: %d layers of width %d, %d heads, vocabulary %d%s; "

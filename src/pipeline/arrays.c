@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* More than any memory; sums of a few do not overflow. */
+#define ARRAY_BYTES_MAX (INT64_C(1) << 56)
+
 sl__rows sl__along(const sl_array *array, int dim)
 {
     sl__rows out = {1, array->shape[dim],
@@ -27,12 +30,23 @@ int64_t sl__array_bytes(const sl_array *array)
     return bytes;
 }
 
-const char *sl__array_text(sl_dtype dtype, int dims, const int64_t *shape,
-                           char out[SL__ARRAY_TEXT])
+bool sl__is_like(const sl_array *array, const sl_array *other, int dim,
+                 sl_array *out_like)
+{
+    *out_like = *other;
+    if (array->dims == other->dims && dim >= 0)
+        out_like->shape[dim] = array->shape[dim];
+    bool same = array->dtype == other->dtype && array->dims == other->dims;
+    for (int d = 0; same && d < other->dims; d++)
+        same = array->shape[d] == out_like->shape[d];
+    return same;
+}
+
+const char *sl__array_text(const sl_array *array, char out[SL__ARRAY_TEXT])
 {
     char text[SL__SHAPE_TEXT];
-    snprintf(out, SL__ARRAY_TEXT, "%s %s", sl_dtype_text(dtype),
-             sl__shape_text(dims, shape, text));
+    snprintf(out, SL__ARRAY_TEXT, "%s %s", sl_dtype_text(array->dtype),
+             sl__shape_text(array->dims, array->shape, text));
     return out;
 }
 
@@ -47,7 +61,8 @@ sl_status sl__check_array(const sl_array *array, const char *what)
     int64_t bytes = (int64_t)sl_dtype_bytes(array->dtype);
     for (int i = 0; i < array->dims; i++) {
         if (array->shape[i] < 1 ||
-            __builtin_mul_overflow(bytes, array->shape[i], &bytes))
+            __builtin_mul_overflow(bytes, array->shape[i], &bytes) ||
+            bytes > ARRAY_BYTES_MAX)
             return sl_fail(SL_EINVAL,
                            "%s: size %lld in dimension %d, expected from 1 up "
                            "to what memory holds",
@@ -63,9 +78,9 @@ sl_status sl__check_dim(const sl_array *array, const char *what, int *dim)
         *dim += *dim < 0 ? array->dims : 0;
         return SL_OK;
     }
-    return sl_fail(
-        SL_EINVAL, "%s is %s and has no dimension %d to be split along", what,
-        sl__array_text(array->dtype, array->dims, array->shape, text), *dim);
+    return sl_fail(SL_EINVAL,
+                   "%s is %s and has no dimension %d to be split along", what,
+                   sl__array_text(array, text), *dim);
 }
 
 void sl__copy_rows(const sl__rows *source, const void *from_data, int64_t from,

@@ -29,9 +29,13 @@ void sl__copy_rows(const sl__rows *source, const void *from_data, int64_t from,
                    const sl__rows *target, void *to_data, int64_t to,
                    int64_t count);
 
+/* Whether an array has dtype and shape of another, but for dimension `dim`
+ * (none below 0); what it should be like is in `out_like`. */
+bool sl__is_like(const sl_array *array, const sl_array *other, int dim,
+                 sl_array *out_like);
+
 /* "f32 (8, 24)"; returns `out`. */
 enum { SL__ARRAY_TEXT = 176 };
-const char *sl__array_text(sl_dtype dtype, int dims, const int64_t *shape,
-                           char out[SL__ARRAY_TEXT]);
+const char *sl__array_text(const sl_array *array, char out[SL__ARRAY_TEXT]);
 
 #endif

@@ -94,7 +94,7 @@ static sl_status place_evenly(const double *sums, size_t count, int stages,
                               double most, int *starts)
 {
     double *rows[2], *memory;
-    size_t *lows, width = count + 1, runs = (size_t)stages + 1;
+    size_t *lows = NULL, width = count + 1, runs = (size_t)stages + 1;
     int *ends = NULL;
     sl_status status = sl__alloc(2 * width, sizeof *memory, &memory);
     if (status)
@@ -174,6 +174,14 @@ sl_status sl__balance(const double *costs, size_t count, int stages,
     double *sums, *rows[2];
     int *needed;
     double *memory;
+    *out_largest = 0;
+    if ((size_t)stages == count) {
+        for (int i = 0; i < stages; i++) {
+            starts[i] = i;
+            *out_largest = larger(*out_largest, costs[i]);
+        }
+        return SL_OK;
+    }
     sl_status status = sl__alloc(3 * (count + 1), sizeof *memory, &memory);
     if (status)
         return status;

@@ -12,7 +12,8 @@
 #include <string.h>
 
 typedef struct argument {
-    const char *name; /* the input's; NULL without a model */
+    const char *name; /* the input's; without a model as given, or NULL */
+    int input;        /* its number in the model */
     sl_spread spread;
     int dim;
     sl_array *arrays;
@@ -33,7 +34,7 @@ struct sl_batch {
 
 int64_t sl_microbatch_rows(int64_t rows, int count, int index)
 {
-    return rows / count + (index < rows % count);
+    return count < 1 ? 0 : rows / count + (index < rows % count);
 }
 
 /* Where the rows of a microbatch begin in the whole. */
@@ -45,16 +46,33 @@ static int64_t first_row(int64_t rows, int count, int index)
 
 /* --------------------------------------------------------------- inputs -- */
 
+/* The number of an input by name; refuses with those there are. */
+static sl_status find_input(const sl_model *model, const char *name, int *out)
+{
+    char quoted[SL__QUOTED_MAX], list[SL__LIST_TEXT] = "none";
+    size_t used = 0;
+    for (int i = 0; i < model->input_count; i++) {
+        if (strcmp(model->inputs[i].name, name) == 0) {
+            *out = i;
+            return SL_OK;
+        }
+        if (used < 300)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%.60s",
+                                     i ? ", " : "", model->inputs[i].name);
+    }
+    return sl_fail(SL_ENOTFOUND, "the model has no input '%s'; it has %s",
+                   sl__quoted(name, strlen(name), quoted), list);
+}
+
 /* Binds arguments to inputs of a model, in order and by name. */
 static sl_status bind(sl_batch *batch, const sl_model *model,
                       const sl_argument *given)
 {
-    char quoted[SL__QUOTED_MAX];
     bool named = false, *bound;
     sl_status status = sl__arena_take(
         &batch->arena, (size_t)model->input_count + 1, sizeof *bound, &bound);
     for (int i = 0; i < batch->count && !status; i++) {
-        int at = 0;
+        int *at = &batch->arguments[i].input;
         if (!given[i].name && named)
             return sl_fail(SL_EINVAL,
                            "argument %d has no name and comes after one that "
@@ -65,26 +83,16 @@ static sl_status bind(sl_batch *batch, const sl_model *model,
                            "%d arguments, and the model has %d inputs",
                            batch->count, model->input_count);
         named = given[i].name;
-        at = named ? 0 : i;
-        while (named && at < model->input_count &&
-               strcmp(model->inputs[at].name, given[i].name) != 0)
-            at++;
-        if (at == model->input_count) {
-            char list[SL__LIST_TEXT] = "";
-            size_t used = 0;
-            for (int k = 0; k < model->input_count && used < 300; k++)
-                used +=
-                    (size_t)snprintf(list + used, sizeof list - used, "%s%.60s",
-                                     k ? ", " : "", model->inputs[k].name);
-            return sl_fail(
-                SL_ENOTFOUND, "the model has no input '%s'; it has %s",
-                sl__quoted(given[i].name, strlen(given[i].name), quoted), list);
-        }
-        if (bound[at])
-            return sl_fail(SL_EINVAL, "input '%.60s' is given twice",
-                           model->inputs[at].name);
-        bound[at] = true;
-        batch->arguments[i].name = model->inputs[at].name;
+        *at = i;
+        if (named)
+            status = find_input(model, given[i].name, at);
+        if (!status && bound[*at])
+            status = sl_fail(SL_EINVAL, "input '%.60s' is given twice",
+                             model->inputs[*at].name);
+        if (status)
+            return status;
+        bound[*at] = true;
+        batch->arguments[i].name = model->inputs[*at].name;
     }
     for (int i = 0; i < model->input_count && !status; i++) {
         if (!bound[i])
@@ -94,38 +102,21 @@ static sl_status bind(sl_batch *batch, const sl_model *model,
     return status;
 }
 
-static const sl_model_port *input_named(const sl_model *model, const char *name)
-{
-    for (int i = 0; i < model->input_count; i++) {
-        if (strcmp(model->inputs[i].name, name) == 0)
-            return &model->inputs[i];
-    }
-    return NULL;
-}
-
 /* Holds one array against the input of a model, but for its rows. */
 static sl_status check_input(const sl_model *model, const argument *own,
                              const sl_array *array)
 {
     char found[SL__ARRAY_TEXT], expected[SL__ARRAY_TEXT];
-    const sl_model_port *port = input_named(model, own->name);
-    int64_t shape[SL_DIMS_MAX];
-    bool fits = array->dtype == port->dtype && array->dims == port->dims;
-    memcpy(shape, port->shape, sizeof shape);
-    if (fits && own->spread != SL_SPREAD_REPLICATE)
-        shape[own->dim] = array->shape[own->dim];
-    for (int i = 0; fits && i < port->dims; i++)
-        fits = shape[i] == array->shape[i];
-    if (fits)
+    const sl_model_port *port = &model->inputs[own->input];
+    sl_array input = {.dtype = port->dtype, .dims = port->dims}, like;
+    memcpy(input.shape, port->shape, sizeof input.shape);
+    int dim = own->spread == SL_SPREAD_REPLICATE ? -1 : own->dim;
+    if (sl__is_like(array, &input, dim, &like))
         return SL_OK;
-    if (own->spread != SL_SPREAD_REPLICATE && array->dims == port->dims)
-        shape[own->dim] = array->shape[own->dim];
-    int stage = port->stage_count ? port->stages[0] : 0;
-    return sl_fail(
-        SL_EINVAL, "stage %d: input '%.60s' is %s, expected %s", stage,
-        own->name,
-        sl__array_text(array->dtype, array->dims, array->shape, found),
-        sl__array_text(port->dtype, port->dims, shape, expected));
+    return sl_fail(SL_EINVAL, "stage %d: input '%.60s' is %s, expected %s",
+                   port->stage_count ? port->stages[0] : 0, own->name,
+                   sl__array_text(array, found),
+                   sl__array_text(&like, expected));
 }
 
 /* ----------------------------------------------------------------- rows -- */
@@ -141,7 +132,8 @@ static sl_status take(sl_batch *batch, const sl_argument *given, int i)
                  sl__quoted(name, strlen(name), quoted));
     else
         snprintf(own->what, sizeof own->what, "argument %d", i);
-    own->name = name;
+    if (name && sl__arena_text(&batch->arena, name, strlen(name), &own->name))
+        return SL_ENOMEM;
     own->spread = given->spread;
     own->dim = given->dim;
     own->array_count =
@@ -168,23 +160,14 @@ static sl_status take(sl_batch *batch, const sl_argument *given, int i)
 static sl_status check_alike(const argument *own)
 {
     char found[SL__ARRAY_TEXT], expected[SL__ARRAY_TEXT];
-    const sl_array *first = &own->arrays[0];
     for (int k = 1; k < own->array_count; k++) {
-        sl_array like = *first;
-        const sl_array *array = &own->arrays[k];
-        if (array->dims == first->dims)
-            like.shape[own->dim] = array->shape[own->dim];
-        bool same = array->dtype == like.dtype && array->dims == like.dims;
-        for (int d = 0; same && d < like.dims; d++)
-            same = array->shape[d] == like.shape[d];
-        if (!same)
-            return sl_fail(
-                SL_EINVAL,
-                "%s: microbatch %d is %s, expected %s as microbatch "
-                "0",
-                own->what, k,
-                sl__array_text(array->dtype, array->dims, array->shape, found),
-                sl__array_text(like.dtype, like.dims, like.shape, expected));
+        sl_array like;
+        if (!sl__is_like(&own->arrays[k], &own->arrays[0], own->dim, &like))
+            return sl_fail(SL_EINVAL,
+                           "%s: microbatch %d is %s, expected %s as microbatch "
+                           "0",
+                           own->what, k, sl__array_text(&own->arrays[k], found),
+                           sl__array_text(&like, expected));
     }
     return SL_OK;
 }
@@ -333,6 +316,28 @@ int sl_batch_find(const sl_batch *batch, const char *input)
             return i;
     }
     return -1;
+}
+
+sl_status sl_batch_replace(sl_batch *batch, int index, const sl_array *arrays,
+                           int count)
+{
+    char found[SL__ARRAY_TEXT], expected[SL__ARRAY_TEXT];
+    if (index < 0 || index >= batch->count)
+        return sl_fail(SL_EINVAL, "argument %d, expected 0 to %d", index,
+                       batch->count - 1);
+    argument *own = &batch->arguments[index];
+    if (count != own->array_count)
+        return sl_fail(SL_EINVAL, "%s comes in %d arrays, expected %d",
+                       own->what, count, own->array_count);
+    for (int k = 0; k < count; k++) {
+        sl_array like;
+        if (!sl__is_like(&arrays[k], &own->arrays[k], -1, &like))
+            return sl_fail(SL_EINVAL, "%s is %s, expected %s as before",
+                           own->what, sl__array_text(&arrays[k], found),
+                           sl__array_text(&like, expected));
+    }
+    memcpy(own->arrays, arrays, sizeof *arrays * (size_t)count);
+    return SL_OK;
 }
 
 /* The array that a microbatch's part lies in, and where its rows begin. */

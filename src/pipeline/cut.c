@@ -38,7 +38,7 @@ static sl_status take_costs(const sl_cut_options *options, sl__items *items)
     for (size_t i = 0; i < items->count && !status; i++) {
         const sl__named *named = sl__find_name(&known, items->data[i].name);
         size_t at = named ? (size_t)(named - known.data) : 0;
-        items->data[i].cost = named ? options->costs[at].cost : 0;
+        items->data[i].cost = named ? options->costs[at].cost : -1;
         if (named)
             used[at] = true;
     }
@@ -50,6 +50,11 @@ static sl_status take_costs(const sl_cut_options *options, sl__items *items)
                              "there are %s",
                              sl__quoted(name, strlen(name), quoted),
                              sl__list_items(items, list));
+    }
+    for (size_t i = 0; i < items->count && !status; i++) {
+        if (items->data[i].cost < 0)
+            status = sl_fail(SL_EINVAL, "module '%.100s' has no cost",
+                             items->data[i].name);
     }
     sl__names_clear(&known);
     free(used);
@@ -67,14 +72,20 @@ static sl_status starts_by_cost(const sl__items *items, int stages,
                        "%d stages of %zu modules leave some empty; there are "
                        "%s",
                        stages, items->count, sl__list_items(items, list));
-    double *costs, largest;
-    int *firsts = NULL;
+    double *costs, largest, sum = 0;
+    int *firsts = NULL, exponent = 0;
+    for (size_t i = 0; i < items->count; i++)
+        sum += items->data[i].cost;
+    if (!isfinite(sum))
+        return sl_fail(SL_EINVAL, "the costs are too large to be summed up");
+    /* To within 1, by a power of two: exact, and squares stay finite. */
+    frexp(sum, &exponent);
     sl_status status = sl__alloc(items->count, sizeof *costs, &costs);
     if (status)
         return status;
     status = sl__alloc((size_t)stages, sizeof *firsts, &firsts);
     for (size_t i = 0; i < items->count && !status; i++)
-        costs[i] = items->data[i].cost;
+        costs[i] = ldexp(items->data[i].cost, -exponent);
     if (!status)
         status = sl__balance(costs, items->count, stages, firsts, &largest);
     for (int i = 0; i < stages && !status; i++)
@@ -126,6 +137,10 @@ static sl_status starts_like(const sl__items *items, const sl_model *like,
         int number = items->numbers[i];
         same = cut->ops[number] == items->graph->nodes[i]->op;
         if (stage < (size_t)cut->stages && cut->starts[stage] == number) {
+            if (sl__divided(items, i))
+                return sl_fail(SL_EINVAL,
+                               "a cut like the other model's divides what is "
+                               "to stay whole in one stage");
             status = sl__push(starts, i);
             stage++;
         }
@@ -148,6 +163,9 @@ static sl_status check_options(const sl_cut_options *options)
         return sl_fail(SL_EINVAL, "there is no route %d", (int)options->route);
     if (options->feed < SL_FEED_USERS || options->feed > SL_FEED_FIRST)
         return sl_fail(SL_EINVAL, "there is no feed %d", (int)options->feed);
+    if (options->point_count < 0 || options->cost_count < 0)
+        return sl_fail(SL_EINVAL, "%d points and %d costs",
+                       options->point_count, options->cost_count);
     bool by_cost = options->by == SL_CUT_BY_COST;
     if (options->by != SL_CUT_AT_NAMES && options->point_count)
         return sl_fail(SL_EINVAL, "points go with a cut at names");

@@ -324,8 +324,7 @@ static void sort(sl__ints *ints)
 
 static sl_gradient may_carry(const sl_tensor *tensor)
 {
-    bool is_float = tensor->dtype == SL_F32 || tensor->dtype == SL_F64;
-    return is_float ? SL_GRADIENT : SL_NO_GRADIENT;
+    return sl__is_float(tensor->dtype) ? SL_GRADIENT : SL_NO_GRADIENT;
 }
 
 static sl_status make_inputs(divider *d, piece *own)

@@ -136,12 +136,13 @@ sl_status sl__name_op(const sl__items *items, sl__arena *arena,
     return sl__arena_text(arena, text, (size_t)length, out);
 }
 
-static sl_status add_item(sl__items *items, const char *name, int first)
+static sl_status add_item(sl__items *items, const char *name, int first,
+                          bool is_module)
 {
     sl_status status = sl__grow(&items->data, &items->capacity,
                                 items->count + 1, sizeof *items->data);
     if (!status)
-        items->data[items->count++] = (sl__item){name, first, 0};
+        items->data[items->count++] = (sl__item){name, first, is_module, 0};
     return status;
 }
 
@@ -157,8 +158,9 @@ static bool continues(const sl__items *items, const sl__node *node,
         return true;
     if (!module)
         return !inside && sl__product_flops(node) == 0;
-    const char *before = items->data[items->count - 1].name;
-    return before == module->name || strcmp(before, module->name) == 0;
+    const sl__item *before = &items->data[items->count - 1];
+    return before->is_module && (before->name == module->name ||
+                                 strcmp(before->name, module->name) == 0);
 }
 
 static sl_status list_items(sl__items *items, const int *kept,
@@ -177,7 +179,7 @@ static sl_status list_items(sl__items *items, const int *kept,
             if (!module)
                 status = sl__name_op(items, &items->arena, node, &name);
             if (!status)
-                status = add_item(items, name, (int)i);
+                status = add_item(items, name, (int)i, module != NULL);
         }
         if (!status)
             items->data[items->count - 1].cost +=

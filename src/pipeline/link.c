@@ -85,13 +85,18 @@ static void settle_needs(linker *l)
 {
     for (size_t s = 0; s < l->model->part_count; s++) {
         sl_graph *graph = part_of(l, s)->graph;
+        bool changed = false;
         for (size_t i = 0; i < graph->inputs.count; i++) {
             int number;
+            sl__named *input = &graph->inputs.data[i];
             const sl__named *source = source_of(l, s, i, &number);
-            if (source && !source->gradient)
-                graph->inputs.data[i].gradient = SL_NO_GRADIENT;
+            if (!source || source->gradient || !input->gradient)
+                continue;
+            input->gradient = SL_NO_GRADIENT;
+            changed = true;
         }
-        sl__refresh_gradients(graph);
+        if (changed)
+            sl__refresh_gradients(graph);
         for (size_t i = 0; i < graph->outputs.count; i++) {
             sl__named *output = &graph->outputs.data[i];
             bool crosses = l->consumers[l->output_base[s] + i] > 0;
@@ -111,6 +116,26 @@ static bool begins_backward(const sl_graph *graph)
     return graph->loss != NULL;
 }
 
+/* What a stage has and costs. */
+static void fill_info(sl__part *part, const bool *reached)
+{
+    const sl_graph *graph = part->graph;
+    sl_stage_info *info = &part->info;
+    info->graph = part->is_callbacks ? NULL : graph;
+    for (size_t i = 0; i < graph->node_count; i++) {
+        const sl__node *node = graph->nodes[i];
+        info->flops += sl__training_flops(node, reached[node->results[0]->id]);
+    }
+    for (size_t i = 0; i < graph->parameters.count; i++) {
+        const sl__named *named = &graph->parameters.data[i];
+        if (strcmp(named->name, named->tensor->name) != 0)
+            continue; /* An alias. */
+        info->parameters += sl__count(named->tensor);
+        info->parameter_bytes += sl__bytes(named->tensor);
+    }
+    info->cost = info->flops;
+}
+
 /* From the last stage back: who has a gradient to give. */
 static sl_status settle_gifts(linker *l)
 {
@@ -121,7 +146,7 @@ static sl_status settle_gifts(linker *l)
             if (l->consumers[number] > 0 && l->gradients[number] == 0)
                 graph->outputs.data[i].gradient = SL_NO_GRADIENT;
         }
-        bool *reached;
+        bool *reached, changed = false;
         sl_status status = sl__compute_reached(graph, &reached);
         if (status)
             return status;
@@ -132,13 +157,17 @@ static sl_status settle_gifts(linker *l)
             const sl__named *source = source_of(l, s, i, &number);
             bool gives =
                 calls ? begins_backward(graph) : reached[input->tensor->id];
-            if (source && !gives)
+            if (source && input->gradient && !gives) {
                 input->gradient = SL_NO_GRADIENT;
+                changed = true;
+            }
             if (source && input->gradient)
                 l->gradients[number]++;
         }
+        if (changed)
+            sl__refresh_gradients(graph);
+        fill_info(part_of(l, s), reached);
         free(reached);
-        sl__refresh_gradients(graph);
     }
     return SL_OK;
 }
@@ -164,9 +193,10 @@ static void find_used(linker *l, size_t s)
     bool calls = part_of(l, s)->is_callbacks;
     for (size_t i = 0; i < graph->inputs.count; i++)
         used[i] = true;
-    /* Those handed on may be for nothing else. */
+    /* Those handed on to another stage may be for nothing else. */
     for (size_t i = 0; i < graph->outputs.count && !calls; i++) {
-        if (hands_on(&graph->outputs.data[i]))
+        if (hands_on(&graph->outputs.data[i]) &&
+            l->consumers[l->output_base[s] + i] > 0)
             used[graph->outputs.data[i].tensor->leaf_index] = false;
     }
     for (size_t i = 0; i < graph->node_count; i++) {
@@ -482,31 +512,6 @@ static sl_status list_outputs(linker *l, int outputs)
 
 /* -------------------------------------------------------------- linking -- */
 
-static sl_status fill_info(sl__part *part)
-{
-    const sl_graph *graph = part->graph;
-    sl_stage_info *info = &part->info;
-    bool *reached;
-    sl_status status = sl__compute_reached(graph, &reached);
-    if (status)
-        return status;
-    info->graph = part->is_callbacks ? NULL : graph;
-    for (size_t i = 0; i < graph->node_count; i++) {
-        const sl__node *node = graph->nodes[i];
-        info->flops += sl__training_flops(node, reached[node->results[0]->id]);
-    }
-    for (size_t i = 0; i < graph->parameters.count; i++) {
-        const sl__named *named = &graph->parameters.data[i];
-        if (strcmp(named->name, named->tensor->name) != 0)
-            continue; /* An alias. */
-        info->parameters += sl__count(named->tensor);
-        info->parameter_bytes += sl__bytes(named->tensor);
-    }
-    info->cost = info->flops;
-    free(reached);
-    return SL_OK;
-}
-
 static sl_status count_ports(linker *l, int *inputs, int *outputs)
 {
     size_t stages = l->model->part_count;
@@ -562,12 +567,13 @@ static sl_status link_all(linker *l)
 sl_status sl__link(sl_model *model, const sl__names *fed)
 {
     linker l = {.model = model, .fed = fed};
-    model->crossing_count = model->edge_count = model->tie_count = 0;
-    model->input_count = model->output_count = 0;
     sl_status status = link_all(&l);
-    for (size_t s = 0; s < model->part_count && !status; s++)
-        status = fill_info(&model->parts[s]);
     model->linked = !status;
+    if (status) {
+        model->broken = true;
+        model->crossing_count = model->edge_count = model->tie_count = 0;
+        model->input_count = model->output_count = 0;
+    }
     free(l.input_base);
     free(l.output_base);
     free(l.consumers);

@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "base/memory.h"
+#include "tensor/graph.h"
 
 #include <string.h>
 
@@ -28,11 +29,6 @@ struct sl_merge {
     void *memory;
 };
 
-static bool is_float(sl_dtype dtype)
-{
-    return dtype == SL_F32 || dtype == SL_F64;
-}
-
 /* ----------------------------------------------------------------- life -- */
 
 static sl_status check_options(const sl_merge *merge)
@@ -42,7 +38,7 @@ static sl_status check_options(const sl_merge *merge)
     if (options->by < SL_MERGE_CONCAT || options->by > SL_MERGE_LIST)
         return sl_fail(SL_EINVAL, "there is no way %d to merge",
                        (int)options->by);
-    if (options->by == SL_MERGE_MEAN && !is_float(dtype))
+    if (options->by == SL_MERGE_MEAN && !sl__is_float(dtype))
         return sl_fail(SL_EINVAL, "a mean is of floats, found %s",
                        sl_dtype_text(dtype));
     if (options->by == SL_MERGE_SUM && dtype == SL_BOOL)
@@ -55,22 +51,16 @@ static sl_status check_parts(const sl_merge *merge)
 {
     char found[SL__ARRAY_TEXT], expected[SL__ARRAY_TEXT];
     sl_merge_by by = merge->options.by;
+    int dim = by == SL_MERGE_CONCAT ? merge->options.dim : -1;
     for (int i = 1; i < merge->count && by != SL_MERGE_LIST; i++) {
-        sl_array like = merge->parts[0].array;
         const sl_array *array = &merge->parts[i].array;
-        if (by == SL_MERGE_CONCAT && array->dims == like.dims)
-            like.shape[merge->options.dim] = array->shape[merge->options.dim];
-        bool same = array->dtype == like.dtype && array->dims == like.dims;
-        for (int d = 0; same && d < like.dims; d++)
-            same = array->shape[d] == like.shape[d];
-        if (!same)
-            return sl_fail(
-                SL_EINVAL,
-                "microbatch %d gives %s, expected %s as microbatch "
-                "0",
-                i,
-                sl__array_text(array->dtype, array->dims, array->shape, found),
-                sl__array_text(like.dtype, like.dims, like.shape, expected));
+        sl_array like;
+        if (!sl__is_like(array, &merge->parts[0].array, dim, &like))
+            return sl_fail(SL_EINVAL,
+                           "microbatch %d gives %s, expected %s as microbatch "
+                           "0",
+                           i, sl__array_text(array, found),
+                           sl__array_text(&like, expected));
     }
     return SL_OK;
 }
@@ -195,6 +185,13 @@ void sl_merge_destroy(sl_merge *merge)
 
 /* -------------------------------------------------------------- putting -- */
 
+void sl_merge_restart(sl_merge *merge)
+{
+    merge->missing = merge->count;
+    for (int i = 0; i < merge->count; i++)
+        merge->parts[i].is_there = false;
+}
+
 static sl_status check_index(const sl_merge *merge, int microbatch)
 {
     if (microbatch >= 0 && microbatch < merge->count)
@@ -222,11 +219,8 @@ sl_status sl_merge_put(sl_merge *merge, int microbatch, const void *data,
                        microbatch, (long long)sl__array_bytes(&own->array),
                        bytes);
     /* The first of a new round: the whole of the last one is over. */
-    if (merge->missing == 0) {
-        merge->missing = merge->count;
-        for (int i = 0; i < merge->count; i++)
-            merge->parts[i].is_there = false;
-    }
+    if (merge->missing == 0)
+        sl_merge_restart(merge);
     if (own->is_there)
         return sl_fail(SL_EINVAL, "microbatch %d is there already", microbatch);
     if (own->array.data && own->array.data != data) {
@@ -320,7 +314,7 @@ sl_status sl_merge_finish(sl_merge *merge, sl_array *out)
     if (by == SL_MERGE_SAME)
         memcpy(merge->memory, merge->parts[0].array.data, (size_t)bytes);
     if (by == SL_MERGE_SUM || by == SL_MERGE_MEAN) {
-        if (is_float(merge->whole.dtype))
+        if (sl__is_float(merge->whole.dtype))
             sum_floats(merge, count);
         else
             sum_integers(merge, count);

@@ -69,7 +69,7 @@ static sl_status find_sources(sl_model *model, sl__part *part,
         const sl__named *given =
             is_fed ? NULL : sl__find_name(&model->given, input->name);
         part->sources[i] = (sl__source){-1, -1};
-        if (!given)
+        if (!given || !given->tensor)
             continue;
         part->sources[i] = model->givers[given - model->given.data];
         status = check_received(model->part_count, input,
@@ -78,46 +78,55 @@ static sl_status find_sources(sl_model *model, sl__part *part,
     return status;
 }
 
-/* Lets later stages find what this one gives. */
-static sl_status give(sl_model *model, const sl__part *part)
+/* Room for what a stage gives, under names of the model's own; those without a
+ * tensor are given by nobody yet. */
+static sl_status make_room(sl_model *model, const sl__part *part)
 {
     const sl__names *outputs = &part->graph->outputs;
     sl_status status = SL_OK;
     for (size_t i = 0; i < outputs->count && !status; i++) {
-        const sl__named *output = &outputs->data[i];
-        sl__named *given = sl__find_name(&model->given, output->name);
-        if (!given) {
-            status =
-                sl__add_name(&model->given, output->name, NULL, SL_NO_GRADIENT);
-            given = &model->given.data[model->given.count - 1];
-        }
+        const char *name = outputs->data[i].name;
+        if (sl__find_name(&model->given, name))
+            continue;
+        status = sl__grow(&model->givers, &model->giver_capacity,
+                          model->given.count + 1, sizeof *model->givers);
         if (!status)
-            status = sl__grow(&model->givers, &model->giver_capacity,
-                              model->given.count, sizeof *model->givers);
-        if (status)
-            return status;
-        given->tensor = output->tensor;
+            status = sl__arena_text(&model->arena, name, strlen(name), &name);
+        if (!status)
+            status = sl__add_name(&model->given, name, NULL, SL_NO_GRADIENT);
+    }
+    return status;
+}
+
+/* Lets later stages find what this one gives. */
+static void give(sl_model *model, const sl__part *part)
+{
+    const sl__names *outputs = &part->graph->outputs;
+    for (size_t i = 0; i < outputs->count; i++) {
+        sl__named *given = sl__find_name(&model->given, outputs->data[i].name);
+        given->tensor = outputs->data[i].tensor;
         model->givers[given - model->given.data] =
             (sl__source){(int)model->part_count, (int)i};
     }
-    return SL_OK;
 }
 
 sl_status sl__model_add(sl_model *model, const sl__part *part,
                         const sl__names *fed)
 {
     sl__part added = *part;
-    if (model->linked)
+    if (model->linked || model->broken)
         return sl_fail(SL_EINVAL, "the model is linked: nothing can be added");
     sl_status status = find_sources(model, &added, fed);
     if (!status)
         status = sl__grow(&model->parts, &model->part_capacity,
                           model->part_count + 1, sizeof *model->parts);
     if (!status)
-        status = give(model, &added);
-    if (!status)
-        model->parts[model->part_count++] = added;
-    return status;
+        status = make_room(model, &added);
+    if (status)
+        return status;
+    give(model, &added);
+    model->parts[model->part_count++] = added;
+    return SL_OK;
 }
 
 sl_tensor *sl_model_receive(const sl_model *model, sl_graph *graph,
@@ -127,13 +136,12 @@ sl_tensor *sl_model_receive(const sl_model *model, sl_graph *graph,
     const sl__named *given = name ? sl__find_name(&model->given, name) : NULL;
     if (graph->status)
         return NULL;
-    if (!given)
+    if (!given || !given->tensor)
         return sl__refuse(graph, "receive", "no stage before gives '%s'",
                           name ? sl__quoted(name, strlen(name), quoted) : "");
     const sl_tensor *tensor = given->tensor;
-    bool is_float = tensor->dtype == SL_F32 || tensor->dtype == SL_F64;
     return sl_input(graph, name, tensor->dtype, tensor->dims, tensor->shape,
-                    is_float ? SL_GRADIENT : SL_NO_GRADIENT);
+                    sl__is_float(tensor->dtype) ? SL_GRADIENT : SL_NO_GRADIENT);
 }
 
 sl_status sl_model_add_graph(sl_model *model, sl_graph *graph)
@@ -162,7 +170,8 @@ sl_status sl_model_add_callbacks(sl_model *model,
                      .context = description->context};
     sl_status status = sl__describe(description, &part.graph);
     if (status)
-        return status;
+        return sl_fail(status, "stage %zu: %s", model->part_count,
+                       sl_error_text());
     status = sl__model_add(model, &part, NULL);
     if (status)
         sl_graph_destroy(part.graph);
@@ -173,6 +182,9 @@ sl_status sl_model_link(sl_model *model)
 {
     if (model->linked)
         return SL_OK;
+    if (model->broken)
+        return sl_fail(SL_EINVAL,
+                       "linking has failed; the model must be made anew");
     if (model->part_count == 0)
         return sl_fail(SL_EINVAL, "the model has no stage");
     return sl__link(model, NULL);
@@ -242,7 +254,7 @@ static sl_status note_parameters(const sl_model *model, const sl__names *known,
         const sl__names *own = &model->parts[s].graph->parameters;
         for (size_t i = 0; i < own->count; i++) {
             const char *name = own->data[i].name;
-            const sl__named *found = sl__find_name(known, name);
+            const sl__named *found = sl__find_same(known, &own->data[i]);
             if (!found)
                 return sl_fail(SL_EINVAL,
                                "stage %zu has a parameter '%s', which is none "

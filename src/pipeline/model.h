@@ -43,6 +43,7 @@ struct sl_model {
     size_t part_count;
     size_t part_capacity;
     bool linked;
+    bool broken; /* linking failed half way */
     /* What stages so far give, each name by its latest giver. */
     sl__names given;
     sl__source *givers; /* by place in `given` */
@@ -85,7 +86,7 @@ sl_status sl__check_parameters(const sl_model *model, const sl__names *known);
 sl_status sl__link(sl_model *model, const sl__names *fed);
 
 /* For every tensor of a graph, whether the loss or an output with a gradient
- * depends on it in a way that can be differentiated. The caller frees. */
+ * depends on it. The caller frees. */
 sl_status sl__compute_reached(const sl_graph *graph, bool **out);
 
 /* ------------------------------------------------------------ ties.c -- */
@@ -98,6 +99,7 @@ sl_status sl__find_ties(sl_model *model);
 typedef struct sl__item {
     const char *name;
     int first; /* the first of its nodes that compute */
+    bool is_module;
     double cost;
 } sl__item;
 

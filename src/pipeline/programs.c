@@ -11,9 +11,9 @@
 #include <string.h>
 
 typedef struct set {
-    sl_program_set shown; /* the first member: sets are found by it */
+    int64_t rows;
     sl_model *model;
-    sl_stage **stages;
+    sl_stage **stages; /* those that were asked for */
     struct set *next;
 } set;
 
@@ -92,26 +92,27 @@ static bool same_parameters(const sl__names *a, const sl__names *b)
     bool same = same_names(a, b);
     for (size_t i = 0; same && i < a->count; i++) {
         const sl_tensor *x = a->data[i].tensor, *y = b->data[i].tensor;
-        same = x->dtype == y->dtype && sl__same_shape(x, y);
+        same =
+            x->dtype == y->dtype && sl__same_shape(x, y) &&
+            !x->data == !y->data &&
+            (!x->data || memcmp(x->data, y->data, (size_t)sl__bytes(x)) == 0);
     }
     return same;
 }
 
-static bool same_edges(const sl_model *a, const sl_model *b)
+/* Inputs or outputs: shapes may differ. */
+static bool same_values(const sl__names *a, const sl__names *b)
 {
-    bool same = a->edge_count == b->edge_count;
-    for (int i = 0; same && i < a->edge_count; i++) {
-        const sl_edge *x = &a->edges[i], *y = &b->edges[i];
-        same = x->from == y->from && x->to == y->to &&
-               !x->gradient_name == !y->gradient_name &&
-               strcmp(x->name, y->name) == 0;
-    }
+    bool same = same_names(a, b);
+    for (size_t i = 0; same && i < a->count; i++)
+        same = a->data[i].gradient == b->data[i].gradient &&
+               a->data[i].tensor->dtype == b->data[i].tensor->dtype;
     return same;
 }
 
 static sl_status check_same(const set *own, const set *other)
 {
-    int64_t rows = own->shown.rows, before = other->shown.rows;
+    int64_t rows = own->rows, before = other->rows;
     const sl_model *a = own->model, *b = other->model;
     if (a->part_count != b->part_count)
         return sl_fail(SL_EINVAL,
@@ -125,50 +126,44 @@ static sl_status check_same(const set *own, const set *other)
             return refuse(rows, before, "the parameters", (int)s);
         if (!same_parameters(&x->buffers, &y->buffers))
             return refuse(rows, before, "the buffers", (int)s);
-        if (!same_names(&x->inputs, &y->inputs))
+        if (!same_values(&x->inputs, &y->inputs))
             return refuse(rows, before, "the inputs", (int)s);
-        if (!same_names(&x->outputs, &y->outputs))
+        if (!same_values(&x->outputs, &y->outputs))
             return refuse(rows, before, "the outputs", (int)s);
     }
-    if (!same_edges(a, b))
-        return sl_fail(SL_EINVAL,
-                       "other tensors cross between the stages for %lld rows "
-                       "than for %lld",
-                       (long long)rows, (long long)before);
+    /* Edges follow from these. */
     return SL_OK;
 }
 
-/* ------------------------------------------------------------ compiling -- */
+/* ------------------------------------------------------------- building -- */
 
 static sl_status fill_set(sl_programs *programs, set *own)
 {
     const set *other = programs->first;
-    sl_status status =
-        programs->build(programs->context, own->shown.rows,
-                        other ? other->model : NULL, &own->model);
-    if (!status && !own->model->linked)
-        status = sl_fail(SL_EINVAL, "the model for %lld rows is not linked",
-                         (long long)own->shown.rows);
-    if (!status && other)
-        status = check_same(own, other);
+    sl_model *model = NULL;
+    sl_status status = programs->build(programs->context, own->rows,
+                                       other ? other->model : NULL, &model);
     if (status)
         return status;
-    int count = sl_model_stage_count(own->model);
-    status = sl__alloc((size_t)count, sizeof(sl_stage *), &own->stages);
-    for (int i = 0; i < count && !status; i++)
-        status = sl_model_compile(own->model, i, &programs->options,
-                                  &own->stages[i]);
-    own->shown.model = own->model;
-    own->shown.stages = own->stages;
+    own->model = model;
+    if (!model || !model->linked)
+        return sl_fail(SL_EINVAL,
+                       "the model for %lld rows is not there, or "
+                       "not linked",
+                       (long long)own->rows);
+    if (other)
+        status = check_same(own, other);
+    if (!status)
+        status = sl__alloc((size_t)sl_model_stage_count(model),
+                           sizeof(sl_stage *), &own->stages);
     return status;
 }
 
-sl_status sl_programs_get(sl_programs *programs, int64_t rows,
-                          const sl_program_set **out)
+static sl_status find_set(sl_programs *programs, int64_t rows, set **out)
 {
-    for (const set *known = programs->first; known; known = known->next) {
-        if (known->shown.rows == rows) {
-            *out = &known->shown;
+    for (set *known = programs->first; known; known = known->next) {
+        if (known->rows == rows) {
+            *out = known;
             return SL_OK;
         }
     }
@@ -176,7 +171,7 @@ sl_status sl_programs_get(sl_programs *programs, int64_t rows,
     sl_status status = sl__alloc(1, sizeof *made, &made);
     if (status)
         return status;
-    made->shown.rows = rows;
+    made->rows = rows;
     status = fill_set(programs, made);
     if (status) {
         destroy_set(made);
@@ -185,6 +180,34 @@ sl_status sl_programs_get(sl_programs *programs, int64_t rows,
     made->next = programs->first;
     programs->first = made;
     programs->count++;
-    *out = &made->shown;
+    *out = made;
     return SL_OK;
+}
+
+sl_status sl_programs_model(sl_programs *programs, int64_t rows,
+                            const sl_model **out)
+{
+    set *found;
+    sl_status status = find_set(programs, rows, &found);
+    if (!status)
+        *out = found->model;
+    return status;
+}
+
+sl_status sl_programs_stage(sl_programs *programs, int64_t rows, int stage,
+                            const sl_stage **out)
+{
+    set *found;
+    sl_status status = find_set(programs, rows, &found);
+    if (status)
+        return status;
+    if (stage < 0 || stage >= sl_model_stage_count(found->model))
+        return sl_fail(SL_EINVAL, "stage %d, expected 0 to %d", stage,
+                       sl_model_stage_count(found->model) - 1);
+    if (!found->stages[stage])
+        status = sl_model_compile(found->model, stage, &programs->options,
+                                  &found->stages[stage]);
+    if (!status)
+        *out = found->stages[stage];
+    return status;
 }

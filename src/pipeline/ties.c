@@ -55,9 +55,10 @@ static sl_status check_alike(const finder *f, const char *name, int a, int b)
 }
 
 /* Joins an instance with whoever had its name before. */
-static sl_status note_name(finder *f, const char *name, int i)
+static sl_status note_name(finder *f, const sl__named *named, int i)
 {
-    const sl__named *known = sl__find_name(&f->names, name);
+    const char *name = named->name;
+    const sl__named *known = sl__find_same(&f->names, named);
     if (!known) {
         sl_status status = sl__grow(&f->owners, &f->owner_capacity,
                                     f->names.count + 1, sizeof *f->owners);
@@ -88,7 +89,7 @@ static sl_status note_stage(finder *f, size_t s)
             *own = (instance){named->tensor, (int)s, number, 0};
             f->count++;
         }
-        status = note_name(f, named->name, number);
+        status = note_name(f, named, number);
     }
     return status;
 }
@@ -104,6 +105,9 @@ static sl_status add_member(finder *f, int i)
     if (!first->listed) {
         first->listed = ++model->tie_count;
         sl_tie *tie = &model->ties[first->listed - 1];
+        tie->dtype = first->tensor->dtype;
+        tie->dims = first->tensor->dims;
+        memcpy(tie->shape, first->tensor->shape, sizeof tie->shape);
         tie->bytes = sl__bytes(first->tensor);
         ((int *)tie->stages)[tie->stage_count] = first->stage;
         ((const char **)tie->stage_names)[tie->stage_count++] =
@@ -126,7 +130,7 @@ static sl_status add_member(finder *f, int i)
 static sl_status make_room(finder *f)
 {
     sl_model *model = f->model;
-    int *members;
+    int *members = NULL;
     sl_status status = sl__alloc(f->count, sizeof *members, &members);
     size_t ties = 0;
     for (size_t i = 0; i < f->count && !status; i++) {
@@ -186,6 +190,24 @@ static sl_status list_names(finder *f)
     return status;
 }
 
+/* One name is one thing, in all stages. */
+static sl_status check_buffers(const finder *f)
+{
+    char quoted[SL__QUOTED_MAX];
+    for (size_t s = 0; s < f->model->part_count; s++) {
+        const sl__names *buffers = &f->model->parts[s].graph->buffers;
+        for (size_t i = 0; i < buffers->count; i++) {
+            const char *name = buffers->data[i].name;
+            if (sl__find_name(&f->names, name))
+                return sl_fail(SL_EINVAL,
+                               "stage %zu: buffer '%s' is a parameter in "
+                               "another stage",
+                               s, sl__quoted(name, strlen(name), quoted));
+        }
+    }
+    return SL_OK;
+}
+
 sl_status sl__find_ties(sl_model *model)
 {
     finder f = {.model = model};
@@ -195,6 +217,8 @@ sl_status sl__find_ties(sl_model *model)
     sl_status status = sl__alloc(most, sizeof *f.instances, &f.instances);
     for (size_t s = 0; s < model->part_count && !status; s++)
         status = note_stage(&f, s);
+    if (!status)
+        status = check_buffers(&f);
     if (!status)
         status = make_room(&f);
     for (size_t i = 0; i < f.count && !status; i++)

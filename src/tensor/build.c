@@ -49,7 +49,7 @@ static bool usable(const char *op, int count, sl_tensor *const *operands)
                        sl_tensor_name(tensor));
             return false;
         }
-        if (tensor->dtype != SL_F32 && tensor->dtype != SL_F64) {
+        if (!sl__is_float(tensor->dtype)) {
             sl__refuse(first->graph, op, "'%s' is %s, expected a float",
                        sl_tensor_name(tensor), sl_dtype_text(tensor->dtype));
             return false;

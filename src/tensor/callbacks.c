@@ -10,6 +10,11 @@
 
 #include <string.h>
 
+static bool has_backward(const sl_callbacks *calls)
+{
+    return calls->backward || calls->backward_input;
+}
+
 static sl_status check_callbacks(const sl_stage_description *given)
 {
     const sl_callbacks *calls = &given->callbacks;
@@ -23,36 +28,43 @@ static sl_status check_callbacks(const sl_stage_description *given)
                        "%d parameters, and no callbacks to read and "
                        "write them",
                        given->parameter_count);
+    if (given->parameter_count && has_backward(calls) && !calls->zero_gradients)
+        return sl_fail(SL_EINVAL,
+                       "%d parameters with gradients, and no "
+                       "callback to zero these",
+                       given->parameter_count);
     if (given->output_count < 1)
         return sl_fail(SL_EINVAL, "a stage of callbacks needs an output");
     return SL_OK;
 }
 
 /* An output: a leaf that forward writes. */
-static void add_output(sl_graph *graph, const sl_value *value)
+static void add_output(sl_graph *graph, const sl_value *value,
+                       sl_gradient gradient)
 {
-    /* An input is checked the same way. */
-    sl_tensor *tensor = sl_input(graph, value->name, value->dtype, value->dims,
-                                 value->shape, value->gradient);
+    sl_tensor *tensor = sl__loose_leaf(graph, "output", value->name,
+                                       value->dtype, value->dims, value->shape);
     if (!tensor)
         return;
-    tensor->leaf = SL__RESULT;
+    tensor->needs_gradient = gradient == SL_GRADIENT;
     if (strcmp(value->name, "loss") == 0)
         sl_loss(graph, tensor);
     else
-        sl_output(graph, value->name, tensor, value->gradient);
+        sl_output(graph, value->name, tensor, gradient);
 }
 
-/* Outputs come first: they were inputs for a moment. */
+/* Without a backward no gradient flows, whatever the values say. */
 static sl_status build(const sl_stage_description *given, sl_graph *graph)
 {
-    for (int i = 0; i < given->output_count; i++)
-        add_output(graph, &given->outputs[i]);
-    sl__names_clear(&graph->inputs);
+    bool backward = has_backward(&given->callbacks);
     for (int i = 0; i < given->input_count; i++) {
         const sl_value *value = &given->inputs[i];
         sl_input(graph, value->name, value->dtype, value->dims, value->shape,
-                 value->gradient);
+                 backward ? value->gradient : SL_NO_GRADIENT);
+    }
+    for (int i = 0; i < given->output_count; i++) {
+        const sl_value *value = &given->outputs[i];
+        add_output(graph, value, backward ? value->gradient : SL_NO_GRADIENT);
     }
     for (int i = 0; i < given->parameter_count; i++) {
         const sl_value *value = &given->parameters[i];
@@ -79,12 +91,11 @@ sl_status sl__describe(const sl_stage_description *given, sl_graph **out)
 
 static void offer_programs(sl_stage *stage)
 {
-    const sl_callbacks *calls = &stage->callbacks;
-    bool split = calls->backward_input;
+    bool split = stage->callbacks.backward_input;
     stage->programs[SL_PROGRAM_F].exists = true;
     stage->programs[SL_PROGRAM_I].exists = split;
     stage->programs[SL_PROGRAM_W].exists = split;
-    stage->programs[SL_PROGRAM_B].exists = split || calls->backward;
+    stage->programs[SL_PROGRAM_B].exists = has_backward(&stage->callbacks);
 }
 
 /* Marks where gradients flow; the tensors stand for themselves. */
@@ -110,6 +121,55 @@ static sl_status find_gradients(sl_stage *stage)
     return SL_OK;
 }
 
+/* Which message each pointer of a call is to: inputs, outputs, their gradients,
+ * those of inputs; -1 where there is none. */
+static sl_status find_messages(sl_stage *stage)
+{
+    const sl_graph *graph = stage->graph;
+    size_t inputs = graph->inputs.count, outputs = graph->outputs.count;
+    int *at;
+    sl_status status = sl__arena_take(&stage->graph->arena,
+                                      2 * (inputs + outputs), sizeof *at, &at);
+    if (status)
+        return status;
+    stage->callback_messages = at;
+    for (size_t i = 0; i < inputs; i++)
+        *at++ = sl__find_message(stage, SL_PORT_INPUT, (int)i);
+    for (size_t i = 0; i < outputs; i++)
+        *at++ = sl__find_message(stage, SL_PORT_OUTPUT, (int)i);
+    for (size_t i = 0; i < outputs; i++)
+        *at++ = sl__find_message(stage, SL_PORT_OUTPUT_GRADIENT, (int)i);
+    for (size_t i = 0; i < inputs; i++)
+        *at++ = sl__find_message(stage, SL_PORT_INPUT_GRADIENT, (int)i);
+    return SL_OK;
+}
+
+/* Room for the sums of gradients of outputs that several stages receive: where
+ * that of each output lies in the workspace; -1: it has one gradient. */
+static sl_status plan_sums(sl_stage *stage)
+{
+    const sl__names *outputs = &stage->graph->outputs;
+    int64_t *sums, bytes = 0;
+    sl_status status = sl__arena_take(&stage->graph->arena, outputs->count,
+                                      sizeof *sums, &sums);
+    if (status)
+        return status;
+    for (size_t i = 0; i < outputs->count; i++)
+        sums[i] = -1;
+    for (size_t i = 0; i < outputs->count; i++) {
+        size_t first = 0;
+        while (outputs->data[first].tensor != outputs->data[i].tensor)
+            first++;
+        if (!outputs->data[i].gradient_only || sums[first] >= 0)
+            continue;
+        sums[first] = bytes;
+        bytes += sl__aligned(sl__bytes(outputs->data[i].tensor));
+    }
+    stage->callback_sums = sums;
+    stage->plan.workspace_bytes = bytes;
+    return SL_OK;
+}
+
 sl_status sl__stage_from_callbacks(const sl_stage_description *given,
                                    const sl_graph *graph, sl_stage **out)
 {
@@ -130,13 +190,17 @@ sl_status sl__stage_from_callbacks(const sl_stage_description *given,
     }
     if (!status)
         status = sl__list_messages(stage);
-    if (!status) {
-        sl__plan_messages(stage);
-        *out = stage;
-    } else {
+    if (!status)
+        status = find_messages(stage);
+    if (!status)
+        status = plan_sums(stage);
+    if (status) {
         sl_stage_destroy(stage);
+        return status;
     }
-    return status;
+    sl__plan_messages(stage);
+    *out = stage;
+    return SL_OK;
 }
 
 sl_status sl_stage_from_callbacks(const sl_stage_description *given,
@@ -153,14 +217,6 @@ sl_status sl_stage_from_callbacks(const sl_stage_description *given,
 
 /* -------------------------------------------------------------- running -- */
 
-/* The memory of a message in the slot at hand; NULL where there is none. */
-static void *message(const sl_stage *stage, void *const *bases,
-                     sl_port_kind kind, size_t index)
-{
-    int found = sl__find_message(stage, kind, (int)index);
-    return found < 0 ? NULL : bases[SL__POOL_MESSAGES + found];
-}
-
 static void add_to(sl_dtype dtype, int64_t count, const void *from, void *to)
 {
     for (int64_t i = 0; i < count && dtype == SL_F32; i++)
@@ -169,21 +225,24 @@ static void add_to(sl_dtype dtype, int64_t count, const void *from, void *to)
         ((double *)to)[i] += ((const double *)from)[i];
 }
 
-/* Adds the gradients of further consumers of an output to that of its first,
- * once per microbatch: before I or B. */
-static void sum_gradients(const sl_stage *stage, void *const *bases)
+/* Puts sums in the place of the gradients that several stages gave; what they
+ * gave stays as it is. */
+static void sum_gradients(const sl_stage *stage, void *workspace,
+                          void **gradients)
 {
     const sl__names *outputs = &stage->graph->outputs;
     for (size_t i = 0; i < outputs->count; i++) {
-        const sl_tensor *tensor = outputs->data[i].tensor;
-        if (!outputs->data[i].gradient_only)
+        if (stage->callback_sums[i] < 0)
             continue;
-        size_t first = 0;
-        while (outputs->data[first].tensor != tensor)
-            first++;
-        add_to(tensor->dtype, sl__count(tensor),
-               message(stage, bases, SL_PORT_OUTPUT_GRADIENT, i),
-               message(stage, bases, SL_PORT_OUTPUT_GRADIENT, first));
+        const sl_tensor *tensor = outputs->data[i].tensor;
+        void *sum = (char *)workspace + stage->callback_sums[i];
+        memcpy(sum, gradients[i], (size_t)sl__bytes(tensor));
+        for (size_t k = i + 1; k < outputs->count; k++) {
+            if (outputs->data[k].gradient_only &&
+                outputs->data[k].tensor == tensor)
+                add_to(tensor->dtype, sl__count(tensor), gradients[k], sum);
+        }
+        gradients[i] = sum;
     }
 }
 
@@ -194,28 +253,23 @@ sl_status sl__run_callbacks(const sl_stage *stage, sl_program program,
     const sl_callbacks *calls = &stage->callbacks;
     const sl_graph *graph = stage->graph;
     size_t inputs = graph->inputs.count, outputs = graph->outputs.count;
+    for (size_t i = 0; i < 2 * (inputs + outputs); i++) {
+        int found = stage->callback_messages[i];
+        pointers[i] = found < 0 ? NULL : bases[SL__POOL_MESSAGES + found];
+    }
+    /* Outputs that only take gradients in stand behind those described. */
     void **in = pointers, **out = in + inputs, **dout = out + outputs;
-    void **din = dout + outputs;
-    size_t given = 0;
-    for (size_t i = 0; i < inputs; i++) {
-        in[i] = message(stage, bases, SL_PORT_INPUT, i);
-        din[i] = message(stage, bases, SL_PORT_INPUT_GRADIENT, i);
-    }
-    for (size_t i = 0; i < outputs; i++) {
-        if (graph->outputs.data[i].gradient_only)
-            continue;
-        out[given] = message(stage, bases, SL_PORT_OUTPUT, i);
-        dout[given] = message(stage, bases, SL_PORT_OUTPUT_GRADIENT, i);
-        given++;
-    }
-    sl_call call = {
-        slot,      (const void *const *)in, out, (const void *const *)dout, din,
-        run->seed, run->loss_scale};
+    sl_call call = {slot,
+                    (const void *const *)in,
+                    out,
+                    (const void *const *)dout,
+                    dout + outputs,
+                    run->seed,
+                    run->loss_scale};
     void *context = stage->callback_context;
-    if (program == SL_PROGRAM_I || program == SL_PROGRAM_B)
-        sum_gradients(stage, bases);
     if (program == SL_PROGRAM_F)
         return calls->forward(context, &call);
+    sum_gradients(stage, bases[SL__POOL_WORKSPACE], dout);
     if (program == SL_PROGRAM_B && calls->backward)
         return calls->backward(context, &call);
     sl_status status = SL_OK;

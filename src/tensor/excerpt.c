@@ -32,10 +32,21 @@ static const char *keep_text(sl_graph *graph, const char *text)
 sl_tensor *sl__excerpt_input(sl__excerpt *excerpt, const sl_tensor *tensor,
                              const char *name, sl_gradient gradient)
 {
-    sl_tensor *input = sl_input(excerpt->to, name, tensor->dtype, tensor->dims,
-                                tensor->shape, gradient);
-    if (input)
-        set_twin(excerpt, tensor, input);
+    /* Not by sl_input: names of modules and ops together may be longer than
+     * what people may call an input. */
+    sl_graph *to = excerpt->to;
+    sl_tensor *input =
+        sl__new_tensor(to, tensor->dtype, tensor->dims, tensor->shape);
+    const char *kept = input ? keep_text(to, name) : NULL;
+    if (!kept)
+        return NULL;
+    input->name = kept;
+    input->leaf = SL__INPUT;
+    input->leaf_index = (int)to->inputs.count;
+    input->needs_gradient = gradient == SL_GRADIENT;
+    if (sl__add_name(&to->inputs, kept, input, gradient))
+        return sl__no_memory(to);
+    set_twin(excerpt, tensor, input);
     return input;
 }
 
@@ -69,7 +80,9 @@ sl_status sl__excerpt_leaf(sl__excerpt *excerpt, const sl__named *named)
     sl_tensor *leaf = sl__find_twin(excerpt, named->tensor);
     if (!leaf)
         leaf = copy_leaf(excerpt, named->tensor);
-    const char *name = leaf ? keep_text(to, named->name) : NULL;
+    const char *name = leaf ? leaf->name : NULL;
+    if (name && strcmp(name, named->name) != 0)
+        name = keep_text(to, named->name);
     if (name &&
         sl__add_name(leaf->leaf == SL__BUFFER ? &to->buffers : &to->parameters,
                      name, leaf, named->gradient))
@@ -115,10 +128,13 @@ static sl_tensor *emit_again(sl_graph *to, const sl__node *node,
 
 sl_status sl__excerpt_node(sl__excerpt *excerpt, const sl__node *node)
 {
+    enum { FEW = 4 };
     sl_graph *to = excerpt->to;
-    sl_tensor **operands;
-    sl_status status = sl__arena_take(&to->arena, node->operand_count,
-                                      sizeof *operands, &operands);
+    sl_tensor *few[FEW], **operands = few;
+    sl_status status = SL_OK;
+    if (node->operand_count > FEW)
+        status = sl__arena_take(&to->arena, node->operand_count,
+                                sizeof *operands, &operands);
     if (status)
         return status;
     for (int i = 0; i < node->operand_count; i++)

@@ -165,11 +165,6 @@ static bool is_new_name(sl_graph *graph, const char *op, const sl__names *names,
     return false;
 }
 
-static bool is_float(sl_dtype dtype)
-{
-    return dtype == SL_F32 || dtype == SL_F64;
-}
-
 static sl_tensor *new_leaf(sl_graph *graph, const char *op, const char *name,
                            bool scoped, sl__names *names, sl_dtype dtype,
                            int dims, const int64_t *shape)
@@ -189,6 +184,13 @@ static sl_tensor *new_leaf(sl_graph *graph, const char *op, const char *name,
     return tensor;
 }
 
+sl_tensor *sl__loose_leaf(sl_graph *graph, const char *op, const char *name,
+                          sl_dtype dtype, int dims, const int64_t *shape)
+{
+    return new_leaf(graph, op, name, false, &graph->outputs, dtype, dims,
+                    shape);
+}
+
 sl_tensor *(sl_input)(sl_graph *graph, const char *name, sl_dtype dtype,
                       int dims, const int64_t *shape, sl_gradient gradient)
 {
@@ -196,7 +198,7 @@ sl_tensor *(sl_input)(sl_graph *graph, const char *name, sl_dtype dtype,
                                  dtype, dims, shape);
     if (!tensor)
         return NULL;
-    if (gradient && !is_float(dtype))
+    if (gradient && !sl__is_float(dtype))
         return sl__refuse(graph, "input",
                           "'%s' is %s, expected a float to carry a gradient",
                           tensor->name, sl_dtype_text(dtype));
@@ -217,7 +219,7 @@ sl_tensor *(sl_parameter)(sl_graph *graph, const char *name, sl_dtype dtype,
         return NULL;
     if (!is_new_name(graph, "parameter", &graph->buffers, tensor->name))
         return NULL;
-    if (!is_float(dtype))
+    if (!sl__is_float(dtype))
         return sl__refuse(graph, "parameter", "'%s' is %s, expected a float",
                           tensor->name, sl_dtype_text(dtype));
     tensor->leaf = SL__PARAMETER;
@@ -280,7 +282,7 @@ static void add_output(sl_graph *graph, const char *op, const char *name,
         sl__refuse(graph, op, "'%s' is no tensor of this graph", name);
         return;
     }
-    if (gradient && !is_float(tensor->dtype)) {
+    if (gradient && !sl__is_float(tensor->dtype)) {
         sl__refuse(graph, op,
                    "'%s' is %s, expected a float to carry a gradient", name,
                    sl_dtype_text(tensor->dtype));
@@ -302,7 +304,7 @@ void(sl_loss)(sl_graph *graph, sl_tensor *tensor)
     if (graph->status)
         return;
     if (tensor && tensor->graph == graph &&
-        (sl__count(tensor) != 1 || !is_float(tensor->dtype))) {
+        (sl__count(tensor) != 1 || !sl__is_float(tensor->dtype))) {
         sl__refuse(graph, "loss", "'%s' is %s of %s, expected one float",
                    sl_tensor_name(tensor),
                    sl__shape_text(tensor->dims, tensor->shape, text),

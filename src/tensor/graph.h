@@ -157,6 +157,11 @@ struct sl_graph {
     char *refusal;
 };
 
+static inline bool sl__is_float(sl_dtype dtype)
+{
+    return dtype == SL_F32 || dtype == SL_F64;
+}
+
 /* ----------------------------------------------------------- shape.c -- */
 
 int64_t sl__count(const sl_tensor *tensor);
@@ -188,6 +193,9 @@ sl_tensor *sl__no_memory(sl_graph *graph);
 
 sl_tensor *sl__new_tensor(sl_graph *graph, sl_dtype dtype, int dims,
                           const int64_t *shape);
+/* A tensor that no node makes, to become an output of this name. */
+sl_tensor *sl__loose_leaf(sl_graph *graph, const char *op, const char *name,
+                          sl_dtype dtype, int dims, const int64_t *shape);
 
 /* A deep copy of a sound graph, without its modules, regions and marks. */
 sl_status sl__graph_clone(const sl_graph *graph, sl_graph **out);
@@ -207,6 +215,8 @@ sl_status sl__add_name(sl__names *names, const char *name, sl_tensor *tensor,
                        sl_gradient gradient);
 /* NULL where there is none. */
 sl__named *sl__find_name(const sl__names *names, const char *name);
+/* The one named like another, whose hash is known. */
+sl__named *sl__find_same(const sl__names *names, const sl__named *other);
 void sl__names_clear(sl__names *names);
 
 /* ------------------------------------------------------------ emit.c -- */

@@ -200,6 +200,7 @@ sl_status sl_memory_create(const sl_stage *stage, int slots, sl_memory **out)
 static sl_status check_same(const sl__names *own, const sl__names *theirs)
 {
     char quoted[SL__QUOTED_MAX], mine[SL__SHAPE_TEXT], other[SL__SHAPE_TEXT];
+    char theirs_quoted[SL__QUOTED_MAX];
     if (own->count != theirs->count)
         return sl_fail(SL_EINVAL,
                        "the stage beside has %zu parameters or buffers, "
@@ -214,10 +215,13 @@ static sl_status check_same(const sl__names *own, const sl__names *theirs)
             continue;
         return sl_fail(
             SL_EINVAL,
-            "'%s' of the stage beside is %s, expected %s as the "
-            "owner's",
+            "the stage beside has '%s' of %s %s where the owner "
+            "has '%s' of %s %s",
             sl__quoted(a->name, strlen(a->name), quoted),
+            sl_dtype_text(a->tensor->dtype),
             sl__shape_text(a->tensor->dims, a->tensor->shape, mine),
+            sl__quoted(b->name, strlen(b->name), theirs_quoted),
+            sl_dtype_text(b->tensor->dtype),
             sl__shape_text(b->tensor->dims, b->tensor->shape, other));
     }
     return SL_OK;
@@ -296,11 +300,15 @@ static bool is_called(const sl_stage *stage, const sl_port *port)
 static sl_status check_called(const sl_stage *stage, const sl_port *port,
                               size_t bytes)
 {
-    if (port->index >= 0 && port->index < stage->graph->parameter_count &&
-        (int64_t)bytes == port->bytes)
+    const sl__names *parameters = &stage->graph->parameters;
+    bool there = port->index >= 0 && (size_t)port->index < parameters->count;
+    /* Without aliases, names and parameters are the same. */
+    int64_t expected =
+        there ? sl__bytes(parameters->data[port->index].tensor) : port->bytes;
+    if (there && (int64_t)bytes == expected && port->bytes == expected)
         return SL_OK;
     return sl_fail(SL_EINVAL, "'%s' has %lld bytes, found %zu", port->name,
-                   (long long)port->bytes, bytes);
+                   (long long)expected, bytes);
 }
 
 /* Finds the memory of a port in a slot, and its size, as this stage has them;

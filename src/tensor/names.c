@@ -68,10 +68,21 @@ sl_status sl__add_name(sl__names *names, const char *name, sl_tensor *tensor,
     return SL_OK;
 }
 
+static sl__named *find(const sl__names *names, const char *name,
+                       uint32_t hashed)
+{
+    uint32_t at = names->index_size ? *find_place(names, name, hashed) : 0;
+    return at ? &names->data[at - 1] : NULL;
+}
+
 sl__named *sl__find_name(const sl__names *names, const char *name)
 {
-    uint32_t at = names->index_size ? *find_place(names, name, hash(name)) : 0;
-    return at ? &names->data[at - 1] : NULL;
+    return find(names, name, hash(name));
+}
+
+sl__named *sl__find_same(const sl__names *names, const sl__named *other)
+{
+    return find(names, other->name, other->hash);
 }
 
 void sl__names_clear(sl__names *names)

@@ -66,6 +66,8 @@ struct sl_stage {
     int arg_count_max;
     sl_callbacks callbacks; /* of a stage that has no programs of ours */
     void *callback_context;
+    int *callback_messages;
+    int64_t *callback_sums;
     sl_plan plan;
 };
 

@@ -33,6 +33,9 @@ static const char *refusal_of(const sl_gpt2_config *config)
         if (!(rates[i] >= 0 && rates[i] < 1))
             return "rates of dropout are from 0 up to below 1";
     }
+    if (config->activation < SL_ACTIVATION_GELU_TANH ||
+        config->activation > SL_ACTIVATION_SILU)
+        return "there is no such activation";
     if (!(config->epsilon >= 0) || !isfinite(config->epsilon))
         return "epsilon is 0 or more";
     return NULL;
@@ -137,7 +140,8 @@ sl_tensor *sl_gpt2_embed(sl_graph *graph, const sl_gpt2_config *config,
                          sl_tensor **out_wte)
 {
     options = options ? options : &default_options;
-    *out_wte = NULL;
+    if (out_wte)
+        *out_wte = NULL;
     if (!ids || !usable(graph, config, options))
         return NULL;
     sl_scope_enter(graph, "transformer");
@@ -152,7 +156,8 @@ sl_tensor *sl_gpt2_embed(sl_graph *graph, const sl_gpt2_config *config,
     sl_scope_leave(graph);
     h = drop(h, config->embedding_dropout, options);
     sl_scope_leave(graph);
-    *out_wte = wte;
+    if (out_wte)
+        *out_wte = wte;
     return h;
 }
 

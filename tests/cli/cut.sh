@@ -45,12 +45,10 @@ run cut $small --at transformer.h.1
 cp "$out" "$tmp/sizes"
 run cut --config "$tmp/config.json" --at transformer.h.1
 [ $status = 0 ] || bad "--config: $(cat "$err")"
-sed 1d "$tmp/sizes" >"$tmp/a"
-sed 1d "$out" >"$tmp/b"
-# The table of positions is as long as the config says.
-grep -v '^    0 ' "$tmp/a" >"$tmp/a2"
-grep -v '^    0 ' "$tmp/b" >"$tmp/b2"
-cmp -s "$tmp/a2" "$tmp/b2" || bad "--config differs from the same sizes"
+# All but the title and the parameters: the config has fewer positions.
+strip() { sed '1d; s/  */ /g; s/^\( [0-9]*\) [0-9.]* k* *\([0-9.]* kFLOP\)/\1 \2/' "$1"; }
+[ "$(strip "$tmp/sizes")" = "$(strip "$out")" ] ||
+    bad "--config differs from the same sizes"
 
 refuses "nothing to do" "say how many stages: -p RANKS, or where: --at NAMES" \
     -- cut

@@ -201,19 +201,44 @@ static void given_costs_count(void **state)
     const sl_module_cost bad[][2] = {{{"layers.9", 1}, {"layers.0", 1}},
                                      {{"layers.0", -1}, {"layers.1", 1}},
                                      {{"layers.0", 0.0 / 0.0}, {"a", 1}},
-                                     {{"layers.0", 1}, {"layers.0", 1}}};
+                                     {{"layers.0", 1}, {"layers.0", 1}},
+                                     {{"layers.0", 1}, {"layers.1", 1}}};
     const char *const expected[] = {
         ("there is no module 'layers.9' that costs something; there are "
          "layers.0, layers.1, layers.2, layers.3"),
         "the cost of module 'layers.0' is -1, expected 0 or more",
-        "expected 0 or more", "module 'layers.0' has two costs"};
+        "expected 0 or more", "module 'layers.0' has two costs",
+        "module 'layers.2' has no cost"};
     options.cost_count = 2;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         options.costs = bad[i];
         sl_status status = i == 0 ? SL_ENOTFOUND : SL_EINVAL;
         assert_fails(sl_model_cut(graph, &options, &model), status,
                      expected[i]);
     }
+    /* Huge and tiny ones are as even as others; what has no sum is refused. */
+    const double scales[] = {1e200, 1e-200, 1e308};
+    for (int i = 0; i < 3; i++) {
+        sl_module_cost scaled[4];
+        for (int k = 0; k < 4; k++)
+            scaled[k] =
+                (sl_module_cost){costs[k].module, costs[k].cost * scales[i]};
+        options.costs = scaled;
+        options.cost_count = 4;
+        options.stages = 3;
+        if (i == 2) {
+            scaled[0].cost = 1e308;
+            assert_fails(sl_model_cut(graph, &options, &model), SL_EINVAL,
+                         "too large to be summed up");
+            continue;
+        }
+        assert_ok(sl_model_cut(graph, &options, &model));
+        assert_int_equal(sl_model_stage(model, 2)->module_count, 1);
+        assert_true(sl_model_balance(model) > 0.5);
+        sl_model_destroy(model);
+    }
+    options.cost_count = -1;
+    assert_fails(sl_model_cut(graph, &options, &model), SL_EINVAL, "-1 costs");
     sl_graph_destroy(graph);
 }
 

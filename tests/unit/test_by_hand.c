@@ -115,6 +115,8 @@ static void stages_by_hand_compute_what_the_whole_does(void **state)
     assert_string_equal(ties->names[0], "w0");
     assert_int_equal(ties->stages[1], 2);
     assert_int_equal(ties->bytes, 64);
+    assert_int_equal(ties->dims, 2);
+    assert_string_equal(ties->stage_names[1], "w0");
     sl_model_inputs(model, &count);
     assert_int_equal(count, 1);
     const sl_model_port *outputs = sl_model_outputs(model, &count);
@@ -314,7 +316,13 @@ static void gradients_of_several_consumers_are_summed(void **state)
     test_put(&staged.stages[1], SL_PORT_OUTPUT_GRADIENT, "a", 0, out);
     test_put(&staged.stages[2], SL_PORT_OUTPUT_GRADIENT, "b", 0, out);
     test_put(&staged.stages[3], SL_PORT_OUTPUT_GRADIENT, "c", 0, out);
-    test_staged_backward(&staged, "B", 0);
+    for (int again = 0; again < 2; again++) {
+        test_run(&staged.stages[0], again ? "F" : "", 0);
+        if (!again)
+            test_staged_backward(&staged, "B", 0);
+        else
+            test_run(&staged.stages[0], "B", 0);
+    }
     double *dx =
         test_get(&staged.stages[0], SL_PORT_INPUT_GRADIENT, "x", 0, NULL);
     assert_true(dx[0] == 12 && dx[1] == 120);
@@ -344,6 +352,9 @@ static void a_failing_callback_ends_the_run_with_its_sentence(void **state)
                  "'w1' has 64 bytes, found 12");
     assert_fails(sl_memory_write(stage.memory, &port, 0, data, 12), SL_EINVAL,
                  "'w1' has 64 bytes, found 12");
+    port.bytes = 12; /* Of some other stage. */
+    assert_fails(sl_memory_read(stage.memory, &port, 0, data, 12), SL_EINVAL,
+                 "'w1' has 64 bytes, found 12");
     test_release(&stage);
 }
 
@@ -355,13 +366,16 @@ static void callbacks_that_cannot_be_are_refused(void **state)
                                     "go together",
                                     "1 parameters, and no callbacks",
                                     "needs an output",
-                                    "there is already one named",
-                                    "expected a float"};
+                                    "input: there is already one named",
+                                    "output: 'k' is i64, expected a float",
+                                    "no callback to zero these"};
     const sl_value twice[] = {own_input_value, own_input_value};
     const sl_value whole = {"k", SL_I64, 1, {3}, SL_GRADIENT};
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         sl_stage_description d = describe(&own);
         sl_stage *stage;
+        if (i == 6)
+            d.callbacks.zero_gradients = NULL;
         if (i == 0)
             d.callbacks.forward = NULL;
         if (i == 1)
@@ -379,6 +393,79 @@ static void callbacks_that_cannot_be_are_refused(void **state)
         assert_fails(sl_stage_from_callbacks(&d, &stage), SL_EINVAL,
                      expected[i]);
     }
+    sl_stage_description d = describe(&own);
+    sl_model *model;
+    d.output_count = 0;
+    assert_ok(sl_model_create(&model));
+    assert_fails(sl_model_add_callbacks(model, &d), SL_EINVAL,
+                 "stage 0: a stage of callbacks needs an output");
+    sl_model_destroy(model);
+}
+
+/* Callbacks without a backward end the flow of gradients, and say so. */
+static void forward_alone_ends_the_flow_of_gradients(void **state)
+{
+    (void)state;
+    own_compute own = {0};
+    sl_stage_description d = describe(&own);
+    sl_model *model;
+    int count;
+    d.callbacks.backward = d.callbacks.backward_input =
+        d.callbacks.backward_weight = NULL;
+    assert_ok(sl_model_create(&model));
+    add_first(model);
+    assert_ok(sl_model_add_callbacks(model, &d));
+    add_third(model);
+    assert_ok(sl_model_link(model));
+    const sl_edge *edges = sl_model_edges(model, &count);
+    assert_int_equal(count, 3);
+    for (int i = 0; i < count; i++)
+        assert_int_equal(edges[i].gradient_name != NULL,
+                         edges[i].from == 0 && edges[i].to == 2);
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    test_staged staged = test_stages(model, &options, 1);
+    test_staged_forward(&staged, 0);
+    test_staged_release(&staged);
+    sl_model_destroy(model);
+}
+
+/* What a stage hands on to nobody but the caller is used by it. */
+static void handing_on_to_the_caller_is_a_use(void **state)
+{
+    (void)state;
+    sl_model *model;
+    int count;
+    sl_graph *graph = new_graph();
+    assert_ok(sl_model_create(&model));
+    add_first(model);
+    sl_tensor *h = sl_model_receive(model, graph, "h");
+    sl_output(graph, "h", h, SL_NO_GRADIENT);
+    assert_ok(sl_model_add_graph(model, graph));
+    assert_ok(sl_model_link(model));
+    const sl_crossing *crossings = sl_model_crossings(model, &count);
+    assert_int_equal(count, 1);
+    assert_int_equal(crossings[0].consumer_count, 1);
+    sl_model_destroy(model);
+}
+
+static void a_name_is_a_parameter_or_a_buffer(void **state)
+{
+    (void)state;
+    sl_model *model;
+    sl_graph *graph = new_graph();
+    assert_ok(sl_model_create(&model));
+    add_first(model);
+    sl_tensor *h = sl_model_receive(model, graph, "h");
+    h = sl_mul(h, sl_buffer(graph, "w0", SL_F32, SL_SHAPE(4), NULL));
+    sl_output(graph, "y", h, SL_GRADIENT);
+    assert_ok(sl_model_add_graph(model, graph));
+    assert_fails(sl_model_link(model), SL_EINVAL,
+                 "stage 1: buffer 'w0' is a parameter in another stage");
+    assert_fails(sl_model_link(model), SL_EINVAL, "must be made anew");
+    int count;
+    sl_model_crossings(model, &count);
+    assert_int_equal(count, 0);
+    sl_model_destroy(model);
 }
 
 static void a_stage_of_forward_alone_has_no_backward(void **state)
@@ -662,6 +749,9 @@ int main(void)
         cmocka_unit_test(gradients_of_several_consumers_are_summed),
         cmocka_unit_test(a_failing_callback_ends_the_run_with_its_sentence),
         cmocka_unit_test(callbacks_that_cannot_be_are_refused),
+        cmocka_unit_test(forward_alone_ends_the_flow_of_gradients),
+        cmocka_unit_test(handing_on_to_the_caller_is_a_use),
+        cmocka_unit_test(a_name_is_a_parameter_or_a_buffer),
         cmocka_unit_test(a_stage_of_forward_alone_has_no_backward),
         cmocka_unit_test(metadata_that_does_not_fit_is_refused),
         cmocka_unit_test(receiving_what_nobody_gives_is_refused),

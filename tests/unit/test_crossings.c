@@ -195,6 +195,52 @@ static void names_do_not_collide(void **state)
     sl_graph_destroy(graph);
 }
 
+/* Names of modules and ops together may be longer than an input's may be. */
+static void long_names_cross_too(void **state)
+{
+    (void)state;
+    sl_cut_options options = SL_CUT_OPTIONS_INIT;
+    char name[256];
+    memset(name, 'a', 255);
+    name[255] = '\0';
+    sl_graph *graph = new_graph();
+    sl_tensor *x = sl_input(graph, name, SL_F64, SL_SHAPE(2, 2), SL_GRADIENT);
+    sl_scope_enter(graph, "%.240s", name);
+    sl_scope_enter(graph, "%.240s", name);
+    sl_tensor *h = sl_relu(x);
+    sl_mark_cut(graph);
+    h = sl_mul(sl_relu(h), x);
+    sl_scope_leave(graph);
+    sl_scope_leave(graph);
+    sl_output(graph, "y", h, SL_GRADIENT);
+    sl_model_destroy(cut_and_compare(graph));
+    options.feed = SL_FEED_FIRST;
+    sl_model *model;
+    assert_ok(sl_model_cut(graph, &options, &model));
+    test_model_is_sound(model, graph);
+    sl_model_destroy(model);
+    sl_graph_destroy(graph);
+}
+
+/* Inputs stay in the order they were declared in, whoever uses them first. */
+static void inputs_keep_their_order(void **state)
+{
+    (void)state;
+    sl_graph *graph = new_graph();
+    sl_tensor *late = sl_input(graph, "late", SL_F64, SL_SHAPE(2), SL_GRADIENT);
+    sl_tensor *soon = sl_input(graph, "soon", SL_F64, SL_SHAPE(2), SL_GRADIENT);
+    sl_tensor *h = sl_relu(soon);
+    sl_mark_cut(graph);
+    sl_output(graph, "y", sl_mul(h, late), SL_GRADIENT);
+    sl_model *model = cut_and_compare(graph);
+    int count;
+    const sl_model_port *inputs = sl_model_inputs(model, &count);
+    assert_string_equal(inputs[0].name, "late");
+    assert_string_equal(inputs[1].name, "soon");
+    sl_model_destroy(model);
+    sl_graph_destroy(graph);
+}
+
 /* An input and an output of one name are two things. */
 static void an_output_may_be_named_like_an_input(void **state)
 {
@@ -245,7 +291,8 @@ static void anything_may_be_an_output(void **state)
     (void)state;
     sl_graph *graph = new_graph();
     sl_tensor *x = sl_input(graph, "x", SL_F64, SL_SHAPE(2, 2), SL_GRADIENT);
-    sl_tensor *ids = sl_input(graph, "ids", SL_I64, SL_SHAPE(2), SL_NO_GRADIENT);
+    sl_tensor *ids =
+        sl_input(graph, "ids", SL_I64, SL_SHAPE(2), SL_NO_GRADIENT);
     sl_tensor *w = weight(graph, "w", 2, 2);
     sl_tensor *h = sl_relu(x);
     sl_mark_cut(graph);
@@ -281,7 +328,8 @@ static void integers_cross_without_gradients(void **state)
     options.feed = SL_FEED_FIRST;
     sl_graph *graph = new_graph();
     sl_tensor *x = sl_input(graph, "x", SL_F64, SL_SHAPE(2, 3), SL_GRADIENT);
-    sl_tensor *ids = sl_input(graph, "ids", SL_I64, SL_SHAPE(2), SL_NO_GRADIENT);
+    sl_tensor *ids =
+        sl_input(graph, "ids", SL_I64, SL_SHAPE(2), SL_NO_GRADIENT);
     sl_tensor *mask =
         sl_input(graph, "mask", SL_BOOL, SL_SHAPE(2, 3), SL_NO_GRADIENT);
     sl_tensor *h = sl_mul(x, mask);
@@ -422,6 +470,14 @@ static void items_are_what_people_cut_between(void **state)
     assert_items(graph, "relu.0, matmul.1, body.stem, body.layers.0, "
                         "body.layers.1, body.norm, matmul.11");
     sl_graph_destroy(graph);
+    /* A module that is called as an op would be. */
+    graph = new_graph();
+    x = sl_input(graph, "x", SL_F64, SL_SHAPE(2, 2), SL_GRADIENT);
+    x = sl_matmul(x, weight(graph, "first", 2, 2));
+    x = product(graph, "matmul.0", x);
+    sl_output(graph, "y", x, SL_GRADIENT);
+    assert_items(graph, "matmul.0, matmul.0");
+    sl_graph_destroy(graph);
 }
 
 int main(void)
@@ -433,6 +489,8 @@ int main(void)
         cmocka_unit_test(what_is_expanded_crosses_small),
         cmocka_unit_test(parameters_do_not_cross),
         cmocka_unit_test(names_do_not_collide),
+        cmocka_unit_test(long_names_cross_too),
+        cmocka_unit_test(inputs_keep_their_order),
         cmocka_unit_test(an_output_may_be_named_like_an_input),
         cmocka_unit_test(unused_parameters_are_somewhere),
         cmocka_unit_test(anything_may_be_an_output),

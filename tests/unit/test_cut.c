@@ -87,6 +87,7 @@ static void random_cuts_compute_what_the_whole_does(void **state)
             continue;
         }
         test_model_is_sound(model, graph);
+        ref.recompute = seed % 7 == 0;
         compare(graph, model, &ref, seed, 0, 1e-9);
         made += model->part_count > 1;
         crossed += model->crossing_count;
@@ -104,6 +105,63 @@ static void random_cuts_compute_what_the_whole_does(void **state)
     assert_true(made > SEEDS / 2);
     assert_true(crossed > SEEDS);
     assert_true(skipped > 50 && shared > 50 && hopped > 10);
+}
+
+/* What is fused in the whole and not in a stage, or the other way round, has the
+ * same bits: in f32, whose products round, forward alone and with backward. */
+static void fusing_does_not_show_in_a_cut(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 400; seed++) {
+        uint64_t choices = seed * 13;
+        sl_stage_options ref = SL_STAGE_OPTIONS_INIT;
+        ref.backend = "ref";
+        ref.backward = seed % 2 ? SL_BACKWARD_NONE : SL_BACKWARD_ANY;
+        ref.recompute = seed % 4 == 0;
+        sl_graph *graph = test_seeded_graph(seed, SL_F32);
+        sl_model *model = cut_at_random(graph, NULL, &choices);
+        if (model) {
+            test_stage whole = test_compile(graph, &ref, 1);
+            test_staged staged = test_stages(model, &ref, 1);
+            test_fill_all(&whole, seed, 0, TEST_IDS);
+            test_staged_copy(&staged, &whole, 0);
+            test_run(&whole, "F", 0);
+            test_staged_forward(&staged, 0);
+            test_staged_assert(&staged, &whole, 0, 0, 1e9);
+            test_staged_release(&staged);
+            test_release(&whole);
+        }
+        sl_model_destroy(model);
+        sl_graph_destroy(graph);
+    }
+    /* The smallest case: the activation of a product in another stage. */
+    for (int way = 0; way < 2; way++) {
+        sl_stage_options ref = SL_STAGE_OPTIONS_INIT;
+        sl_graph *graph;
+        sl_model *model;
+        ref.backend = "ref";
+        ref.backward = way ? SL_BACKWARD_NONE : SL_BACKWARD_ANY;
+        ref.recompute = !way;
+        assert_ok(sl_graph_create(&graph));
+        sl_tensor *x =
+            sl_input(graph, "x", SL_F32, SL_SHAPE(9, 33), SL_GRADIENT);
+        sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(40, 33));
+        x = sl_linear(x, w, NULL, SL_OUT_IN);
+        sl_mark_cut(graph);
+        sl_output(graph, "y", sl_gelu_tanh(x), SL_GRADIENT);
+        assert_ok(sl_model_cut(graph, NULL, &model));
+        test_stage whole = test_compile(graph, &ref, 1);
+        test_staged staged = test_stages(model, &ref, 1);
+        test_fill_all(&whole, 3, 0, 1);
+        test_staged_copy(&staged, &whole, 0);
+        test_run(&whole, "F", 0);
+        test_staged_forward(&staged, 0);
+        test_staged_assert(&staged, &whole, 0, 0, 1e9);
+        test_staged_release(&staged);
+        test_release(&whole);
+        sl_model_destroy(model);
+        sl_graph_destroy(graph);
+    }
 }
 
 static void cuts_compute_the_same_on_the_fast_backend(void **state)
@@ -154,6 +212,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_cuts_compute_what_the_whole_does),
+        cmocka_unit_test(fusing_does_not_show_in_a_cut),
         cmocka_unit_test(cuts_compute_the_same_on_the_fast_backend),
         cmocka_unit_test(every_op_can_be_a_stage),
     };

@@ -363,6 +363,19 @@ static void arguments_are_found_by_input(void **state)
     assert_fails(sl_batch_copy(batch, 1, 0, out, 3), SL_EINVAL,
                  "argument 'x' has 48 bytes in microbatch 0, found 3");
     assert_int_equal(sl_batch_rows(batch, 7), 0);
+    /* The next step's data, of the same shape. */
+    static float next_x[8 * 3];
+    sl_array next = {SL_F32, 2, {8, 3}, next_x};
+    assert_ok(sl_batch_replace(batch, 1, &next, 1));
+    assert_ok(sl_batch_part(batch, 1, 0, &part));
+    assert_ptr_equal(part.data, next_x);
+    assert_fails(sl_batch_replace(batch, 1, &next, 2), SL_EINVAL,
+                 "argument 'x' comes in 2 arrays, expected 1");
+    next.shape[0] = 7;
+    assert_fails(sl_batch_replace(batch, 1, &next, 1), SL_EINVAL,
+                 "argument 'x' is f32 (7, 3), expected f32 (8, 3) as before");
+    assert_fails(sl_batch_replace(batch, 2, &next, 1), SL_EINVAL,
+                 "argument 2, expected 0 to 1");
     sl_batch_destroy(batch);
     sl_model_destroy(model);
 }
@@ -447,6 +460,7 @@ static void wrong_merges_are_refused(void **state)
     const sl_array other = {SL_F32, 2, {2, 4}, NULL};
     const sl_array flags = {SL_BOOL, 1, {2}, NULL};
     const sl_array whole = {SL_I64, 1, {2}, NULL};
+    const sl_array huge = {SL_I64, 1, {INT64_MAX / 8}, NULL};
     const struct {
         sl_merge_options options;
         sl_array parts[2];
@@ -476,6 +490,7 @@ static void wrong_merges_are_refused(void **state)
          {1, 0},
          2,
          "microbatch 1 has 0 rows"},
+        {{SL_MERGE_SUM, 0}, {huge, huge}, {1, 1}, 2, "what memory holds"},
         {{(sl_merge_by)8, 0}, {rows, rows}, {1, 1}, 2, "no way 8 to merge"},
         {{SL_MERGE_SUM, 0}, {rows, rows}, {1, 1}, 0, "0 microbatches"},
     };
@@ -500,6 +515,9 @@ static void wrong_merges_are_refused(void **state)
                  "microbatch 0 is there already");
     assert_fails(sl_merge_finish(merge, &out), SL_EINVAL,
                  "microbatch 1 has given nothing yet");
+    /* A step that failed half way is forgotten. */
+    sl_merge_restart(merge);
+    assert_ok(sl_merge_put(merge, 0, data, sizeof data));
     assert_ok(sl_merge_put(merge, 1, changed, sizeof changed));
     assert_fails(sl_merge_finish(merge, &out), SL_EINVAL,
                  "microbatch 1 differs from microbatch 0");

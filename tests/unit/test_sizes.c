@@ -21,6 +21,13 @@ static void build_graph(const builder *b, int64_t rows, sl_graph *graph)
     bool odd = rows == b->odd_rows;
     sl_tensor *x =
         sl_input(graph, "x", SL_F32, SL_SHAPE(rows, 6), SL_NO_GRADIENT);
+    if (b->wrong == 6) {
+        const float scale[] = {odd ? 2.0f : 1.0f};
+        x = sl_mul(x, sl_buffer(graph, "scale", SL_F32, SL_SHAPE(1), scale));
+    }
+    if (b->wrong == 7)
+        x = sl_add(x, sl_input(graph, "more", SL_F32, SL_SHAPE(6),
+                               odd ? SL_GRADIENT : SL_NO_GRADIENT));
     sl_tensor *mask =
         sl_input(graph, "mask", SL_BOOL, SL_SHAPE(1, 6), SL_NO_GRADIENT);
     for (int i = 0; i < b->layers; i++) {
@@ -59,6 +66,10 @@ static sl_status build(void *context, int64_t rows, const sl_model *like,
     if (status)
         return status;
     b->built++;
+    if (rows == b->odd_rows && b->wrong >= 8) {
+        sl_graph_destroy(graph);
+        return b->wrong == 8 ? SL_OK : sl_model_create(out);
+    }
     build_graph(b, rows, graph);
     options.by = SL_CUT_BY_COST;
     options.inside = true;
@@ -80,19 +91,20 @@ typedef struct sized {
 
 static sized make_sized(sl_programs *programs, int64_t rows, const sized *owner)
 {
-    const sl_program_set *set;
-    assert_ok(sl_programs_get(programs, rows, &set));
-    sized out = {{set->model, sl_model_stage_count(set->model), NULL, 0.1},
-                 rows};
+    const sl_model *model;
+    assert_ok(sl_programs_model(programs, rows, &model));
+    sized out = {{model, sl_model_stage_count(model), NULL, 0.1}, rows};
     out.staged.stages = calloc((size_t)out.staged.count, sizeof(test_stage));
     for (int s = 0; s < out.staged.count; s++) {
-        out.staged.stages[s].stage = set->stages[s];
+        const sl_stage *stage;
+        assert_ok(sl_programs_stage(programs, rows, s, &stage));
+        out.staged.stages[s].stage = (sl_stage *)stage;
         sl_memory **memory = &out.staged.stages[s].memory;
         if (owner)
             assert_ok(sl_memory_create_beside(
-                set->stages[s], 1, owner->staged.stages[s].memory, memory));
+                stage, 1, owner->staged.stages[s].memory, memory));
         else
-            assert_ok(sl_memory_create(set->stages[s], 1, memory));
+            assert_ok(sl_memory_create(stage, 1, memory));
     }
     return out;
 }
@@ -139,11 +151,10 @@ static void uneven_microbatches_add_up_to_the_batch(void **state)
         sl_programs *programs;
         sl_stage_options options = SL_STAGE_OPTIONS_INIT;
         assert_ok(sl_programs_create(build, &b, &options, &programs));
-        const sl_program_set *first;
-        assert_ok(sl_programs_get(
+        const sl_model *first;
+        assert_ok(sl_programs_model(
             programs, sl_microbatch_rows(ROWS, microbatches, 0), &first));
-        assert_ok(
-            sl_batch_create(first->model, arguments, 2, microbatches, &batch));
+        assert_ok(sl_batch_create(first, arguments, 2, microbatches, &batch));
         int sizes;
         const int64_t *rows = sl_batch_sizes(batch, &sizes);
         sized own[2];
@@ -219,16 +230,21 @@ static void a_size_is_compiled_once(void **state)
     (void)state;
     builder b = {.layers = 2, .stages = 2};
     sl_programs *programs;
-    const sl_program_set *first, *again, *other;
+    const sl_model *first, *again, *other;
+    const sl_stage *stage, *same;
     assert_ok(sl_programs_create(build, &b, NULL, &programs));
     assert_int_equal(sl_programs_count(programs), 0);
-    assert_ok(sl_programs_get(programs, 3, &first));
-    assert_ok(sl_programs_get(programs, 2, &other));
-    assert_ok(sl_programs_get(programs, 3, &again));
+    assert_ok(sl_programs_model(programs, 3, &first));
+    assert_ok(sl_programs_model(programs, 2, &other));
+    assert_ok(sl_programs_model(programs, 3, &again));
     assert_ptr_equal(first, again);
-    assert_int_equal(first->rows, 3);
-    assert_int_equal(other->rows, 2);
+    assert_ptr_not_equal(first, other);
     assert_int_equal(b.built, 2);
+    assert_ok(sl_programs_stage(programs, 3, 1, &stage));
+    assert_ok(sl_programs_stage(programs, 3, 1, &same));
+    assert_ptr_equal(stage, same);
+    assert_fails(sl_programs_stage(programs, 3, 2, &stage), SL_EINVAL,
+                 "stage 2, expected 0 to 1");
     sl_programs_destroy(programs);
 }
 
@@ -241,19 +257,23 @@ static void sizes_that_change_more_than_shapes_are_refused(void **state)
         "the graph has other ops than the model that it is to be cut like",
         "the model for 1 rows has 3 stages, expected 2 as that for 3 rows",
         "the graph has other ops than the model that it is to be cut like",
-        "other tensors cross between the stages for 1 rows than for 3"};
-    for (int wrong = 1; wrong <= 5; wrong++) {
+        "the model for 1 rows differs from that for 3: the outputs of stage 0",
+        "the model for 1 rows differs from that for 3: the buffers of stage 0",
+        "the model for 1 rows differs from that for 3: the inputs of stage 0",
+        "the model for 1 rows is not there, or not linked",
+        "the model for 1 rows is not there, or not linked"};
+    for (int wrong = 1; wrong <= 9; wrong++) {
         builder b = {2, 2, 0, 1, wrong};
         sl_programs *programs;
-        const sl_program_set *set;
+        const sl_model *model;
         assert_ok(sl_programs_create(build, &b, NULL, &programs));
-        assert_ok(sl_programs_get(programs, 3, &set));
-        const sl_program_set *before = set;
-        assert_fails(sl_programs_get(programs, 1, &set), SL_EINVAL,
+        assert_ok(sl_programs_model(programs, 3, &model));
+        const sl_model *before = model;
+        assert_fails(sl_programs_model(programs, 1, &model), SL_EINVAL,
                      expected[wrong - 1]);
-        assert_ptr_equal(set, before);
+        assert_ptr_equal(model, before);
         assert_int_equal(sl_programs_count(programs), 1);
-        assert_ok(sl_programs_get(programs, 2, &set));
+        assert_ok(sl_programs_model(programs, 2, &model));
         sl_programs_destroy(programs);
     }
 }
@@ -308,6 +328,22 @@ static void what_was_not_cut_cannot_be_cut_like(void **state)
     assert_fails(sl_model_cut(graph, &options, &model), SL_EINVAL,
                  "was not cut itself");
     sl_model_destroy(hand);
+    /* What is to stay whole does, also alike. */
+    options.like = NULL;
+    options.by = SL_CUT_BY_COST;
+    options.inside = true;
+    options.stages = 2;
+    sl_model *first;
+    assert_ok(sl_model_cut(graph, &options, &first));
+    sl_graph_destroy(graph);
+    assert_ok(sl_graph_create(&graph));
+    sl_whole_enter(graph);
+    build_graph(&b, 2, graph);
+    sl_whole_leave(graph);
+    options.like = first;
+    assert_fails(sl_model_cut(graph, &options, &model), SL_EINVAL,
+                 "divides what is to stay whole");
+    sl_model_destroy(first);
     sl_graph_destroy(graph);
 }
 
@@ -331,8 +367,8 @@ static void memory_beside_needs_the_same_parameters(void **state)
     sl_graph *graphs[] = {small(2, 4, "w"), small(2, 5, "w"), small(2, 4, "v"),
                           small(3, 4, "w")};
     const char *const expected[] = {
-        "", "'w' of the stage beside is (5, 3), expected (4, 3)",
-        "'v' of the stage beside", "backend"};
+        "", "has 'w' of f32 (5, 3) where the owner has 'w' of f32 (4, 3)",
+        "has 'v' of f32 (4, 3) where the owner has 'w'", "backend"};
     test_stage owner = test_compile(graphs[0], NULL, 1);
     for (int i = 1; i < 4; i++) {
         sl_stage *stage;

@@ -131,7 +131,9 @@ static sl_status KERNEL(matmul)(ARGS)
                     sum += (double)a[g * s.a[0] + m * s.a[1] + k * s.a[2]] *
                            (double)b[g * s.b[0] + k * s.b[1] + n * s.b[2]];
                 REAL *to = &out[g * s.out[0] + m * s.out[1] + n * s.out[2]];
-                sum = activate(kernel->activation, sum);
+                /* As if the product had been stored, and read again. */
+                if (kernel->activation != SL__OP_COUNT)
+                    sum = activate(kernel->activation, (REAL)sum);
                 *to = (REAL)(kernel->adds ? *to + sum : sum);
             }
         }

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Every allocation of the pipeline's front end fails once: that is told, and
+ * nothing is lost or touched afterwards. */
+#include "tensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Counts down to the allocation that fails; 0: none does. */
+static long countdown;
+
+static bool is_refused(void)
+{
+    return countdown > 0 && --countdown == 0;
+}
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    return is_refused() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return is_refused() ? NULL : __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    return is_refused() ? NULL : __real_realloc(old, size);
+}
+
+/* Layers with a skip, a tied weight and a buffer. */
+static sl_status build(sl_graph **out, int64_t rows)
+{
+    const float table[] = {1, 2, 3, 4};
+    sl_graph *graph;
+    sl_status status = sl_graph_create(&graph);
+    if (status)
+        return status;
+    sl_tensor *x =
+        sl_input(graph, "x", SL_F32, SL_SHAPE(rows, 4), SL_GRADIENT);
+    sl_tensor *tied = sl_parameter(graph, "tied", SL_F32, SL_SHAPE(4, 4));
+    sl_alias(tied, "tied.too");
+    sl_tensor *h = x, *skip = NULL;
+    for (int i = 0; i < 4; i++) {
+        sl_scope_enter(graph, "layers.%d", i);
+        sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(4, 4));
+        h = sl_relu(sl_matmul(h, i % 2 ? tied : w));
+        skip = i == 0 ? h : skip;
+        h = sl_add(h, sl_slice(skip, 0, 0, 1));
+        sl_scope_leave(graph);
+    }
+    h = sl_mul(h, sl_buffer(graph, "table", SL_F32, SL_SHAPE(4), table));
+    sl_output(graph, "y", h, SL_GRADIENT);
+    sl_loss(graph, sl_mean(h, SL_ALL));
+    status = sl_graph_status(graph);
+    if (status)
+        sl_graph_destroy(graph);
+    else
+        *out = graph;
+    return status;
+}
+
+static sl_status cut(sl_cut_by by, sl_model **out)
+{
+    const sl_module_cost costs[] = {
+        {"layers.0", 1}, {"layers.1", 2}, {"layers.2", 1}, {"layers.3", 2}};
+    const sl_cut_point points[] = {{"layers.1", false}, {"layers.2", true}};
+    sl_cut_options options = SL_CUT_OPTIONS_INIT;
+    sl_graph *graph;
+    sl_status status = build(&graph, 2);
+    if (status)
+        return status;
+    options.by = by;
+    options.route = by == SL_CUT_BY_COST ? SL_ROUTE_HOP : SL_ROUTE_DIRECT;
+    if (by == SL_CUT_AT_NAMES) {
+        options.points = points;
+        options.point_count = 2;
+    } else {
+        options.stages = 3;
+        options.costs = costs;
+        options.cost_count = 4;
+    }
+    status = sl_model_cut(graph, &options, out);
+    sl_graph_destroy(graph);
+    return status;
+}
+
+static sl_status do_cut_at_names(void)
+{
+    sl_model *model = NULL;
+    sl_status status = cut(SL_CUT_AT_NAMES, &model);
+    sl_model_destroy(model);
+    return status;
+}
+
+static sl_status do_cut_by_cost(void)
+{
+    sl_model *model = NULL;
+    sl_status status = cut(SL_CUT_BY_COST, &model);
+    sl_model_destroy(model);
+    return status;
+}
+
+static sl_status do_nothing(void *context, const sl_call *call)
+{
+    (void)context;
+    (void)call;
+    return SL_OK;
+}
+
+/* Where adding a stage fails, the model goes on without it. */
+static sl_status do_by_hand(void)
+{
+    const sl_value values[] = {{"y", SL_F32, 2, {2, 4}, SL_GRADIENT},
+                               {"z", SL_F32, 1, {4}, SL_GRADIENT}};
+    const sl_stage_description mine = {
+        .inputs = values,
+        .input_count = 1,
+        .outputs = values + 1,
+        .output_count = 1,
+        .callbacks = {.forward = do_nothing, .backward = do_nothing}};
+    sl_model *model = NULL;
+    sl_graph *graph = NULL, *next = NULL;
+    sl_stage *stage = NULL;
+    sl_status status = sl_model_create(&model);
+    if (!status)
+        status = build(&graph, 2);
+    if (!status) {
+        status = sl_model_add_graph(model, graph);
+        if (status)
+            sl_graph_destroy(graph);
+    }
+    if (model) {
+        /* What is not there is refused, not followed into freed memory. */
+        sl_status probe = sl_graph_create(&next);
+        if (!probe) {
+            sl_model_receive(model, next, "y");
+            probe = status ? SL_OK : sl_graph_status(next);
+            sl_graph_destroy(next);
+        }
+        status = status ? status : probe;
+    }
+    if (!status)
+        status = sl_model_add_callbacks(model, &mine);
+    if (!status)
+        status = sl_model_link(model);
+    if (!status)
+        status = sl_model_compile(model, 1, NULL, &stage);
+    sl_stage_destroy(stage);
+    sl_model_destroy(model);
+    return status;
+}
+
+static sl_status do_batch(void)
+{
+    static const float x[8 * 4];
+    const sl_array array = {SL_F32, 2, {7, 4}, x};
+    sl_argument argument = SL_ARGUMENT_INIT;
+    sl_array parts[3];
+    sl_model *model = NULL;
+    sl_batch *batch = NULL;
+    sl_merge *merge = NULL;
+    argument.arrays = &array;
+    sl_status status = cut(SL_CUT_AT_NAMES, &model);
+    if (!status)
+        status = sl_batch_create(model, &argument, 1, 3, &batch);
+    for (int m = 0; m < 3 && !status; m++)
+        status = sl_batch_part(batch, 0, m, &parts[m]);
+    if (!status)
+        status = sl_merge_create(NULL, parts, NULL, 3, &merge);
+    sl_merge_destroy(merge);
+    sl_batch_destroy(batch);
+    sl_model_destroy(model);
+    return status;
+}
+
+static sl_status build_model(void *context, int64_t rows, const sl_model *like,
+                             sl_model **out)
+{
+    (void)context;
+    sl_cut_options options = SL_CUT_OPTIONS_INIT;
+    sl_graph *graph;
+    sl_status status = build(&graph, rows);
+    if (status)
+        return status;
+    options.by = SL_CUT_BY_COST;
+    options.stages = 2;
+    options.like = like;
+    status = sl_model_cut(graph, &options, out);
+    sl_graph_destroy(graph);
+    return status;
+}
+
+static sl_status do_programs(void)
+{
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    sl_programs *programs = NULL;
+    const sl_stage *stage;
+    options.backend = "ref";
+    sl_status status =
+        sl_programs_create(build_model, NULL, &options, &programs);
+    for (int rows = 2; rows < 4 && !status; rows++)
+        status = sl_programs_stage(programs, rows, 1, &stage);
+    sl_programs_destroy(programs);
+    return status;
+}
+
+static sl_status do_measure(void)
+{
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    sl_module_cost *costs = NULL;
+    sl_graph *graph;
+    int count;
+    options.backend = "ref";
+    sl_status status = build(&graph, 2);
+    if (status)
+        return status;
+    status =
+        sl_measure_modules(graph, &options, NULL, NULL, &costs, &count);
+    free(costs);
+    sl_graph_destroy(graph);
+    return status;
+}
+
+static void sweep(sl_status (*work)(void))
+{
+    for (long n = 1;; n++) {
+        countdown = n;
+        sl_status status = work();
+        bool reached = countdown == 0;
+        countdown = 0;
+        if (!reached) {
+            assert_ok(status);
+            assert_true(n > 20);
+            return;
+        }
+        if (status != SL_ENOMEM)
+            fail_msg("allocation %ld failed, and the status is %d: %s", n,
+                     (int)status, sl_error_text());
+    }
+}
+
+#define SWEEP(what)                                                            \
+    static void what##_survives(void **state)                                  \
+    {                                                                          \
+        (void)state;                                                           \
+        sweep(do_##what);                                                      \
+    }
+SWEEP(cut_at_names)
+SWEEP(cut_by_cost)
+SWEEP(by_hand)
+SWEEP(batch)
+SWEEP(programs)
+SWEEP(measure)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cut_at_names_survives),
+        cmocka_unit_test(cut_by_cost_survives),
+        cmocka_unit_test(by_hand_survives),
+        cmocka_unit_test(batch_survives),
+        cmocka_unit_test(programs_survives),
+        cmocka_unit_test(measure_survives),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
