@@ -7,6 +7,7 @@
 #include "sluice/base.h"
 #include "sluice/schedule.h"
 #include "sluice/tensor.h"
+#include "sluice/comm.h"
 #include "sluice/pipeline.h"
 #include "sluice/train.h"
 #include "sluice/view.h"

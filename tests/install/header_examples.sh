@@ -7,7 +7,7 @@ source=$1
 build=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for header in base schedule tensor pipeline train view; do
+for header in base schedule tensor comm pipeline train view; do
     {
         echo '#include <sluice/sluice.h>'
         echo '#include <stdio.h>'
@@ -29,6 +29,7 @@ runs() {
     grep -q "$2" "$work/out" || { cat "$work/out"; exit 1; }
 }
 runs tensor ' bytes$'
+runs comm "^7$"
 runs pipeline '^3 stages, balance 0\.[0-9]*$'
 cc "$work/main.c" "$work/train.o" -o "$work/train" -L"$build" -lsluice
 [ -z "$(LD_LIBRARY_PATH=$build "$work/train" 2>&1)" ]

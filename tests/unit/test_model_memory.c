@@ -45,8 +45,7 @@ static sl_status build(sl_graph **out, int64_t rows)
     sl_status status = sl_graph_create(&graph);
     if (status)
         return status;
-    sl_tensor *x =
-        sl_input(graph, "x", SL_F32, SL_SHAPE(rows, 4), SL_GRADIENT);
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(rows, 4), SL_GRADIENT);
     sl_tensor *tied = sl_parameter(graph, "tied", SL_F32, SL_SHAPE(4, 4));
     sl_alias(tied, "tied.too");
     sl_tensor *h = x, *skip = NULL;
@@ -224,8 +223,7 @@ static sl_status do_measure(void)
     sl_status status = build(&graph, 2);
     if (status)
         return status;
-    status =
-        sl_measure_modules(graph, &options, NULL, NULL, &costs, &count);
+    status = sl_measure_modules(graph, &options, NULL, NULL, &costs, &count);
     free(costs);
     sl_graph_destroy(graph);
     return status;

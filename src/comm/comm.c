@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Messages, whatever carries them: what every transport would check. */
+#include "comm/comm.h"
+
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+sl_status sl__comm_start(sl_comm *comm, const sl__transport *transport,
+                         int rank, int size)
+{
+    comm->transport = transport;
+    comm->rank = rank;
+    comm->size = size;
+    return sl__alloc(2 * (size_t)size, sizeof *comm->requests, &comm->requests);
+}
+
+void sl__comm_end(sl_comm *comm)
+{
+    free(comm->requests);
+    free(comm->scratch);
+}
+
+void sl_comm_destroy(sl_comm *comm)
+{
+    if (comm)
+        comm->transport->destroy(comm);
+}
+
+int sl_comm_rank(const sl_comm *comm)
+{
+    return comm->rank;
+}
+
+int sl_comm_size(const sl_comm *comm)
+{
+    return comm->size;
+}
+
+const char *sl_comm_name(const sl_comm *comm)
+{
+    return comm->transport->name;
+}
+
+bool sl_comm_hands_over(const sl_comm *comm)
+{
+    return comm->transport->hands_over;
+}
+
+static sl_status check_message(sl_comm *comm, int peer, int tag)
+{
+    if (peer < 0 || peer >= comm->size)
+        return sl_fail(SL_EINVAL, "rank %d: there is no rank %d of %d",
+                       comm->rank, peer, comm->size);
+    if (peer == comm->rank)
+        return sl_fail(SL_EINVAL, "rank %d: a message to itself", comm->rank);
+    if (tag < 0 || tag >= SL_COMM_MAX_TAG)
+        return sl_fail(SL_EINVAL, "rank %d: tag %d, expected 0 to %d",
+                       comm->rank, tag, SL_COMM_MAX_TAG - 1);
+    return comm->transport->check(comm);
+}
+
+sl_status sl_comm_send(sl_comm *comm, int peer, int tag, const void *data,
+                       size_t bytes, sl_request *request)
+{
+    sl_status status = check_message(comm, peer, tag);
+    if (status)
+        return status;
+    memset(request, 0, sizeof *request);
+    return comm->transport->send(comm, peer, tag, data, bytes, request);
+}
+
+sl_status sl_comm_recv(sl_comm *comm, int peer, int tag, void *buffer,
+                       size_t bytes, sl_request *request)
+{
+    sl_status status = check_message(comm, peer, tag);
+    if (!status && !buffer && bytes && !comm->transport->hands_over)
+        status = sl_fail(SL_EINVAL,
+                         "rank %d: over %s a receive needs a buffer",
+                         comm->rank, comm->transport->name);
+    if (status)
+        return status;
+    memset(request, 0, sizeof *request);
+    return comm->transport->recv(comm, peer, tag, buffer, bytes, request);
+}
+
+void sl_comm_release(sl_comm *comm, sl_request *request)
+{
+    if (comm->transport->release)
+        comm->transport->release(comm, request);
+}
+
+sl_status sl_comm_test(sl_comm *comm, sl_request *request, bool *out_done)
+{
+    return comm->transport->test(comm, request, out_done);
+}
+
+sl_status sl_comm_wait(sl_comm *comm, sl_request *request, double timeout_s)
+{
+    bool done = false;
+    if (!(timeout_s >= 0))
+        return sl_fail(SL_EINVAL, "rank %d: %g seconds to wait", comm->rank,
+                       timeout_s);
+    sl_status status = comm->transport->test(comm, request, &done);
+    if (status || done)
+        return status;
+    comm->transport->wait(comm, request, timeout_s);
+    status = comm->transport->test(comm, request, &done);
+    if (!status && !done)
+        status = sl_fail(SL_ETIME, "rank %d waited %g s for a message",
+                         comm->rank, timeout_s);
+    return status;
+}
+
+sl_status sl_comm_progress(sl_comm *comm)
+{
+    return comm->transport->progress(comm);
+}
+
+void sl_comm_abort(sl_comm *comm, sl_status status, const char *sentence)
+{
+    char kept[SL__SENTENCE_MAX];
+    snprintf(kept, sizeof kept, "rank %d: %s", comm->rank, sentence);
+    comm->transport->abort(comm, status ? status : SL_EINVAL, kept);
+}

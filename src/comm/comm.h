@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The table behind which transports live. A transport carries messages and
+ * failures; collectives are made of messages, so that they give the same bits
+ * over every transport. */
+#ifndef SL_COMM_COMM_H
+#define SL_COMM_COMM_H
+
+#include "sluice/comm.h"
+
+typedef struct sl__transport {
+    const char *name;
+    bool hands_over;
+    void (*destroy)(sl_comm *comm);
+    sl_status (*send)(sl_comm *comm, int peer, int tag, const void *data,
+                      size_t bytes, sl_request *request);
+    sl_status (*recv)(sl_comm *comm, int peer, int tag, void *buffer,
+                      size_t bytes, sl_request *request);
+    void (*release)(sl_comm *comm, sl_request *request);
+    sl_status (*test)(sl_comm *comm, sl_request *request, bool *out_done);
+    /* Waits until the request is complete, a rank has failed or the time is
+     * over, whichever is first; says nothing of which. */
+    void (*wait)(sl_comm *comm, sl_request *request, double timeout_s);
+    sl_status (*progress)(sl_comm *comm);
+    void (*abort)(sl_comm *comm, sl_status status, const char *sentence);
+    /* Fails with the first failure of any rank that is known of here. */
+    sl_status (*check)(sl_comm *comm);
+} sl__transport;
+
+/* What every end has; a transport's own begins with it. */
+struct sl_comm {
+    const sl__transport *transport;
+    int rank;
+    int size;
+    sl_request *requests; /* of collectives: two per rank */
+    void *scratch;        /* of collectives */
+    size_t scratch_bytes;
+};
+
+/* Fills in what every end has; and frees it. */
+sl_status sl__comm_start(sl_comm *comm, const sl__transport *transport,
+                         int rank, int size);
+void sl__comm_end(sl_comm *comm);
+
+/* Longest sentence of a failure that is carried to other ranks. */
+enum { SL__SENTENCE_MAX = 900 };
+
+#endif

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ranks as processes, over plain MPI-3. Messages are nonblocking sends and
+ * receives; a second communicator carries failures, for which every rank has a
+ * receive posted from the start.
+ *
+ * Invariant: MPI never ends the process; its errors come back as statuses. */
+#include "comm/comm.h"
+
+#ifndef SLUICE_HAS_MPI
+
+sl_status sl_mpi_create(sl_comm **out)
+{
+    (void)out;
+    return sl_fail(SL_ENOTFOUND, "Sluice was built without MPI");
+}
+
+#else
+
+#include "base/clock.h"
+#include "base/memory.h"
+
+#include <mpi.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* A failure on its way to another rank. */
+typedef struct failure {
+    int status;
+    char sentence[SL__SENTENCE_MAX];
+} failure;
+
+typedef struct end {
+    sl_comm comm; /* first */
+    MPI_Comm messages;
+    MPI_Comm failures;
+    MPI_Request listening; /* for a failure */
+    failure heard;
+    bool failed;
+    bool started_mpi;
+} end;
+
+/* What a request holds of ours. */
+typedef struct post {
+    MPI_Request request;
+    size_t bytes;
+    void *buffer;
+    int peer;
+    int tag;
+    bool is_recv;
+    bool done;
+} post;
+_Static_assert(sizeof(post) <= sizeof(((sl_request *)0)->transport),
+               "a request has room for a post");
+
+static end *end_of(sl_comm *comm)
+{
+    return (end *)comm;
+}
+
+static post *post_of(sl_request *request)
+{
+    return (post *)(void *)request->transport;
+}
+
+static sl_status fail_mpi(const sl_comm *comm, const char *what, int code)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length;
+    MPI_Error_string(code, text, &length);
+    return sl_fail(SL_EIO, "rank %d: %s: %.300s", comm->rank, what, text);
+}
+
+/* ------------------------------------------------------------- failures -- */
+
+static sl_status check_mpi(sl_comm *comm)
+{
+    end *own = end_of(comm);
+    int heard = 0;
+    if (!own->failed) {
+        MPI_Test(&own->listening, &heard, MPI_STATUS_IGNORE);
+        own->failed = heard;
+    }
+    if (!own->failed)
+        return SL_OK;
+    own->heard.sentence[SL__SENTENCE_MAX - 1] = '\0';
+    return sl_fail((sl_status)own->heard.status, "%s", own->heard.sentence);
+}
+
+/* Tells every other rank, and gives the news a second to leave. */
+static void abort_mpi(sl_comm *comm, sl_status status, const char *sentence)
+{
+    end *own = end_of(comm);
+    if (check_mpi(comm))
+        return;
+    MPI_Cancel(&own->listening);
+    MPI_Wait(&own->listening, MPI_STATUS_IGNORE);
+    own->heard.status = (int)status;
+    snprintf(own->heard.sentence, sizeof own->heard.sentence, "%s", sentence);
+    own->failed = true;
+    MPI_Request sends[SL_COMM_MAX_RANKS];
+    int count = 0, done = 0;
+    for (int i = 0; i < comm->size; i++) {
+        if (i != comm->rank)
+            MPI_Isend(&own->heard, sizeof own->heard, MPI_BYTE, i, 0,
+                      own->failures, &sends[count++]);
+    }
+    double until = sl__seconds() + 1;
+    while (!done && sl__seconds() < until)
+        MPI_Testall(count, sends, &done, MPI_STATUSES_IGNORE);
+}
+
+/* ------------------------------------------------------------- messages -- */
+
+static sl_status check_bytes(const sl_comm *comm, size_t bytes)
+{
+    if (bytes <= INT32_MAX)
+        return SL_OK;
+    return sl_fail(SL_EINVAL,
+                   "rank %d: a message of %zu bytes; over MPI the most is %d",
+                   comm->rank, bytes, INT32_MAX);
+}
+
+static sl_status send_mpi(sl_comm *comm, int peer, int tag, const void *data,
+                          size_t bytes, sl_request *request)
+{
+    post *own = post_of(request);
+    sl_status status = check_bytes(comm, bytes);
+    if (status)
+        return status;
+    *own = (post){.bytes = bytes, .peer = peer, .tag = tag};
+    int code = MPI_Isend(data, (int)bytes, MPI_BYTE, peer, tag,
+                         end_of(comm)->messages, &own->request);
+    return code ? fail_mpi(comm, "sending", code) : SL_OK;
+}
+
+static sl_status recv_mpi(sl_comm *comm, int peer, int tag, void *buffer,
+                          size_t bytes, sl_request *request)
+{
+    post *own = post_of(request);
+    sl_status status = check_bytes(comm, bytes);
+    if (status)
+        return status;
+    *own = (post){.bytes = bytes,
+                  .buffer = buffer,
+                  .peer = peer,
+                  .tag = tag,
+                  .is_recv = true};
+    int code = MPI_Irecv(buffer, (int)bytes, MPI_BYTE, peer, tag,
+                         end_of(comm)->messages, &own->request);
+    return code ? fail_mpi(comm, "receiving", code) : SL_OK;
+}
+
+static sl_status refuse_size(const sl_comm *comm, const post *own,
+                             const char *found)
+{
+    return sl_fail(SL_EINVAL,
+                   "rank %d expects %zu bytes of rank %d under tag %d, found "
+                   "%s",
+                   comm->rank, own->bytes, own->peer, own->tag, found);
+}
+
+static sl_status test_mpi(sl_comm *comm, sl_request *request, bool *out_done)
+{
+    post *own = post_of(request);
+    MPI_Status how;
+    int done = own->done, count = 0;
+    if (!done) {
+        int code = MPI_Test(&own->request, &done, &how);
+        int class = MPI_SUCCESS;
+        if (code)
+            MPI_Error_class(code, &class);
+        if (class == MPI_ERR_TRUNCATE)
+            return refuse_size(comm, own, "more");
+        if (code)
+            return fail_mpi(comm, "a message", code);
+        if (done && own->is_recv) {
+            char text[32];
+            MPI_Get_count(&how, MPI_BYTE, &count);
+            snprintf(text, sizeof text, "%d", count);
+            if ((size_t)count != own->bytes)
+                return refuse_size(comm, own, text);
+            request->data = own->buffer;
+        }
+        own->done = done;
+    }
+    *out_done = done;
+    return done ? SL_OK : check_mpi(comm);
+}
+
+static void wait_mpi(sl_comm *comm, sl_request *request, double timeout_s)
+{
+    double start = sl__seconds();
+    bool done = false;
+    for (int tries = 0; !done; tries++) {
+        if (test_mpi(comm, request, &done) || done)
+            return;
+        double waited = sl__seconds() - start;
+        if (waited >= timeout_s)
+            return;
+        /* Ranks may be more than cores: let others run. */
+        if (waited > 1e-3)
+            nanosleep(&(struct timespec){0, 50000}, NULL);
+        else if (tries > 50)
+            sched_yield();
+    }
+}
+
+static sl_status progress_mpi(sl_comm *comm)
+{
+    int there;
+    /* Looking for a message that nobody sends moves those that are under way.
+     */
+    MPI_Iprobe(MPI_ANY_SOURCE, 1, end_of(comm)->failures, &there,
+               MPI_STATUS_IGNORE);
+    return check_mpi(comm);
+}
+
+/* ----------------------------------------------------------------- life -- */
+
+static void destroy_mpi(sl_comm *comm)
+{
+    end *own = end_of(comm);
+    /* After a failure others may be gone: nothing waits for them then. */
+    if (!own->failed) {
+        MPI_Barrier(own->failures);
+        MPI_Cancel(&own->listening);
+        MPI_Wait(&own->listening, MPI_STATUS_IGNORE);
+        MPI_Comm_free(&own->messages);
+        MPI_Comm_free(&own->failures);
+        if (own->started_mpi)
+            MPI_Finalize();
+    }
+    sl__comm_end(comm);
+    free(own);
+}
+
+static const sl__transport mpi = {
+    .name = "mpi",
+    .destroy = destroy_mpi,
+    .send = send_mpi,
+    .recv = recv_mpi,
+    .test = test_mpi,
+    .wait = wait_mpi,
+    .progress = progress_mpi,
+    .abort = abort_mpi,
+    .check = check_mpi,
+};
+
+static sl_status start_mpi(bool *out_started)
+{
+    int there, level;
+    *out_started = false;
+    MPI_Initialized(&there);
+    if (there)
+        return SL_OK;
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level))
+        return sl_fail(SL_EIO, "MPI does not start");
+    *out_started = true;
+    return SL_OK;
+}
+
+static sl_status join(end *own)
+{
+    int rank, size, found, *most;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size > SL_COMM_MAX_RANKS)
+        return sl_fail(SL_EINVAL, "%d ranks, expected at most %d", size,
+                       SL_COMM_MAX_RANKS);
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &found);
+    if (found && *most < SL_COMM_MAX_TAG - 1)
+        return sl_fail(SL_EINVAL, "this MPI has tags up to %d, expected %d",
+                       *most, SL_COMM_MAX_TAG - 1);
+    if (MPI_Comm_dup(MPI_COMM_WORLD, &own->messages) ||
+        MPI_Comm_dup(MPI_COMM_WORLD, &own->failures))
+        return sl_fail(SL_EIO, "rank %d: MPI gives no communicator", rank);
+    MPI_Comm_set_errhandler(own->messages, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(own->failures, MPI_ERRORS_RETURN);
+    MPI_Irecv(&own->heard, sizeof own->heard, MPI_BYTE, MPI_ANY_SOURCE, 0,
+              own->failures, &own->listening);
+    return sl__comm_start(&own->comm, &mpi, rank, size);
+}
+
+sl_status sl_mpi_create(sl_comm **out)
+{
+    end *own = NULL;
+    sl_status status = sl__alloc(1, sizeof *own, &own);
+    if (!status)
+        status = start_mpi(&own->started_mpi);
+    if (!status)
+        status = join(own);
+    if (status) {
+        free(own);
+        return status;
+    }
+    *out = &own->comm;
+    return SL_OK;
+}
+
+#endif

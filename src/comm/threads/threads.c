@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ranks as threads of one process. Each rank has a mailbox, in which sends to
+ * it and its own receives meet; whoever comes second completes both. Requests
+ * are linked into the mailbox as they are: nothing is allocated.
+ *
+ * Locks: a bucket of a mailbox has one, held for finding and linking alone. A
+ * request that is not linked belongs to whoever found it, until its state says
+ * it is complete; nobody touches it after that.
+ *
+ * Waiting: a rank spins for a moment, then sleeps on its count of events,
+ * which whoever completes one of its requests raises. */
+#include "comm/comm.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BUCKETS = 64 };
+
+typedef enum state {
+    POSTED,
+    COMPLETE,
+    WRONG_SIZE, /* of a receive: the message has another */
+} state;
+
+/* What a request holds of ours. */
+typedef struct post {
+    struct post *next;
+    struct post *handed; /* of a receive: the send whose memory it has */
+    const void **shown;  /* where the caller finds a message */
+    void *memory;        /* a send's data, a receive's buffer or NULL */
+    size_t bytes;
+    size_t found; /* bytes of a message of the wrong size */
+    int sender;
+    int tag;
+    int owner; /* the rank that posted it */
+    _Atomic int state;
+} post;
+_Static_assert(sizeof(post) <= sizeof(((sl_request *)0)->transport),
+               "a request has room for a post");
+
+typedef struct list {
+    post *first, *last;
+} list;
+
+typedef struct bucket {
+    atomic_flag lock;
+    list sends, recvs;
+} bucket;
+
+typedef struct end end;
+
+/* What the ends share. */
+typedef struct hub {
+    end *ends;
+    int size;
+    atomic_int alive;
+    atomic_int failing; /* some rank has claimed to be the first to fail */
+    atomic_int failed;  /* its sentence can be read */
+    sl_status status;
+    char sentence[SL__SENTENCE_MAX];
+    int spins;
+} hub;
+
+struct end {
+    sl_comm comm; /* first */
+    hub *hub;
+    bucket buckets[BUCKETS];
+    _Alignas(64) _Atomic uint32_t events;
+    atomic_int sleeping;
+};
+
+static end *end_of(sl_comm *comm)
+{
+    return (end *)comm;
+}
+
+static post *post_of(sl_request *request)
+{
+    return (post *)(void *)request->transport;
+}
+
+/* ------------------------------------------------------------- sleeping -- */
+
+static void futex(_Atomic uint32_t *word, int operation, uint32_t value,
+                  const struct timespec *timeout)
+{
+    syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, timeout,
+            NULL, 0);
+}
+
+static void wake(end *rank)
+{
+    atomic_fetch_add(&rank->events, 1);
+    if (atomic_load(&rank->sleeping))
+        futex(&rank->events, FUTEX_WAKE, INT32_MAX, NULL);
+}
+
+static void pause_briefly(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#else
+    sched_yield();
+#endif
+}
+
+static bool is_over(end *own, const post *waited)
+{
+    return atomic_load(&waited->state) != POSTED ||
+           atomic_load(&own->hub->failed);
+}
+
+static void wait_threads(sl_comm *comm, sl_request *request, double timeout_s)
+{
+    end *own = end_of(comm);
+    const post *waited = post_of(request);
+    double deadline = sl__seconds() + timeout_s;
+    for (int i = 0; i < own->hub->spins; i++) {
+        if (is_over(own, waited))
+            return;
+        pause_briefly();
+    }
+    atomic_store(&own->sleeping, 1);
+    for (;;) {
+        /* What completes after this raises the count, and ends the sleep. */
+        uint32_t seen = atomic_load(&own->events);
+        double left = deadline - sl__seconds();
+        if (is_over(own, waited) || left <= 0)
+            break;
+        left = left < 1 ? left : 1;
+        struct timespec nap = {(time_t)left,
+                               (long)((left - (double)(time_t)left) * 1e9)};
+        futex(&own->events, FUTEX_WAIT, seen, &nap);
+    }
+    atomic_store(&own->sleeping, 0);
+}
+
+/* ------------------------------------------------------------ mailboxes -- */
+
+static bucket *bucket_of(end *receiver, int sender, int tag)
+{
+    uint32_t key = (uint32_t)sender * 2654435761u ^ (uint32_t)tag * 40503u;
+    return &receiver->buckets[(key ^ key >> 16) % BUCKETS];
+}
+
+static void lock(bucket *b)
+{
+    while (atomic_flag_test_and_set_explicit(&b->lock, memory_order_acquire))
+        sched_yield();
+}
+
+static void unlock(bucket *b)
+{
+    atomic_flag_clear_explicit(&b->lock, memory_order_release);
+}
+
+static void append(list *to, post *added)
+{
+    added->next = NULL;
+    if (to->last)
+        to->last->next = added;
+    else
+        to->first = added;
+    to->last = added;
+}
+
+/* Takes the first post of a sender and tag out of a list; NULL: none. */
+static post *take(list *from, int sender, int tag)
+{
+    post *before = NULL;
+    for (post *at = from->first; at; before = at, at = at->next) {
+        if (at->sender != sender || at->tag != tag)
+            continue;
+        if (before)
+            before->next = at->next;
+        else
+            from->first = at->next;
+        if (from->last == at)
+            from->last = before;
+        return at;
+    }
+    return NULL;
+}
+
+/* Makes a request complete. It may be gone as soon as its state is set. */
+static void complete(hub *shared, post *done, state how)
+{
+    int owner = done->owner;
+    atomic_store(&done->state, how);
+    wake(&shared->ends[owner]);
+}
+
+static void match(hub *shared, post *send, post *recv)
+{
+    if (send->bytes != recv->bytes) {
+        recv->found = send->bytes;
+        complete(shared, recv, WRONG_SIZE);
+        complete(shared, send, COMPLETE);
+        return;
+    }
+    if (recv->memory || recv->bytes == 0) {
+        if (recv->bytes)
+            memcpy(recv->memory, send->memory, recv->bytes);
+        *recv->shown = recv->memory;
+        complete(shared, recv, COMPLETE);
+        complete(shared, send, COMPLETE);
+        return;
+    }
+    recv->handed = send;
+    *recv->shown = send->memory;
+    complete(shared, recv, COMPLETE);
+}
+
+/* -------------------------------------------------------------- posting -- */
+
+static sl_status send_threads(sl_comm *comm, int peer, int tag,
+                              const void *data, size_t bytes,
+                              sl_request *request)
+{
+    hub *shared = end_of(comm)->hub;
+    post *own = post_of(request);
+    own->memory = (void *)data;
+    own->bytes = bytes;
+    own->sender = own->owner = comm->rank;
+    own->tag = tag;
+    bucket *b = bucket_of(&shared->ends[peer], comm->rank, tag);
+    lock(b);
+    post *other = take(&b->recvs, comm->rank, tag);
+    if (!other)
+        append(&b->sends, own);
+    unlock(b);
+    if (other)
+        match(shared, own, other);
+    return SL_OK;
+}
+
+static sl_status recv_threads(sl_comm *comm, int peer, int tag, void *buffer,
+                              size_t bytes, sl_request *request)
+{
+    hub *shared = end_of(comm)->hub;
+    post *own = post_of(request);
+    own->memory = buffer;
+    own->shown = &request->data;
+    own->bytes = bytes;
+    own->sender = peer;
+    own->owner = comm->rank;
+    own->tag = tag;
+    bucket *b = bucket_of(end_of(comm), peer, tag);
+    lock(b);
+    post *other = take(&b->sends, peer, tag);
+    if (!other)
+        append(&b->recvs, own);
+    unlock(b);
+    if (other)
+        match(shared, other, own);
+    return SL_OK;
+}
+
+static void release_threads(sl_comm *comm, sl_request *request)
+{
+    post *own = post_of(request);
+    post *send = own->handed;
+    own->handed = NULL;
+    if (send)
+        complete(end_of(comm)->hub, send, COMPLETE);
+}
+
+/* ------------------------------------------------------------- failures -- */
+
+static sl_status check_threads(sl_comm *comm)
+{
+    const hub *shared = end_of(comm)->hub;
+    if (!atomic_load(&shared->failed))
+        return SL_OK;
+    return sl_fail(shared->status, "%s", shared->sentence);
+}
+
+static void abort_threads(sl_comm *comm, sl_status status, const char *sentence)
+{
+    hub *shared = end_of(comm)->hub;
+    if (atomic_exchange(&shared->failing, 1))
+        return;
+    shared->status = status;
+    snprintf(shared->sentence, sizeof shared->sentence, "%s", sentence);
+    atomic_store(&shared->failed, 1);
+    for (int i = 0; i < shared->size; i++)
+        wake(&shared->ends[i]);
+}
+
+static sl_status test_threads(sl_comm *comm, sl_request *request,
+                              bool *out_done)
+{
+    post *own = post_of(request);
+    int found = atomic_load(&own->state);
+    if (found == WRONG_SIZE)
+        return sl_fail(SL_EINVAL,
+                       "rank %d expects %zu bytes of rank %d under tag %d, "
+                       "found %zu",
+                       comm->rank, own->bytes, own->sender, own->tag,
+                       own->found);
+    *out_done = found == COMPLETE;
+    return *out_done ? SL_OK : check_threads(comm);
+}
+
+/* ----------------------------------------------------------------- life -- */
+
+static void destroy_threads(sl_comm *comm)
+{
+    hub *shared = end_of(comm)->hub;
+    /* After a failure mailboxes hold requests of ranks that have left. */
+    if (atomic_fetch_sub(&shared->alive, 1) > 1)
+        return;
+    for (int i = 0; i < shared->size; i++)
+        sl__comm_end(&shared->ends[i].comm);
+    free(shared->ends);
+    free(shared);
+}
+
+static const sl__transport threads = {
+    .name = "threads",
+    .hands_over = true,
+    .destroy = destroy_threads,
+    .send = send_threads,
+    .recv = recv_threads,
+    .release = release_threads,
+    .test = test_threads,
+    .wait = wait_threads,
+    .progress = check_threads,
+    .abort = abort_threads,
+    .check = check_threads,
+};
+
+sl_status sl_threads_create(int ranks, sl_comm **out)
+{
+    hub *shared;
+    if (ranks < 1 || ranks > SL_COMM_MAX_RANKS)
+        return sl_fail(SL_EINVAL, "%d ranks, expected 1 to %d", ranks,
+                       SL_COMM_MAX_RANKS);
+    sl_status status = sl__alloc(1, sizeof *shared, &shared);
+    if (status)
+        return status;
+    void *memory;
+    size_t bytes = (size_t)ranks * sizeof(end);
+    if (posix_memalign(&memory, _Alignof(end), bytes)) {
+        free(shared);
+        return sl_fail(SL_ENOMEM, "out of memory: %d ranks", ranks);
+    }
+    memset(memory, 0, bytes);
+    shared->ends = memory;
+    shared->size = ranks;
+    atomic_init(&shared->alive, ranks);
+    /* With a core per rank, wait a few microseconds before sleeping. */
+    shared->spins = sysconf(_SC_NPROCESSORS_ONLN) >= ranks ? 400 : 4;
+    for (int i = 0; i < ranks; i++) {
+        end *own = &shared->ends[i];
+        own->hub = shared;
+        for (int b = 0; b < BUCKETS; b++)
+            atomic_flag_clear(&own->buckets[b].lock);
+        if (!status)
+            status = sl__comm_start(&own->comm, &threads, i, ranks);
+    }
+    for (int i = 0; i < ranks && status; i++)
+        sl__comm_end(&shared->ends[i].comm);
+    if (status) {
+        free(shared->ends);
+        free(shared);
+        return status;
+    }
+    for (int i = 0; i < ranks; i++)
+        out[i] = &shared->ends[i].comm;
+    return SL_OK;
+}
