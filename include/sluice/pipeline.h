@@ -39,6 +39,8 @@
 #ifndef SLUICE_PIPELINE_H
 #define SLUICE_PIPELINE_H
 
+#include "sluice/comm.h"
+#include "sluice/schedule.h"
 #include "sluice/tensor.h"
 
 #ifdef __cplusplus
@@ -390,6 +392,91 @@ SL_API sl_status sl_programs_stage(sl_programs *programs, int64_t rows,
 
 /* How many sizes there are models for. */
 SL_API int sl_programs_count(const sl_programs *programs);
+
+/* -------------------------------------------------------------- running -- */
+
+/* One rank's part of a pipeline: the stages that the schedule has on it. */
+typedef struct sl_pipeline sl_pipeline;
+
+/* What a batch's loss is of its microbatches'. */
+typedef enum sl_loss_kind {
+    SL_LOSS_MEAN, /* their mean, weighted by rows: gradients are scaled so */
+    SL_LOSS_SUM,
+} sl_loss_kind;
+
+typedef struct sl_pipeline_options {
+    /* Any sound one, compute-only or lowered; copied. It says how many stages
+     * and microbatches there are, and which rank has which. */
+    const sl_schedule *schedule;
+    sl_stage_options stage; /* `backward` is the schedule's affair */
+    sl_loss_kind loss;
+    bool keep_outputs; /* for sl_pipeline_output, where they are computed */
+    bool share_losses; /* with every rank, else with that of the loss */
+    double timeout_s;  /* that nothing may be waited for longer */
+} sl_pipeline_options;
+#define SL_PIPELINE_OPTIONS_INIT                                               \
+    {                                                                          \
+        NULL, SL_STAGE_OPTIONS_INIT, SL_LOSS_MEAN, false, false, 600           \
+    }
+
+/* Called by every rank, each with its end of the transport, which must outlive
+ * the pipeline; the schedule has as many ranks. Refused with SL_EUNSOUND: a
+ * schedule that is not sound, or would deadlock. Models are built and stages
+ * compiled when a step first needs their size. */
+SL_API sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build,
+                                    void *context,
+                                    const sl_pipeline_options *options,
+                                    sl_pipeline **out);
+SL_API void sl_pipeline_destroy(sl_pipeline *pipeline);
+
+/* Makes sure that the stages of this rank are there for batches of so many rows
+ * in all, so that their parameters can be written before the first step. */
+SL_API sl_status sl_pipeline_prepare(sl_pipeline *pipeline, int64_t rows);
+
+/* One step, forward and backward over all microbatches: adds to the gradients.
+ * Every rank gives the same arguments, in the same shapes; a rank that does not
+ * use an input may leave its data NULL. `seed` is of dropout. When a rank fails,
+ * all fail, with its sentence. */
+SL_API sl_status sl_pipeline_step(sl_pipeline *pipeline,
+                                  const sl_argument *arguments, int count,
+                                  uint64_t seed);
+
+/* Forward alone: losses and outputs, no gradients touched. */
+SL_API sl_status sl_pipeline_eval(sl_pipeline *pipeline,
+                                  const sl_argument *arguments, int count);
+
+/* The losses of the latest step or eval, by microbatch; NULL, and 0, on a rank
+ * that does not have them. */
+SL_API const double *sl_pipeline_losses(const sl_pipeline *pipeline,
+                                        int *count);
+/* The batch's, as SL_LOSS_MEAN or SL_LOSS_SUM has it. */
+SL_API sl_status sl_pipeline_loss(const sl_pipeline *pipeline, double *out);
+
+/* An output of the latest step or eval, concatenated along dimension 0, on the
+ * rank that computes it; scalars come as one number per microbatch. The data
+ * are the pipeline's, until the next. */
+SL_API sl_status sl_pipeline_output(sl_pipeline *pipeline, const char *name,
+                                    sl_array *out);
+
+/* The stages of this rank, and how many. */
+SL_API const int *sl_pipeline_stages(const sl_pipeline *pipeline, int *count);
+
+/* A stage of this rank with the memory that has its parameters and gradients;
+ * after sl_pipeline_prepare or a step. */
+SL_API sl_status sl_pipeline_stage(const sl_pipeline *pipeline, int stage,
+                                   const sl_stage **out_stage,
+                                   sl_memory **out_memory);
+
+/* Makes the gradients of all stages of this rank 0. */
+SL_API void sl_pipeline_zero_gradients(sl_pipeline *pipeline);
+
+/* Bytes of tensor memory that this rank has allocated. */
+SL_API int64_t sl_pipeline_bytes(const sl_pipeline *pipeline);
+
+/* Runs `rank` on a thread for each rank, with its end of a transport; ends with
+ * the first failure, of which all ranks then know. */
+typedef sl_status (*sl_rank_fn)(sl_comm *comm, void *context);
+SL_API sl_status sl_threads_run(int ranks, sl_rank_fn rank, void *context);
 
 #ifdef __cplusplus
 }

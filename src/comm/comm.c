@@ -77,8 +77,7 @@ sl_status sl_comm_recv(sl_comm *comm, int peer, int tag, void *buffer,
 {
     sl_status status = check_message(comm, peer, tag);
     if (!status && !buffer && bytes && !comm->transport->hands_over)
-        status = sl_fail(SL_EINVAL,
-                         "rank %d: over %s a receive needs a buffer",
+        status = sl_fail(SL_EINVAL, "rank %d: over %s a receive needs a buffer",
                          comm->rank, comm->transport->name);
     if (status)
         return status;

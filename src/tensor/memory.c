@@ -339,6 +339,12 @@ static char *port_memory(const sl_memory *memory, const sl_port *port, int slot,
     return memory->slots[slot].bases[SL__POOL_MESSAGES + message];
 }
 
+void *sl__port_memory(const sl_memory *memory, const sl_port *port, int slot)
+{
+    int64_t bytes;
+    return port_memory(memory, port, slot, &bytes);
+}
+
 static sl_status find_port(const sl_memory *memory, const sl_port *port,
                            int slot, size_t bytes, char **out)
 {

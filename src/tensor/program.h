@@ -84,6 +84,10 @@ int sl__find_message(const sl_stage *stage, sl_port_kind kind, int index);
 void *sl__memory_pool(const sl_memory *memory, int pool, int slot,
                       int64_t *out_bytes);
 
+/* Where a port lies in a slot: for messages that go there directly. NULL where
+ * it is elsewhere, as the parameters of callbacks are. */
+void *sl__port_memory(const sl_memory *memory, const sl_port *port, int slot);
+
 /* Lists the messages of a stage whose gradients are known. (stage.c) */
 sl_status sl__list_messages(sl_stage *stage);
 

@@ -134,8 +134,7 @@ static void many_tags_in_flight(sl_comm *comm)
             continue;
         int item = i % count, tag = item % TAGS;
         int sender = (rank + 1 + item / TAGS) % size;
-        size_t bytes =
-            tag ? (size_t)((tag * 7919 + sender * 31) % MOST) : 0;
+        size_t bytes = tag ? (size_t)((tag * 7919 + sender * 31) % MOST) : 0;
         for (size_t k = 0; k < bytes; k++)
             must(buffers[i][k] == (unsigned char)(sender * 61 + tag));
     }
@@ -247,9 +246,8 @@ static void nonsense_is_refused(sl_comm *comm)
     if (size > 1) {
         must_fail(sl_comm_send(comm, peer, -1, NULL, 0, &request), SL_EINVAL,
                   "tag -1");
-        must_fail(
-            sl_comm_recv(comm, peer, SL_COMM_MAX_TAG, NULL, 0, &request),
-            SL_EINVAL, "tag");
+        must_fail(sl_comm_recv(comm, peer, SL_COMM_MAX_TAG, NULL, 0, &request),
+                  SL_EINVAL, "tag");
     }
     const int others[] = {peer, peer}, twice[] = {rank, rank}, far[] = {size};
     const sl_group outside = {others, size > 1 ? 1 : 0};

@@ -28,8 +28,15 @@ const sl_safetensor *golden_find(const sl_safetensors *file, const char *name)
 
 /* ---------------------------------------------------------------- models -- */
 
-/* The float type that a model is being built in. */
-static sl_dtype real;
+/* The float type that a model is being built in, and its rows; 0: as many as
+ * the file has. Ranks build in threads of their own. */
+static _Thread_local sl_dtype real;
+static _Thread_local int64_t batch_rows;
+
+void golden_set_rows(int64_t rows)
+{
+    batch_rows = rows;
+}
 
 /* A parameter under the open scopes, shaped like its golden, or like the golden
  * of its gradient where its value was left out. */
@@ -51,8 +58,12 @@ static sl_tensor *input(sl_graph *graph, const sl_safetensors *file,
                         sl_gradient gradient)
 {
     const sl_safetensor *tensor = golden_find(file, golden);
+    int64_t shape[SL_DIMS_MAX];
+    memcpy(shape, tensor->shape, sizeof shape);
+    if (batch_rows)
+        shape[0] = batch_rows;
     return sl_input(graph, name, tensor->dtype == SL_F32 ? real : tensor->dtype,
-                    tensor->dims, tensor->shape, gradient);
+                    tensor->dims, shape, gradient);
 }
 
 static sl_tensor *linear(sl_graph *graph, const sl_safetensors *file,
@@ -134,7 +145,8 @@ static void build_gpt2(sl_graph *graph, const sl_safetensors *file)
     assert_non_null(json);
     assert_ok(sl_gpt2_read_config(json, strlen(json), &config));
     options.dtype = real;
-    sl_gpt2_build(graph, &config, &options, ids->shape[0], ids->shape[1]);
+    sl_gpt2_build(graph, &config, &options,
+                  batch_rows ? batch_rows : ids->shape[0], ids->shape[1]);
 }
 
 #define MODEL(name)                                                            \

@@ -23,6 +23,9 @@ typedef struct golden_model {
 enum { GOLDEN_MODELS = 4 };
 extern const golden_model golden_models[GOLDEN_MODELS]; /* the last is gpt2 */
 
+/* Models built by this thread from now on have so many rows; 0: the file's. */
+void golden_set_rows(int64_t rows);
+
 /* Loads parameters and inputs into slot 0; returns how many parameters the
  * golden has. */
 int golden_load(const test_stage *stage, const sl_safetensors *file);

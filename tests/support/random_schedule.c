@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-int test_below(test_random *random, int limit)
+int test_below(test_dice *random, int limit)
 {
     /* xorshift64* */
     uint64_t x = random->state;
@@ -18,7 +18,7 @@ int test_below(test_random *random, int limit)
     return (int)((x * UINT64_C(0x2545F4914F6CDD1D) >> 33) % (uint64_t)limit);
 }
 
-test_shape test_random_shape(test_random *random)
+test_shape test_random_shape(test_dice *random)
 {
     test_shape shape = {
         .ranks = 1 + test_below(random, 4),
@@ -130,7 +130,7 @@ static bool draw_overlap(drawing *d, int s, int mb)
 }
 
 /* Does one kind of thing to one cell if it can be done. */
-static bool draw(drawing *d, test_random *random, int kind, int s, int mb)
+static bool draw(drawing *d, test_dice *random, int kind, int s, int mb)
 {
     cell *c = at(d, s, mb);
     int rank = d->home[s];
@@ -194,7 +194,7 @@ static bool is_finished(const drawing *d)
     return true;
 }
 
-static void place_stages(drawing *d, test_random *random)
+static void place_stages(drawing *d, test_dice *random)
 {
     /* Every rank gets a stage; the rest fall anywhere. */
     for (int s = 0; s < d->shape.stages; s++)
@@ -207,7 +207,7 @@ static void place_stages(drawing *d, test_random *random)
     }
 }
 
-sl_schedule *test_random_schedule(test_random *random, const test_shape *shape)
+sl_schedule *test_random_schedule(test_dice *random, const test_shape *shape)
 {
     static const int kinds[] = {SL_FORWARD, SL_BACKWARD, SL_BACKWARD_WEIGHT,
                                 SL_SEND_F,  SL_RECV_F,   SL_SEND_B,

@@ -9,10 +9,10 @@
 #include "sluice/schedule.h"
 
 /* A small generator of random numbers; seed it with anything but 0. */
-typedef struct test_random {
+typedef struct test_dice {
     uint64_t state;
-} test_random;
-int test_below(test_random *random, int limit);
+} test_dice;
+int test_below(test_dice *random, int limit);
 
 typedef struct test_shape {
     int ranks;
@@ -24,8 +24,8 @@ typedef struct test_shape {
 } test_shape;
 
 /* Random sizes with at least 2 microbatches, and random features. */
-test_shape test_random_shape(test_random *random);
+test_shape test_random_shape(test_dice *random);
 
-sl_schedule *test_random_schedule(test_random *random, const test_shape *shape);
+sl_schedule *test_random_schedule(test_dice *random, const test_shape *shape);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static sl_action random_action(test_random *random)
+static sl_action random_action(test_dice *random)
 {
     int stage = test_below(random, SL_MAX_STAGES);
     int mb = test_below(random, SL_MAX_MICROBATCHES);
@@ -23,7 +23,7 @@ static sl_action random_action(test_random *random)
 static void text_round_trips(void **state)
 {
     (void)state;
-    test_random random = {1};
+    test_dice random = {1};
     for (int i = 0; i < 20000; i++) {
         sl_action action = random_action(&random), read;
         char text[SL_ACTION_TEXT_MAX], again[SL_ACTION_TEXT_MAX];

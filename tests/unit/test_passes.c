@@ -82,7 +82,7 @@ static void unshard_takes_both_halves_of_an_overlap(void **state)
 static void unshard_never_exceeds_its_window(void **state)
 {
     (void)state;
-    test_random random = {11};
+    test_dice random = {11};
     for (int i = 0; i < 300; i++) {
         test_shape shape = test_random_shape(&random);
         shape.messages = false;
@@ -141,7 +141,7 @@ static bool brings(const sl_action *receive, const sl_action *user)
 static void late_receives_stand_before_their_users(void **state)
 {
     (void)state;
-    test_random random = {13};
+    test_dice random = {13};
     int receives = 0;
     for (int i = 0; i < 300; i++) {
         test_shape shape = test_random_shape(&random);
@@ -200,7 +200,7 @@ static void sends_stand_after_their_compute(void **state)
 static void asap_never_deadlocks(void **state)
 {
     (void)state;
-    test_random random = {17};
+    test_dice random = {17};
     for (int i = 0; i < 300; i++) {
         test_shape shape = test_random_shape(&random);
         shape.messages = false;

@@ -15,7 +15,7 @@
 static void valid_schedules_are_sound_and_run(void **state)
 {
     (void)state;
-    test_random random = {101};
+    test_dice random = {101};
     for (int i = 0; i < 600; i++) {
         test_shape shape = test_random_shape(&random);
         sl_schedule *drawn = test_random_schedule(&random, &shape);
@@ -104,7 +104,7 @@ static bool draft_find(const draft *d, sl_action_kind kind, int stage, int mb,
 
 /* A whole lowered random schedule without overlaps, so that each cell is one
  * action; random messages half the time, else the passes'. */
-static void draw_lowered(test_random *random, draft *out)
+static void draw_lowered(test_dice *random, draft *out)
 {
     test_shape shape = test_random_shape(random);
     shape.overlaps = shape.idle = false;
@@ -122,7 +122,7 @@ static void draw_lowered(test_random *random, draft *out)
 }
 
 /* Picks a random action of a kind; -1 as step when there is none. */
-static void pick(test_random *random, const draft *d, sl_action_kind kind,
+static void pick(test_dice *random, const draft *d, sl_action_kind kind,
                  int *rank, int *step)
 {
     int seen = 0;
@@ -137,7 +137,7 @@ static void pick(test_random *random, const draft *d, sl_action_kind kind,
 
 /* A whole lowered schedule and one of its actions to damage, of each kind in
  * turn; false when it has none of that kind. */
-static bool draw_target(test_random *random, int turn, draft *d, int *rank,
+static bool draw_target(test_dice *random, int turn, draft *d, int *rank,
                         int *step)
 {
     draw_lowered(random, d);
@@ -258,7 +258,7 @@ static void dropped_actions_are_found(void **state)
 {
     (void)state;
     static draft d;
-    test_random random = {211};
+    test_dice random = {211};
     int dropped = 0;
     for (int i = 0; i < 400; i++) {
         int rank, step;
@@ -281,7 +281,7 @@ static void repeated_actions_are_found(void **state)
 {
     (void)state;
     static draft d;
-    test_random random = {223};
+    test_dice random = {223};
     for (int i = 0; i < 400; i++) {
         int rank, step;
         if (!draw_target(&random, i, &d, &rank, &step))
@@ -315,7 +315,7 @@ static void swapped_actions_are_found(void **state)
         {SL_FORWARD, SL_RECV_F, SL_FINDING_RECEIVE_TOO_LATE, false},
         {SL_BACKWARD, SL_RECV_B, SL_FINDING_RECEIVE_TOO_LATE, false},
     };
-    test_random random = {227};
+    test_dice random = {227};
     int swapped = 0;
     for (int i = 0; i < 700; i++) {
         int rank, step, rank2, step2;
@@ -343,7 +343,7 @@ static void actions_on_another_rank_are_found(void **state)
 {
     (void)state;
     static draft d;
-    test_random random = {229};
+    test_dice random = {229};
     for (int i = 0; i < 400; i++) {
         int rank, step;
         if (!draw_target(&random, i, &d, &rank, &step))
@@ -564,7 +564,7 @@ static bool brute_deadlocks(const draft *d, sl_reading reading)
 }
 
 /* Shuffles a few actions about: within a rank mostly, messages above all. */
-static void shake(test_random *random, draft *d)
+static void shake(test_dice *random, draft *d)
 {
     int shakes = 1 + test_below(random, 3);
     for (int i = 0; i < shakes; i++) {
@@ -611,7 +611,7 @@ static void everyone_agrees_on_deadlock(void **state)
 {
     (void)state;
     static draft d;
-    test_random random = {307};
+    test_dice random = {307};
     int deadlocks[SL_READINGS] = {0};
     const int rounds = 500;
     for (int i = 0; i < rounds; i++) {
@@ -653,7 +653,7 @@ static void reported_cycles_close(void **state)
 {
     (void)state;
     static draft d;
-    test_random random = {311};
+    test_dice random = {311};
     int cycles = 0;
     for (int i = 0; i < 1500; i++) {
         test_shape shape = test_random_shape(&random);
@@ -696,7 +696,7 @@ static void reordered_messages_are_found(void **state)
 {
     (void)state;
     static draft d;
-    test_random random = {233};
+    test_dice random = {233};
     int hung = 0;
     for (int i = 0; i < 800; i++) {
         test_shape shape = test_random_shape(&random);

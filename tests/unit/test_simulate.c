@@ -92,7 +92,7 @@ static void readings_differ_as_defined(void **state)
     sl_schedule_destroy(schedule);
 }
 
-static void random_costs(test_random *random, int stages, sl_costs *out)
+static void random_costs(test_dice *random, int stages, sl_costs *out)
 {
     static sl_stage_cost stage_costs[64];
     static sl_edge_cost edge_costs[64];
@@ -202,7 +202,7 @@ static void times_equal_the_oracle(void **state)
 {
     (void)state;
     static oracle o;
-    test_random random = {401};
+    test_dice random = {401};
     for (int i = 0; i < 120; i++) {
         test_shape shape = test_random_shape(&random);
         shape.messages = false;
@@ -228,7 +228,7 @@ static void times_equal_the_oracle(void **state)
 static void written_messages_equal_implied_ones(void **state)
 {
     (void)state;
-    test_random random = {409};
+    test_dice random = {409};
     for (int i = 0; i < 200; i++) {
         test_shape shape = test_random_shape(&random);
         shape.messages = shape.idle = false;
@@ -281,7 +281,7 @@ static void expect_tight_path(const sl_schedule *schedule,
 static void the_critical_path_is_tight(void **state)
 {
     (void)state;
-    test_random random = {419};
+    test_dice random = {419};
     sl_costs free_backward = SL_COSTS_INIT;
     free_backward.stage.backward = 0;
     free_backward.edge.latency = 1;

@@ -11,7 +11,7 @@
 static void csv_round_trips(void **state)
 {
     (void)state;
-    test_random random = {7};
+    test_dice random = {7};
     for (int i = 0; i < 200; i++) {
         test_shape shape = test_random_shape(&random);
         sl_schedule *drawn = test_random_schedule(&random, &shape);

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Steps on threads: every schedule computes what the uncut model does. */
+#include "golden_models.h"
+#include "pipeline/runtime.h"
+#include "random_schedule.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A model, a batch for it, and what the uncut model makes of both. */
+typedef struct subject {
+    int golden; /* of golden_models */
+    const sl_safetensors *file;
+    int64_t rows;
+    sl_graph *graph;
+    test_stage whole;
+    sl_argument arguments[4];
+    sl_array arrays[4];
+    int count;
+} subject;
+
+/* What a run does with it. */
+typedef struct trial {
+    const subject *subject;
+    const sl_schedule *schedule;
+    int stages;
+    sl_route route;
+    sl_feed feed;
+    sl_pipeline_options options;
+    int steps; /* whose gradients add up */
+} trial;
+
+static sl_status build(void *context, int64_t rows, const sl_model *like,
+                       sl_model **out)
+{
+    const trial *own = context;
+    sl_cut_options options = SL_CUT_OPTIONS_INIT;
+    sl_graph *graph;
+    sl_status status = sl_graph_create(&graph);
+    if (status)
+        return status;
+    golden_set_rows(rows);
+    golden_models[own->subject->golden].build(graph, own->subject->file,
+                                              SL_F32);
+    options.by = SL_CUT_BY_COST;
+    options.inside = true;
+    options.stages = own->stages;
+    options.route = own->route;
+    options.feed = own->feed;
+    options.like = like;
+    status = sl_model_cut(graph, &options, out);
+    sl_graph_destroy(graph);
+    return status;
+}
+
+static void make_subject(int golden, int64_t rows, const sl_safetensors *file,
+                         subject *out)
+{
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    options.backend = "ref";
+    *out = (subject){.golden = golden, .file = file, .rows = rows};
+    assert_ok(sl_graph_create(&out->graph));
+    golden_set_rows(rows);
+    golden_models[golden].build(out->graph, file, SL_F32);
+    golden_set_rows(0);
+    out->whole = test_compile(out->graph, &options, 1);
+    test_fill_all(&out->whole, 31, 0, 7);
+    const sl_stage *stage = out->whole.stage;
+    out->count = sl_stage_port_count(stage, SL_PORT_INPUT);
+    for (int i = 0; i < out->count; i++) {
+        sl_port port;
+        assert_ok(sl_stage_port_at(stage, SL_PORT_INPUT, i, &port));
+        sl_array *array = &out->arrays[i];
+        array->dtype = port.dtype;
+        array->dims = port.dims;
+        memcpy(array->shape, port.shape, sizeof array->shape);
+        array->data = test_get(&out->whole, SL_PORT_INPUT, port.name, 0, NULL);
+        out->arguments[i] =
+            (sl_argument){port.name, SL_SPREAD_SPLIT, 0, array, 1};
+    }
+    test_run(&out->whole, "FB", 0);
+}
+
+static void release_subject(subject *old)
+{
+    for (int i = 0; i < old->count; i++)
+        free((void *)old->arrays[i].data);
+    test_release(&old->whole);
+    sl_graph_destroy(old->graph);
+}
+
+/* ------------------------------------------------------------- comparing -- */
+
+/* |ours / times - theirs| over |theirs|, with a small floor. */
+static double distance(const float *ours, const float *theirs, size_t count,
+                       double times)
+{
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < count; i++) {
+        double off = (double)ours[i] / times - (double)theirs[i];
+        difference += off * off;
+        norm += (double)theirs[i] * (double)theirs[i];
+    }
+    return sqrt(difference) / (sqrt(norm) + 1e-4 * sqrt((double)count));
+}
+
+static sl_status compare_gradients(const trial *own, sl_pipeline *pipeline,
+                                   int times)
+{
+    int stages;
+    const int *all = sl_pipeline_stages(pipeline, &stages);
+    for (int s = 0; s < stages; s++) {
+        const sl_stage *stage;
+        sl_memory *memory;
+        sl_status status = sl_pipeline_stage(pipeline, all[s], &stage, &memory);
+        int count =
+            status ? 0
+                   : sl_stage_port_count(stage, SL_PORT_PARAMETER_GRADIENT);
+        for (int i = 0; i < count && !status; i++) {
+            sl_port port, theirs;
+            status =
+                sl_stage_port_at(stage, SL_PORT_PARAMETER_GRADIENT, i, &port);
+            if (!status)
+                status = sl_stage_port(own->subject->whole.stage,
+                                       SL_PORT_PARAMETER_GRADIENT, port.name,
+                                       &theirs);
+            size_t bytes = (size_t)port.bytes;
+            float *a = malloc(bytes), *b = malloc(bytes);
+            if (!status)
+                status = sl_memory_read(memory, &port, 0, a, bytes);
+            if (!status)
+                status = sl_memory_read(own->subject->whole.memory, &theirs, 0,
+                                        b, bytes);
+            double off = status ? 0
+                                : distance(a, b, bytes / sizeof *a,
+                                           times ? times : 1);
+            if (!status && times == 0) {
+                off = 0;
+                for (size_t k = 0; k < bytes / sizeof *a; k++)
+                    off += fabs((double)a[k]);
+            }
+            if (!(off <= 1e-5))
+                status = sl_fail(SL_EINVAL, "gradient of '%s' in stage %d is "
+                                            "off by %g",
+                                 port.name, all[s], off);
+            free(a);
+            free(b);
+        }
+        if (status)
+            return status;
+    }
+    return SL_OK;
+}
+
+static sl_status compare_outputs(const trial *own, sl_pipeline *pipeline)
+{
+    const char *name =
+        strcmp(golden_models[own->subject->golden].name, "gpt2") ? "output"
+                                                                 : "logits";
+    sl_array found;
+    sl_port port;
+    if (sl_pipeline_output(pipeline, name, &found))
+        return SL_OK; /* On another rank. */
+    sl_status status = sl_stage_port(own->subject->whole.stage, SL_PORT_OUTPUT,
+                                     name, &port);
+    float *theirs = malloc((size_t)port.bytes);
+    if (!status)
+        status = sl_memory_read(own->subject->whole.memory, &port, 0, theirs,
+                                (size_t)port.bytes);
+    double off = distance(found.data, theirs, (size_t)port.bytes / 4, 1);
+    free(theirs);
+    if (!status && !(off <= 1e-5))
+        status = sl_fail(SL_EINVAL, "output '%s' is off by %g", name, off);
+    return status;
+}
+
+static sl_status compare_loss(const trial *own, sl_pipeline *pipeline)
+{
+    double loss;
+    int count;
+    if (!sl_pipeline_losses(pipeline, &count))
+        return own->options.share_losses
+                   ? sl_fail(SL_EINVAL, "the losses were not shared")
+                   : SL_OK;
+    sl_status status = sl_pipeline_loss(pipeline, &loss);
+    sl_port port;
+    float theirs = 0;
+    if (!status)
+        status = sl_stage_port(own->subject->whole.stage, SL_PORT_OUTPUT,
+                               "loss", &port);
+    if (!status)
+        status = sl_memory_read(own->subject->whole.memory, &port, 0, &theirs,
+                                sizeof theirs);
+    if (!status && !(fabs(loss - (double)theirs) <=
+                     1e-5 * (fabs((double)theirs) + 1e-3)))
+        status = sl_fail(SL_EINVAL, "the loss is %.8g, expected %.8g", loss,
+                         (double)theirs);
+    return status;
+}
+
+/* --------------------------------------------------------------- running -- */
+
+static sl_status load(const trial *own, sl_pipeline *pipeline)
+{
+    int stages;
+    const int *all = sl_pipeline_stages(pipeline, &stages);
+    sl_status status = SL_OK;
+    for (int s = 0; s < stages && !status; s++) {
+        const sl_stage *stage;
+        sl_memory *memory;
+        status = sl_pipeline_stage(pipeline, all[s], &stage, &memory);
+        int count = status ? 0 : sl_stage_port_count(stage, SL_PORT_PARAMETER);
+        for (int i = 0; i < count && !status; i++) {
+            sl_port port, theirs;
+            status = sl_stage_port_at(stage, SL_PORT_PARAMETER, i, &port);
+            if (!status)
+                status = sl_stage_port(own->subject->whole.stage,
+                                       SL_PORT_PARAMETER, port.name, &theirs);
+            void *data = malloc((size_t)port.bytes);
+            if (!status)
+                status = sl_memory_read(own->subject->whole.memory, &theirs, 0,
+                                        data, (size_t)port.bytes);
+            if (!status)
+                status = sl_memory_write(memory, &port, 0, data,
+                                         (size_t)port.bytes);
+            free(data);
+        }
+    }
+    return status;
+}
+
+static sl_status run_rank(sl_comm *comm, void *context)
+{
+    trial *own = context;
+    const subject *s = own->subject;
+    sl_pipeline *pipeline = NULL;
+    sl_pipeline_options options = own->options;
+    options.schedule = own->schedule;
+    sl_status status =
+        sl_pipeline_create(comm, build, own, &options, &pipeline);
+    if (!status)
+        status = sl_pipeline_prepare(pipeline, s->rows);
+    if (!status)
+        status = load(own, pipeline);
+    /* An eval before, one between and one after touch no gradient. */
+    for (int step = 0; step <= own->steps && !status; step++) {
+        status = sl_pipeline_eval(pipeline, s->arguments, s->count);
+        if (!status)
+            status = compare_outputs(own, pipeline);
+        if (!status)
+            status = compare_loss(own, pipeline);
+        if (!status)
+            status = compare_gradients(own, pipeline, step);
+        if (step == own->steps || status)
+            break;
+        status = sl_pipeline_step(pipeline, s->arguments, s->count, 1);
+        if (!status)
+            status = compare_loss(own, pipeline);
+        if (!status)
+            status = compare_outputs(own, pipeline);
+    }
+    if (!status)
+        status = compare_gradients(own, pipeline, own->steps);
+    if (!status) {
+        sl_pipeline_zero_gradients(pipeline);
+        status = compare_gradients(own, pipeline, 0);
+    }
+    sl_pipeline_destroy(pipeline);
+    return status;
+}
+
+static void run_trial(trial *own, const char *what)
+{
+    int ranks = sl_schedule_ranks(own->schedule);
+    if (sl_threads_run(ranks, run_rank, own))
+        fail_msg("%s, %s, %d ranks, %d stages: %s", what,
+                 golden_models[own->subject->golden].name, ranks, own->stages,
+                 sl_error_text());
+}
+
+static trial make_trial(const subject *s, const sl_schedule *schedule,
+                        unsigned way)
+{
+    sl_extent extent = sl_schedule_extent(schedule);
+    trial out = {.subject = s,
+                 .schedule = schedule,
+                 .stages = extent.stages,
+                 .route = way % 2 ? SL_ROUTE_HOP : SL_ROUTE_DIRECT,
+                 .feed = way / 2 % 2 ? SL_FEED_FIRST : SL_FEED_USERS,
+                 .options = SL_PIPELINE_OPTIONS_INIT,
+                 .steps = 2};
+    out.options.stage.backend = way % 3 ? "ref" : "onednn";
+    out.options.stage.recompute = way % 5 == 0;
+    out.options.keep_outputs = true;
+    out.options.share_losses = way % 2;
+    out.options.timeout_s = 15;
+    return out;
+}
+
+static void every_schedule_computes_what_the_model_does(void **state)
+{
+    (void)state;
+    unsigned way = 0;
+    int runs = 0;
+    for (int g = 0; g < GOLDEN_MODELS; g++) {
+        sl_safetensors *file = golden_open(golden_models[g].name);
+        /* Uneven in most splits. */
+        subject s;
+        make_subject(g, 7, file, &s);
+        for (size_t k = 0; sl_generator_at(k); k++) {
+            const sl_generator *generator = sl_generator_at(k);
+            for (int p = 1; p <= 4; p *= 2) {
+                for (int v = 1; v <= 3; v++) {
+                    for (int m = 1; m <= 7; m += p == 4 ? 3 : 2) {
+                        const sl_sizes sizes = {p, v, m};
+                        sl_schedule *order, *lowered;
+                        if (p * v > 9 ||
+                            sl_generate(generator->name, &sizes, &order))
+                            continue;
+                        assert_ok(sl_lower(order, way % 2 ? "send-recv"
+                                                          : SL_LOWER_DEFAULT_PASSES,
+                                           NULL, &lowered));
+                        trial t = make_trial(&s, way % 3 ? lowered : order,
+                                             way);
+                        if (!sl_schedule_extent(order).has_backward)
+                            t.steps = 0;
+                        run_trial(&t, generator->name);
+                        sl_schedule_destroy(order);
+                        sl_schedule_destroy(lowered);
+                        way++;
+                        runs++;
+                    }
+                }
+            }
+        }
+        release_subject(&s);
+        sl_safetensors_close(file);
+    }
+    assert_true(runs > 200);
+}
+
+static void random_schedules_compute_what_the_model_does(void **state)
+{
+    (void)state;
+    test_dice random = {77};
+    for (int round = 0; round < 50; round++) {
+        int g = round % GOLDEN_MODELS;
+        sl_safetensors *file = golden_open(golden_models[g].name);
+        test_shape shape = test_random_shape(&random);
+        if (shape.stages > 9)
+            shape.stages = 9;
+        if (shape.ranks > shape.stages)
+            shape.ranks = shape.stages;
+        if (shape.microbatches > 8)
+            shape.microbatches = 8;
+        sl_schedule *schedule = test_random_schedule(&random, &shape);
+        sl_extent extent = sl_schedule_extent(schedule);
+        subject s;
+        make_subject(g, extent.microbatches + round % 3, file, &s);
+        trial t = make_trial(&s, schedule, (unsigned)round);
+        run_trial(&t, "random");
+        sl_schedule_destroy(schedule);
+        release_subject(&s);
+        sl_safetensors_close(file);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_schedule_computes_what_the_model_does),
+        cmocka_unit_test(random_schedules_compute_what_the_model_does),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
