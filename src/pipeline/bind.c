@@ -98,8 +98,8 @@ static sl_status make_lanes(binder *b)
 {
     const sl_pipeline *pipeline = b->pipeline;
     size_t most = (size_t)pipeline->stages * (size_t)pipeline->microbatches;
-    sl_status status = sl__arena_take(&b->bound->arena, most,
-                                      sizeof *b->bound->lanes, &b->bound->lanes);
+    sl_status status = sl__arena_take(
+        &b->bound->arena, most, sizeof *b->bound->lanes, &b->bound->lanes);
     for (int s = 0; s < pipeline->stages && !status; s++) {
         for (int m = 0; m < pipeline->microbatches && !status; m++)
             status = add_lane(b, s, b->bound->rows[m]);
@@ -284,25 +284,25 @@ static sl_status find_memory(const binder *b, int stage, int microbatch,
 static sl_status emit_message(binder *b, sl__instruction_kind kind, way w,
                               int e, int microbatch)
 {
-    static const sl_port_kind ports[WAYS] = {
-        SL_PORT_INPUT, SL_PORT_OUTPUT, SL_PORT_OUTPUT_GRADIENT,
-        SL_PORT_INPUT_GRADIENT};
+    static const sl_port_kind ports[WAYS] = {SL_PORT_INPUT, SL_PORT_OUTPUT,
+                                             SL_PORT_OUTPUT_GRADIENT,
+                                             SL_PORT_INPUT_GRADIENT};
     const sl_edge *edge = &b->edges[e];
     bool forward = w == RECV_F || w == SEND_F;
     bool at_producer = w == SEND_F || w == RECV_B;
     int stage = at_producer ? edge->from : edge->to;
     int other = at_producer ? edge->to : edge->from;
     int microbatches = b->pipeline->microbatches;
-    sl__instruction out = {.kind = kind, .stage = stage,
-                           .microbatch = microbatch};
+    sl__instruction out = {
+        .kind = kind, .stage = stage, .microbatch = microbatch};
     out.u.message.mail = mail_of(b, stage, microbatch, e, w);
     out.u.message.peer = b->pipeline->rank_of[other];
     out.u.message.peer_stage = other;
     out.u.message.tag = (2 * e + !forward) * microbatches + microbatch;
-    sl_status status = find_memory(
-        b, stage, microbatch, ports[w],
-        w == RECV_B ? edge->gradient_name : edge->name, &out.u.message.memory,
-        &out.u.message.bytes);
+    sl_status status =
+        find_memory(b, stage, microbatch, ports[w],
+                    w == RECV_B ? edge->gradient_name : edge->name,
+                    &out.u.message.memory, &out.u.message.bytes);
     return status ? status : emit(b, &out);
 }
 
@@ -388,14 +388,13 @@ static sl_status emit_feeds(binder *b, int stage, int microbatch)
     const sl_model_port *inputs = sl_model_inputs(b->bound->model, &count);
     sl_status status = SL_OK;
     for (int i = 0; i < count && !status; i++) {
-        sl__instruction out = {.kind = SL__DO_FEED, .stage = stage,
-                               .microbatch = microbatch};
+        sl__instruction out = {
+            .kind = SL__DO_FEED, .stage = stage, .microbatch = microbatch};
         if (!goes_to(&inputs[i], stage))
             continue;
         out.u.feed.argument = i;
         status = find_memory(b, stage, microbatch, SL_PORT_INPUT,
-                             inputs[i].name, &out.u.feed.to,
-                             &out.u.feed.bytes);
+                             inputs[i].name, &out.u.feed.to, &out.u.feed.bytes);
         if (!status)
             status = emit(b, &out);
     }
@@ -408,8 +407,8 @@ static sl_status emit_takes(binder *b, int stage, int microbatch)
     const sl_model_port *outputs = sl_model_outputs(b->bound->model, &count);
     sl_status status = SL_OK;
     for (int i = 0; i < count && !status; i++) {
-        sl__instruction out = {.kind = SL__DO_TAKE, .stage = stage,
-                               .microbatch = microbatch};
+        sl__instruction out = {
+            .kind = SL__DO_TAKE, .stage = stage, .microbatch = microbatch};
         void *from = NULL;
         if (!goes_to(&outputs[i], stage) ||
             (!outputs[i].is_loss && !b->pipeline->options.keep_outputs))
@@ -428,8 +427,8 @@ static sl_status emit_run(binder *b, int stage, int microbatch,
                           sl_program program)
 {
     const sl__lane *lane = lane_of(b, stage, microbatch);
-    sl__instruction out = {.kind = SL__DO_RUN, .stage = stage,
-                           .microbatch = microbatch};
+    sl__instruction out = {
+        .kind = SL__DO_RUN, .stage = stage, .microbatch = microbatch};
     out.u.run.program_stage = lane->program_stage;
     out.u.run.memory = lane->memory;
     out.u.run.program = program;
@@ -529,8 +528,8 @@ static sl_status describe_part(const binder *b, const sl_model_port *port,
 {
     sl_port own;
     const sl__lane *lane = lane_of(b, port->stages[0], microbatch);
-    sl_status status = sl_stage_port(lane->program_stage, SL_PORT_OUTPUT,
-                                     port->name, &own);
+    sl_status status =
+        sl_stage_port(lane->program_stage, SL_PORT_OUTPUT, port->name, &own);
     if (status)
         return status;
     *out = (sl_array){.dtype = own.dtype, .dims = own.dims ? own.dims : 1};
@@ -571,8 +570,8 @@ static void weigh(const sl_pipeline *pipeline, sl__bound *bound)
     for (int m = 0; m < count; m++)
         all += bound->rows[m];
     for (int m = 0; m < count; m++) {
-        bound->scales[m] = all ? (double)bound->rows[m] / (double)all
-                               : 1.0 / count;
+        bound->scales[m] =
+            all ? (double)bound->rows[m] / (double)all : 1.0 / count;
         if (pipeline->options.loss == SL_LOSS_SUM)
             bound->scales[m] = 1;
     }
@@ -733,8 +732,7 @@ static sl_status bind_list(binder *b)
 /* Slots of both lists are found first: memory is made for the larger. */
 static sl_status bind_lists(binder *b)
 {
-    bool steps =
-        b->pipeline->options.stage.backward != SL_BACKWARD_NONE;
+    bool steps = b->pipeline->options.stage.backward != SL_BACKWARD_NONE;
     sl_status status = SL_OK;
     for (int train = 0; train <= steps && !status; train++) {
         b->train = train;

@@ -65,8 +65,7 @@ static sl_status take(sl_pipeline *pipeline, sl__bound *bound,
                       const sl__instruction *i)
 {
     int count, output = i->u.take.output;
-    const sl_model_port *port =
-        &sl_model_outputs(bound->model, &count)[output];
+    const sl_model_port *port = &sl_model_outputs(bound->model, &count)[output];
     if (port->is_loss) {
         double value;
         float narrow;

@@ -34,8 +34,8 @@ static sl_status take_order(sl_pipeline *pipeline, const sl_schedule *schedule,
     const sl_action *row = sl_schedule_row(schedule, rank);
     size_t length = sl_schedule_length(schedule, rank);
     sl_action *order;
-    sl_status status = sl__arena_take(&pipeline->arena, 2 * length + 1,
-                                      sizeof *order, &order);
+    sl_status status =
+        sl__arena_take(&pipeline->arena, 2 * length + 1, sizeof *order, &order);
     if (status)
         return status;
     pipeline->orders[rank] = order;
@@ -53,9 +53,8 @@ static sl_status take_order(sl_pipeline *pipeline, const sl_schedule *schedule,
 static sl_status take_orders(sl_pipeline *pipeline, const sl_schedule *schedule)
 {
     size_t ranks = (size_t)sl_schedule_ranks(schedule);
-    sl_status status =
-        sl__arena_take(&pipeline->arena, ranks, sizeof *pipeline->orders,
-                       &pipeline->orders);
+    sl_status status = sl__arena_take(
+        &pipeline->arena, ranks, sizeof *pipeline->orders, &pipeline->orders);
     if (!status)
         status = sl__arena_take(&pipeline->arena, ranks,
                                 sizeof *pipeline->order_counts,
@@ -75,9 +74,9 @@ static sl_status take_placement(sl_pipeline *pipeline,
     status = sl__arena_take(&pipeline->arena, (size_t)pipeline->stages,
                             sizeof *pipeline->rank_of, &pipeline->rank_of);
     if (!status)
-        status = sl__arena_take(&pipeline->arena, (size_t)pipeline->stages,
-                                sizeof *pipeline->own_stages,
-                                &pipeline->own_stages);
+        status =
+            sl__arena_take(&pipeline->arena, (size_t)pipeline->stages,
+                           sizeof *pipeline->own_stages, &pipeline->own_stages);
     for (int s = 0; s < pipeline->stages && !status; s++) {
         pipeline->rank_of[s] = sl_placement_rank_of(placement, s);
         if (pipeline->rank_of[s] == sl_comm_rank(pipeline->comm))
@@ -104,8 +103,9 @@ static sl_backward backward_of(const sl_schedule *schedule)
     }
     if (whole && split)
         return SL_BACKWARD_ANY;
-    return whole ? SL_BACKWARD_WHOLE
-                 : split ? SL_BACKWARD_SPLIT : SL_BACKWARD_NONE;
+    return whole   ? SL_BACKWARD_WHOLE
+           : split ? SL_BACKWARD_SPLIT
+                   : SL_BACKWARD_NONE;
 }
 
 static sl_status take_schedule(sl_pipeline *pipeline,
@@ -245,9 +245,8 @@ static sl_status part_ties(sl_pipeline *pipeline, const sl_model *model)
                 continue;
             status = find_gradient(pipeline, &ties[t], k, &port);
             if (!status)
-                status =
-                    sl_memory_write(pipeline->owners[stage], &port, 0,
-                                    pipeline->scratch, (size_t)port.bytes);
+                status = sl_memory_write(pipeline->owners[stage], &port, 0,
+                                         pipeline->scratch, (size_t)port.bytes);
         }
     }
     return status;
@@ -290,10 +289,9 @@ static sl_status join_tie(sl_pipeline *pipeline, const sl_tie *tie, int tag)
         return status;
     sl_group group = {ranks, list_ranks(pipeline, tie, ranks)};
     size_t size = sl_dtype_bytes(tie->dtype);
-    status = sl_comm_allreduce(pipeline->comm, &group, tag,
-                               number_of(tie->dtype), sum,
-                               (size_t)tie->bytes / size,
-                               pipeline->options.timeout_s);
+    status = sl_comm_allreduce(
+        pipeline->comm, &group, tag, number_of(tie->dtype), sum,
+        (size_t)tie->bytes / size, pipeline->options.timeout_s);
     for (int k = 0; k < tie->stage_count && !status; k++) {
         sl_port port;
         if (!is_here(pipeline, tie->stages[k]))
@@ -441,8 +439,8 @@ static sl_status run_batch(sl_pipeline *pipeline, const sl_argument *arguments,
 {
     sl_batch *rough = NULL, *batch = NULL;
     const sl_model *model;
-    sl_status status = sl_batch_create(NULL, arguments, count,
-                                       pipeline->microbatches, &rough);
+    sl_status status =
+        sl_batch_create(NULL, arguments, count, pipeline->microbatches, &rough);
     if (!status)
         status = sl_programs_model(pipeline->programs, sl_batch_rows(rough, 0),
                                    &model);
@@ -524,8 +522,9 @@ sl_status sl_pipeline_stage(const sl_pipeline *pipeline, int stage,
                             const sl_stage **out_stage, sl_memory **out_memory)
 {
     if (stage < 0 || stage >= pipeline->stages || !pipeline->owners[stage])
-        return sl_fail(SL_ENOTFOUND, "stage %d is not on rank %d, or not made "
-                                     "yet",
+        return sl_fail(SL_ENOTFOUND,
+                       "stage %d is not on rank %d, or not made "
+                       "yet",
                        stage, sl_comm_rank(pipeline->comm));
     *out_stage = pipeline->owner_stages[stage];
     *out_memory = pipeline->owners[stage];

@@ -115,12 +115,12 @@ struct sl_pipeline {
     sl_programs *programs;
     int microbatches;
     int stages;
-    int *rank_of;        /* by stage */
-    int *own_stages;     /* of this rank */
+    int *rank_of;    /* by stage */
+    int *own_stages; /* of this rank */
     int own_count;
     sl_action **orders; /* by rank: its compute actions, overlaps apart */
     size_t *order_counts;
-    sl_memory **owners;  /* by stage: memory with its parameters; NULL */
+    sl_memory **owners; /* by stage: memory with its parameters; NULL */
     const sl_stage **owner_stages;
     sl__bound *bounds;
     sl__bound *last; /* of the latest step */

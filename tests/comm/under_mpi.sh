@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Runs the conformance suite under mpirun: mpi.sh MPIRUN PROGRAM.
+# Runs a program under mpirun on 1, 2 and 4 ranks: under_mpi.sh MPIRUN PROGRAM,
+# and with `abort` behind these once more, to see a failure reach all ranks.
 set -eu
 mpirun=$1
 program=$2
@@ -13,8 +14,9 @@ export OMPI_MCA_btl_vader_single_copy_mechanism=none
 export ASAN_OPTIONS="detect_leaks=0"
 
 for ranks in 1 2 4; do
-    timeout 100 "$mpirun" -np $ranks "$program"
+    timeout 120 "$mpirun" -np $ranks "$program"
 done
+[ "${3-}" = abort ] || exit 0
 # A rank that fails: every rank hears why. What mpirun then makes of it is its
 # own affair.
 out=$(mktemp)

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The same on MPI: every process is a rank. Run it with mpirun. */
+#include "trials.h"
+
+#include <stdio.h>
+
+/* Whether the gradients of every rank are those that ranks on threads have. */
+static int compare_bits(sl_comm *comm, trial *own)
+{
+    uint64_t here[8] = {0}, threads[8] = {0};
+    own->bits = here;
+    if (run_trial_rank(comm, own)) {
+        fprintf(stderr, "%s\n", sl_error_text());
+        return 1;
+    }
+    own->bits = threads;
+    if (sl_threads_run(sl_comm_size(comm), run_trial_rank, own)) {
+        fprintf(stderr, "on threads: %s\n", sl_error_text());
+        return 1;
+    }
+    int rank = sl_comm_rank(comm);
+    if (here[rank] == threads[rank])
+        return 0;
+    fprintf(stderr, "rank %d: other bits than on threads\n", rank);
+    return 1;
+}
+
+int main(void)
+{
+    sl_comm *comm;
+    int failed = 0, runs = 0;
+    unsigned way = 0;
+    if (sl_mpi_create(&comm)) {
+        fprintf(stderr, "%s\n", sl_error_text());
+        return 1;
+    }
+    int p = sl_comm_size(comm);
+    for (int g = 0; g < GOLDEN_MODELS && !failed; g++) {
+        sl_safetensors *file = golden_open(golden_models[g].name);
+        subject s;
+        make_subject(g, 5, file, &s);
+        for (size_t k = 0; sl_generator_at(k) && !failed; k++) {
+            for (int v = 1; v <= 2 && !failed; v++) {
+                const sl_sizes sizes = {p, v, p == 4 ? 4 : 3};
+                const sl_generator *generator = sl_generator_at(k);
+                sl_schedule *order;
+                if (sl_generate(generator->name, &sizes, &order))
+                    continue;
+                trial t = make_trial(&s, order, way++);
+                if (!sl_schedule_extent(order).has_backward)
+                    t.steps = 0;
+                failed = compare_bits(comm, &t);
+                if (failed)
+                    fprintf(stderr, "%s, %s, %d stages a rank\n",
+                            golden_models[g].name, generator->name, v);
+                sl_schedule_destroy(order);
+                runs++;
+            }
+        }
+        release_subject(&s);
+        sl_safetensors_close(file);
+    }
+    if (failed)
+        return 1;
+    if (sl_comm_rank(comm) == 0)
+        printf("%d runs on %d ranks\n", runs, p);
+    sl_comm_destroy(comm);
+    return 0;
+}

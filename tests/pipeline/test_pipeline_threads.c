@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Steps on threads: every schedule computes what the uncut model does. */
+#include "random_schedule.h"
+#include "trials.h"
+
+static void run_trial(trial *own, const char *what)
+{
+    int ranks = sl_schedule_ranks(own->schedule);
+    if (sl_threads_run(ranks, run_trial_rank, own))
+        fail_msg("%s, %s, %d ranks, %d stages: %s", what,
+                 golden_models[own->subject->golden].name, ranks, own->stages,
+                 sl_error_text());
+}
+
+static void every_schedule_computes_what_the_model_does(void **state)
+{
+    (void)state;
+    unsigned way = 0;
+    int runs = 0;
+    for (int g = 0; g < GOLDEN_MODELS; g++) {
+        sl_safetensors *file = golden_open(golden_models[g].name);
+        /* Uneven in most splits. */
+        subject s;
+        make_subject(g, 7, file, &s);
+        for (size_t k = 0; sl_generator_at(k); k++) {
+            const sl_generator *generator = sl_generator_at(k);
+            for (int p = 1; p <= 4; p *= 2) {
+                for (int v = 1; v <= 3; v++) {
+                    for (int m = 1; m <= 7; m += p == 4 ? 3 : 2) {
+                        const sl_sizes sizes = {p, v, m};
+                        sl_schedule *order, *lowered;
+                        if (p * v > 9 ||
+                            sl_generate(generator->name, &sizes, &order))
+                            continue;
+                        assert_ok(sl_lower(order,
+                                           way % 2 ? "send-recv"
+                                                   : SL_LOWER_DEFAULT_PASSES,
+                                           NULL, &lowered));
+                        trial t =
+                            make_trial(&s, way % 3 ? lowered : order, way);
+                        if (!sl_schedule_extent(order).has_backward)
+                            t.steps = 0;
+                        run_trial(&t, generator->name);
+                        sl_schedule_destroy(order);
+                        sl_schedule_destroy(lowered);
+                        way++;
+                        runs++;
+                    }
+                }
+            }
+        }
+        release_subject(&s);
+        sl_safetensors_close(file);
+    }
+    assert_true(runs > 200);
+}
+
+static void random_schedules_compute_what_the_model_does(void **state)
+{
+    (void)state;
+    test_dice random = {77};
+    for (int round = 0; round < 50; round++) {
+        int g = round % GOLDEN_MODELS;
+        sl_safetensors *file = golden_open(golden_models[g].name);
+        test_shape shape = test_random_shape(&random);
+        if (shape.stages > 9)
+            shape.stages = 9;
+        if (shape.ranks > shape.stages)
+            shape.ranks = shape.stages;
+        if (shape.microbatches > 8)
+            shape.microbatches = 8;
+        sl_schedule *schedule = test_random_schedule(&random, &shape);
+        sl_extent extent = sl_schedule_extent(schedule);
+        subject s;
+        make_subject(g, extent.microbatches + round % 3, file, &s);
+        trial t = make_trial(&s, schedule, (unsigned)round);
+        run_trial(&t, "random");
+        sl_schedule_destroy(schedule);
+        release_subject(&s);
+        sl_safetensors_close(file);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_schedule_computes_what_the_model_does),
+        cmocka_unit_test(random_schedules_compute_what_the_model_does),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

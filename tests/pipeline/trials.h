@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Pipelines tried against the uncut model: a subject is a golden model with a
+ * batch, a trial runs it under a schedule, on one rank of any transport. */
+#ifndef SL_TEST_TRIALS_H
+#define SL_TEST_TRIALS_H
+
+#include "golden_models.h"
+
+/* A model, a batch for it, and what the uncut model makes of both. */
+typedef struct subject {
+    int golden; /* of golden_models */
+    const sl_safetensors *file;
+    int64_t rows;
+    sl_graph *graph;
+    test_stage whole;
+    sl_argument arguments[4];
+    sl_array arrays[4];
+    int count;
+} subject;
+
+void make_subject(int golden, int64_t rows, const sl_safetensors *file,
+                  subject *out);
+void release_subject(subject *old);
+
+/* What a run does with it. */
+typedef struct trial {
+    const subject *subject;
+    const sl_schedule *schedule;
+    int stages;
+    sl_route route;
+    sl_feed feed;
+    sl_pipeline_options options;
+    int steps;       /* whose gradients add up */
+    uint64_t *bits;  /* by rank: a hash of all gradients; NULL: not wanted */
+    unsigned noise;  /* microseconds slept at random; 0: none */
+} trial;
+
+/* Options, routes and backends in turn, by `way`. */
+trial make_trial(const subject *s, const sl_schedule *schedule, unsigned way);
+
+/* What each rank does: steps and evals, each compared; an sl_rank_fn whose
+ * context is a trial. */
+sl_status run_trial_rank(sl_comm *comm, void *trial);
+
+#endif
