@@ -467,6 +467,12 @@ SL_API sl_status sl_pipeline_stage(const sl_pipeline *pipeline, int stage,
                                    const sl_stage **out_stage,
                                    sl_memory **out_memory);
 
+/* Plain gradient descent on all stages of this rank: sl_memory_descend. */
+SL_API sl_status sl_pipeline_descend(sl_pipeline *pipeline, double rate);
+
+/* Seconds that programs ran on this rank in the latest step or eval. */
+SL_API double sl_pipeline_busy(const sl_pipeline *pipeline);
+
 /* Makes the gradients of all stages of this rank 0. */
 SL_API void sl_pipeline_zero_gradients(sl_pipeline *pipeline);
 

@@ -386,6 +386,11 @@ SL_API sl_status sl_memory_write(sl_memory *memory, const sl_port *port,
                                  int slot, const void *data, size_t bytes);
 SL_API sl_status sl_memory_read(const sl_memory *memory, const sl_port *port,
                                 int slot, void *data, size_t bytes);
+/* A step of plain gradient descent: takes `rate` times the gradients off the
+ * parameters, and makes the gradients 0. Not for callbacks, whose parameters
+ * are elsewhere. */
+SL_API sl_status sl_memory_descend(sl_memory *memory, double rate);
+
 /* Makes all gradients of parameters 0, to begin a step. */
 SL_API void sl_memory_zero_gradients(sl_memory *memory);
 

@@ -27,6 +27,7 @@ typedef struct bench_request {
 
 int bench_kernels(const bench_request *asked);
 int bench_stage(const bench_request *asked);
+int bench_step(int argc, char **argv); /* with options of its own */
 
 /* A compiled graph, ready to run on one slot. */
 typedef struct bench_subject {

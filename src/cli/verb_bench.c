@@ -73,8 +73,8 @@ static error_t parse_what(char *text, const char **out)
         return cli_refuse("one benchmark at a time: '%.40s' and '%.40s'", *out,
                           text);
     if (strcmp(text, "kernels") != 0 && strcmp(text, "stage") != 0)
-        return cli_refuse("unknown benchmark '%.40s'; expected kernels or "
-                          "stage",
+        return cli_refuse("unknown benchmark '%.40s'; expected kernels, "
+                          "stage, or first of all step",
                           text);
     *out = text;
     return 0;
@@ -179,6 +179,8 @@ static void fill_defaults(bench_request *bench)
 
 int verb_bench(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "step") == 0)
+        return bench_step(argc, argv);
     request asked = {.bench = {.threads = 1, .seconds = 0.5}};
     int exit_status = cli_parse(VERB, &argp, argc, argv, &asked);
     if (exit_status)

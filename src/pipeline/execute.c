@@ -4,6 +4,8 @@
  * rank with the action it happened in. */
 #include "pipeline/runtime.h"
 
+#include "base/clock.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -16,13 +18,16 @@ static uint64_t mix(uint64_t seed, int microbatch)
     return x ^ (x >> 31);
 }
 
-static sl_status run(const sl__instruction *i, const sl__bound *bound,
-                     uint64_t seed)
+static sl_status run(sl_pipeline *pipeline, const sl__instruction *i,
+                     const sl__bound *bound, uint64_t seed)
 {
     const sl_run_options options = {mix(seed, i->microbatch),
                                     bound->scales[i->microbatch]};
-    return sl_stage_run(i->u.run.program_stage, i->u.run.program,
-                        i->u.run.memory, i->u.run.slot, &options);
+    double start = sl__seconds();
+    sl_status status = sl_stage_run(i->u.run.program_stage, i->u.run.program,
+                                    i->u.run.memory, i->u.run.slot, &options);
+    pipeline->busy_s += sl__seconds() - start;
+    return status;
 }
 
 static sl_status send(sl_comm *comm, const sl__instruction *i)
@@ -90,7 +95,7 @@ static sl_status execute_one(sl_pipeline *pipeline, sl__bound *bound,
 {
     sl_comm *comm = pipeline->comm;
     switch (i->kind) {
-    case SL__DO_RUN: return run(i, bound, seed);
+    case SL__DO_RUN: return run(pipeline, i, bound, seed);
     case SL__DO_FEED:
         return sl_batch_copy(batch, pipeline->argument_of[i->u.feed.argument],
                              i->microbatch, i->u.feed.to, i->u.feed.bytes);
@@ -134,6 +139,8 @@ sl_status sl__execute(sl_pipeline *pipeline, sl__bound *bound,
     bool drives = !sl_comm_hands_over(pipeline->comm);
     for (size_t k = 0; k < list->count; k++) {
         const sl__instruction *i = &list->data[k];
+        if (pipeline->before)
+            pipeline->before();
         sl_status status = execute_one(pipeline, bound, i, batch, seed);
         /* Between processes messages move when they are looked after. */
         if (!status && drives && i->kind == SL__DO_RUN)

@@ -421,6 +421,7 @@ static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
             sl_merge_restart(bound->merges[i]);
     }
     pipeline->last = bound;
+    pipeline->busy_s = 0;
     pipeline->has_losses = false;
     if (train)
         status = part_ties(pipeline, bound->model);
@@ -531,6 +532,21 @@ sl_status sl_pipeline_stage(const sl_pipeline *pipeline, int stage,
     return SL_OK;
 }
 
+sl_status sl_pipeline_descend(sl_pipeline *pipeline, double rate)
+{
+    sl_status status = SL_OK;
+    for (int s = 0; s < pipeline->stages && !status; s++) {
+        if (pipeline->owners[s])
+            status = sl_memory_descend(pipeline->owners[s], rate);
+    }
+    return status;
+}
+
+double sl_pipeline_busy(const sl_pipeline *pipeline)
+{
+    return pipeline->busy_s;
+}
+
 void sl_pipeline_zero_gradients(sl_pipeline *pipeline)
 {
     for (int s = 0; s < pipeline->stages; s++) {
@@ -546,6 +562,8 @@ int64_t sl_pipeline_bytes(const sl_pipeline *pipeline)
          bound = bound->next) {
         for (int i = 0; i < bound->lane_count; i++) {
             const sl__lane *lane = &bound->lanes[i];
+            if (!lane->memory)
+                continue; /* On another rank. */
             const sl_plan *plan = sl_stage_plan(lane->program_stage);
             bytes += sl_plan_bytes(lane->program_stage, lane->slots);
             if (lane->memory != pipeline->owners[lane->stage])

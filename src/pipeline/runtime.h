@@ -126,8 +126,10 @@ struct sl_pipeline {
     sl__bound *last; /* of the latest step */
     double *losses;
     bool has_losses;
-    int *argument_of; /* by input of the model, in the step at hand */
-    char *scratch;    /* for two tied gradients */
+    double busy_s;        /* that programs ran */
+    void (*before)(void); /* called before every instruction, by tests */
+    int *argument_of;     /* by input of the model, in the step at hand */
+    char *scratch;        /* for two tied gradients */
 };
 
 /* Binds a batch split into these rows; `out` is the pipeline's. */

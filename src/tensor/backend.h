@@ -100,6 +100,9 @@ typedef struct sl__backend {
     void (*copy_in)(void *to, const void *from, size_t bytes);
     void (*copy_out)(void *to, const void *from, size_t bytes);
     void (*clear)(void *memory, size_t bytes);
+    /* value -= rate * gradient, gradient = 0. */
+    void (*descend)(sl_dtype dtype, void *value, void *gradient, int64_t count,
+                    double rate, int threads);
     /* Around a run, on the thread that runs. */
     void (*begin)(int threads, sl__saved *out);
     void (*end)(const sl__saved *saved);
@@ -117,6 +120,8 @@ sl_status sl__cpu_allocate(int64_t bytes, void **out);
 void sl__cpu_release(void *memory);
 void sl__cpu_copy(void *to, const void *from, size_t bytes);
 void sl__cpu_clear(void *memory, size_t bytes);
+void sl__cpu_descend(sl_dtype dtype, void *value, void *gradient, int64_t count,
+                     double rate, int threads);
 
 /* The dtype a kernel works in: that of its first result. */
 sl_dtype sl__kernel_dtype(const sl__kernel *kernel);

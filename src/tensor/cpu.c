@@ -44,6 +44,23 @@ void sl__cpu_clear(void *memory, size_t bytes)
     memset(memory, 0, bytes);
 }
 
+void sl__cpu_descend(sl_dtype dtype, void *value, void *gradient, int64_t count,
+                     double rate, int threads)
+{
+    (void)threads;
+    if (dtype == SL_F32) {
+        float *restrict x = value, *restrict g = gradient;
+        float by = (float)rate;
+        for (int64_t i = 0; i < count; i++)
+            x[i] -= by * g[i];
+    } else {
+        double *restrict x = value, *restrict g = gradient;
+        for (int64_t i = 0; i < count; i++)
+            x[i] -= rate * g[i];
+    }
+    memset(gradient, 0, (size_t)count * sl_dtype_bytes(dtype));
+}
+
 /* ----------------------------------------------------------------- args -- */
 
 sl_dtype sl__kernel_dtype(const sl__kernel *kernel)

@@ -400,6 +400,28 @@ sl_status sl_memory_read(const sl_memory *memory, const sl_port *port, int slot,
     return status;
 }
 
+sl_status sl_memory_descend(sl_memory *memory, double rate)
+{
+    const sl_stage *stage = memory->stage;
+    const sl__names *parameters = &stage->graph->parameters;
+    if (sl__is_callbacks(stage) || !memory->gradients)
+        return sl_fail(SL_EINVAL, "this stage has no gradients here");
+    sl__saved saved;
+    stage->backend->begin(stage->options.threads, &saved);
+    for (size_t i = 0; i < parameters->count; i++) {
+        const sl_tensor *tensor = parameters->data[i].tensor;
+        int64_t offset = stage->parameter_offsets[tensor->leaf_index];
+        if (strcmp(tensor->name, parameters->data[i].name) == 0)
+            stage->backend->descend(
+                tensor->dtype, (char *)memory->parameters + offset,
+                (char *)memory->gradients + offset, sl__count(tensor), rate,
+                stage->options.threads);
+    }
+    stage->backend->end(&saved);
+    memory->owner->written++;
+    return SL_OK;
+}
+
 void sl_memory_zero_gradients(sl_memory *memory)
 {
     const sl_stage *stage = memory->stage;

@@ -25,7 +25,7 @@ grep -q '"saved_bytes": 320' "$out" || bad "saved bytes in --json"
 grep -q mlp "$out" && bad "--model gpt2 shows the mlp"
 
 refuses "no benchmark" "say what to time" -- bench
-refuses "another" "unknown benchmark 'stages'; expected kernels or stage" \
+refuses "another" "unknown benchmark 'stages'; expected kernels, stage" \
     -- bench stages
 refuses "two" "one benchmark at a time" -- bench kernels stage
 refuses "a size of two" "--size takes three sizes like 16x2048x512" \

@@ -29,7 +29,7 @@ static sl_status build(void *context, int64_t rows, const sl_model *like,
 }
 
 void make_subject(int golden, int64_t rows, const sl_safetensors *file,
-                         subject *out)
+                  subject *out)
 {
     sl_stage_options options = SL_STAGE_OPTIONS_INIT;
     options.backend = "ref";
@@ -89,8 +89,7 @@ static sl_status compare_gradients(const trial *own, sl_pipeline *pipeline,
         sl_memory *memory;
         sl_status status = sl_pipeline_stage(pipeline, all[s], &stage, &memory);
         int count =
-            status ? 0
-                   : sl_stage_port_count(stage, SL_PORT_PARAMETER_GRADIENT);
+            status ? 0 : sl_stage_port_count(stage, SL_PORT_PARAMETER_GRADIENT);
         for (int i = 0; i < count && !status; i++) {
             sl_port port, theirs;
             status =
@@ -106,17 +105,18 @@ static sl_status compare_gradients(const trial *own, sl_pipeline *pipeline,
             if (!status)
                 status = sl_memory_read(own->subject->whole.memory, &theirs, 0,
                                         b, bytes);
-            double off = status ? 0
-                                : distance(a, b, bytes / sizeof *a,
-                                           times ? times : 1);
+            double off =
+                status ? 0
+                       : distance(a, b, bytes / sizeof *a, times ? times : 1);
             if (!status && times == 0) {
                 off = 0;
                 for (size_t k = 0; k < bytes / sizeof *a; k++)
                     off += fabs((double)a[k]);
             }
             if (!(off <= 1e-5))
-                status = sl_fail(SL_EINVAL, "gradient of '%s' in stage %d is "
-                                            "off by %g",
+                status = sl_fail(SL_EINVAL,
+                                 "gradient of '%s' in stage %d is "
+                                 "off by %g",
                                  port.name, all[s], off);
             free(a);
             free(b);
@@ -129,15 +129,15 @@ static sl_status compare_gradients(const trial *own, sl_pipeline *pipeline,
 
 static sl_status compare_outputs(const trial *own, sl_pipeline *pipeline)
 {
-    const char *name =
-        strcmp(golden_models[own->subject->golden].name, "gpt2") ? "output"
-                                                                 : "logits";
+    const char *name = strcmp(golden_models[own->subject->golden].name, "gpt2")
+                           ? "output"
+                           : "logits";
     sl_array found;
     sl_port port;
     if (sl_pipeline_output(pipeline, name, &found))
         return SL_OK; /* On another rank. */
-    sl_status status = sl_stage_port(own->subject->whole.stage, SL_PORT_OUTPUT,
-                                     name, &port);
+    sl_status status =
+        sl_stage_port(own->subject->whole.stage, SL_PORT_OUTPUT, name, &port);
     float *theirs = malloc((size_t)port.bytes);
     if (!status)
         status = sl_memory_read(own->subject->whole.memory, &port, 0, theirs,
@@ -166,8 +166,8 @@ static sl_status compare_loss(const trial *own, sl_pipeline *pipeline)
     if (!status)
         status = sl_memory_read(own->subject->whole.memory, &port, 0, &theirs,
                                 sizeof theirs);
-    if (!status && !(fabs(loss - (double)theirs) <=
-                     1e-5 * (fabs((double)theirs) + 1e-3)))
+    if (!status &&
+        !(fabs(loss - (double)theirs) <= 1e-5 * (fabs((double)theirs) + 1e-3)))
         status = sl_fail(SL_EINVAL, "the loss is %.8g, expected %.8g", loss,
                          (double)theirs);
     return status;
@@ -185,8 +185,7 @@ static sl_status hash_gradients(sl_pipeline *pipeline, uint64_t *out)
         sl_memory *memory;
         status = sl_pipeline_stage(pipeline, all[s], &stage, &memory);
         int count =
-            status ? 0
-                   : sl_stage_port_count(stage, SL_PORT_PARAMETER_GRADIENT);
+            status ? 0 : sl_stage_port_count(stage, SL_PORT_PARAMETER_GRADIENT);
         for (int i = 0; i < count && !status; i++) {
             sl_port port;
             status =
@@ -226,8 +225,8 @@ static sl_status load(const trial *own, sl_pipeline *pipeline)
                 status = sl_memory_read(own->subject->whole.memory, &theirs, 0,
                                         data, (size_t)port.bytes);
             if (!status)
-                status = sl_memory_write(memory, &port, 0, data,
-                                         (size_t)port.bytes);
+                status =
+                    sl_memory_write(memory, &port, 0, data, (size_t)port.bytes);
             free(data);
         }
     }
@@ -276,8 +275,7 @@ sl_status run_trial_rank(sl_comm *comm, void *context)
     return status;
 }
 
-trial make_trial(const subject *s, const sl_schedule *schedule,
-                        unsigned way)
+trial make_trial(const subject *s, const sl_schedule *schedule, unsigned way)
 {
     sl_extent extent = sl_schedule_extent(schedule);
     trial out = {.subject = s,
@@ -298,4 +296,3 @@ trial make_trial(const subject *s, const sl_schedule *schedule,
     out.options.timeout_s = 15;
     return out;
 }
-

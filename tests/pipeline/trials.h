@@ -31,9 +31,9 @@ typedef struct trial {
     sl_route route;
     sl_feed feed;
     sl_pipeline_options options;
-    int steps;       /* whose gradients add up */
-    uint64_t *bits;  /* by rank: a hash of all gradients; NULL: not wanted */
-    unsigned noise;  /* microseconds slept at random; 0: none */
+    int steps;      /* whose gradients add up */
+    uint64_t *bits; /* by rank: a hash of all gradients; NULL: not wanted */
+    unsigned noise; /* microseconds slept at random; 0: none */
 } trial;
 
 /* Options, routes and backends in turn, by `way`. */

@@ -68,6 +68,33 @@ static void end(const sl__saved *saved)
     sl__set_team((sl__team){saved->values[0], saved->values[1]});
 }
 
+typedef struct descent {
+    sl_dtype dtype;
+    char *value, *gradient;
+    double rate;
+} descent;
+
+static void descend_part(void *data, int worker, int64_t from, int64_t to)
+{
+    const descent *d = data;
+    size_t size = sl_dtype_bytes(d->dtype);
+    /* A piece at a time, so that what is zeroed is still near. */
+    enum { PIECE = 4096 };
+    (void)worker;
+    for (int64_t at = from; at < to; at += PIECE) {
+        int64_t count = to - at < PIECE ? to - at : PIECE;
+        sl__cpu_descend(d->dtype, d->value + (size_t)at * size,
+                        d->gradient + (size_t)at * size, count, d->rate, 1);
+    }
+}
+
+static void descend(sl_dtype dtype, void *value, void *gradient, int64_t count,
+                    double rate, int threads)
+{
+    descent d = {dtype, value, gradient, rate};
+    sl__parallel(threads, count, 1 << 16, descend_part, &d);
+}
+
 const sl__backend sl__backend_onednn = {
     .name = "onednn",
     .threads_max = THREADS_MAX,
@@ -82,6 +109,7 @@ const sl__backend sl__backend_onednn = {
     .copy_in = sl__cpu_copy,
     .copy_out = sl__cpu_copy,
     .clear = sl__cpu_clear,
+    .descend = descend,
     .begin = begin,
     .end = end,
 };

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `sluice bench step`: a whole training step, forward, backward and gradient
+ * descent, under a schedule, on ranks that are threads or processes. */
+#include "bench.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define VERB "bench step"
+
+typedef struct request {
+    bool gpt2, untied, recompute, json, mpi;
+    int width, layers, heads, length, vocabulary;
+    const char *schedule;
+    sl_sizes sizes;
+    int rows, threads, steps, warmup;
+} request;
+
+enum {
+    KEY_MODEL = 256,
+    KEY_WIDTH,
+    KEY_LAYERS,
+    KEY_HEADS,
+    KEY_LENGTH,
+    KEY_VOCABULARY,
+    KEY_UNTIED,
+    KEY_SCHEDULE,
+    KEY_ROWS,
+    KEY_TRANSPORT,
+    KEY_RECOMPUTE,
+    KEY_STEPS,
+    KEY_WARMUP,
+    KEY_JSON,
+};
+
+static const struct argp_option options[] = {
+    {NULL, 0, NULL, 0, "The model:", 1},
+    {"model", KEY_MODEL, "mlp|gpt2", 0, "Which one (mlp)", 1},
+    {"d", KEY_WIDTH, "N", 0, "Width (512)", 1},
+    {"layers", KEY_LAYERS, "N", 0, "Layers (8)", 1},
+    {"heads", KEY_HEADS, "N", 0, "Heads of gpt2 (8)", 1},
+    {"seq", KEY_LENGTH, "N", 0, "Length of gpt2's sequences (128)", 1},
+    {"vocab", KEY_VOCABULARY, "N", 0, "Vocabulary of gpt2 (1024)", 1},
+    {"untied", KEY_UNTIED, NULL, 0, "lm_head has a weight of its own", 1},
+    {NULL, 0, NULL, 0, "The pipeline:", 2},
+    {"schedule", KEY_SCHEDULE, "NAME", 0, "Its schedule (1F1B)", 2},
+    {"ranks", 'p', "N", 0, "Ranks (2)", 2},
+    {"stages-per-rank", 'v', "N", 0, "Stages on each (1)", 2},
+    {"microbatches", 'm', "N", 0, "Microbatches (8)", 2},
+    {"microbatch-size", KEY_ROWS, "N", 0,
+     "Rows, or sequences, of a microbatch (4)", 2},
+    {"threads", 't', "N", 0, "Threads of each rank (1)", 2},
+    {"transport", KEY_TRANSPORT, "threads|mpi", 0,
+     "Ranks as threads, or as processes under mpirun (threads)", 2},
+    {"recompute", KEY_RECOMPUTE, NULL, 0,
+     "Save inputs alone, run forward again in backward", 2},
+    {NULL, 0, NULL, 0, "The measurement:", 3},
+    {"steps", KEY_STEPS, "N", 0, "Steps to time (10)", 3},
+    {"warmup", KEY_WARMUP, "N", 0, "Steps before these (3)", 3},
+    {"json", KEY_JSON, NULL, 0, "JSON", 3},
+    {0},
+};
+
+static error_t parse_word(const char *option, const char *text, const char *a,
+                          const char *b, bool *is_b)
+{
+    if (strcmp(text, a) != 0 && strcmp(text, b) != 0)
+        return cli_refuse("%s is %s or %s, not '%.40s'", option, a, b, text);
+    *is_b = strcmp(text, b) == 0;
+    return 0;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    request *r = state->input;
+    switch (key) {
+    case KEY_MODEL: return parse_word("--model", arg, "mlp", "gpt2", &r->gpt2);
+    case KEY_WIDTH: return cli_parse_size("--d", arg, &r->width);
+    case KEY_LAYERS: return cli_parse_size("--layers", arg, &r->layers);
+    case KEY_HEADS: return cli_parse_size("--heads", arg, &r->heads);
+    case KEY_LENGTH: return cli_parse_size("--seq", arg, &r->length);
+    case KEY_VOCABULARY: return cli_parse_size("--vocab", arg, &r->vocabulary);
+    case KEY_UNTIED: r->untied = true; return 0;
+    case KEY_SCHEDULE: r->schedule = arg; return 0;
+    case 'p': return cli_parse_size("--ranks", arg, &r->sizes.ranks);
+    case 'v':
+        return cli_parse_size("--stages-per-rank", arg,
+                              &r->sizes.stages_per_rank);
+    case 'm':
+        return cli_parse_size("--microbatches", arg, &r->sizes.microbatches);
+    case KEY_ROWS: return cli_parse_size("--microbatch-size", arg, &r->rows);
+    case 't': return cli_parse_size("--threads", arg, &r->threads);
+    case KEY_TRANSPORT:
+        return parse_word("--transport", arg, "threads", "mpi", &r->mpi);
+    case KEY_RECOMPUTE: r->recompute = true; return 0;
+    case KEY_STEPS: return cli_parse_size("--steps", arg, &r->steps);
+    case KEY_WARMUP: return cli_parse_size("--warmup", arg, &r->warmup);
+    case KEY_JSON: r->json = true; return 0;
+    case ARGP_KEY_ARG:
+        return strcmp(arg, "step") == 0
+                   ? 0
+                   : cli_refuse("nothing goes with '%.60s'", arg);
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    options,
+    parse_option,
+    "step",
+    "Time a whole training step of a pipeline: forward and backward of all "
+    "microbatches, and plain gradient descent. The figure is the median.\v"
+    "  sluice bench step --layers 16 --schedule Interleaved1F1B -p 4 -v 2 -m 16\n"
+    "  sluice bench step --model gpt2 --d 512 --layers 8 --seq 256 -p 4 -t 3\n"
+    "  mpirun -n 4 sluice bench step --transport mpi -p 4",
+    NULL,
+    NULL,
+    NULL};
+
+/* ---------------------------------------------------------------- model -- */
+
+static sl_status build(void *context, int64_t rows, const sl_model *like,
+                       sl_model **out)
+{
+    const request *r = context;
+    sl_cut_options options_of_cut = SL_CUT_OPTIONS_INIT;
+    sl_graph *graph;
+    sl_status status = sl_graph_create(&graph);
+    if (status)
+        return status;
+    if (r->gpt2) {
+        sl_gpt2_config config = SL_GPT2_CONFIG_INIT;
+        config.layers = r->layers;
+        config.width = r->width;
+        config.heads = r->heads;
+        config.vocabulary = r->vocabulary;
+        config.positions = r->length;
+        config.tied = !r->untied;
+        sl_gpt2_build(graph, &config, NULL, rows, r->length);
+    } else {
+        sl_mlp_config config = {r->layers, r->width};
+        sl_mlp_build(graph, &config, rows);
+    }
+    options_of_cut.by = SL_CUT_BY_COST;
+    options_of_cut.stages = r->sizes.ranks * r->sizes.stages_per_rank;
+    options_of_cut.like = like;
+    status = sl_model_cut(graph, &options_of_cut, out);
+    sl_graph_destroy(graph);
+    return status;
+}
+
+/* Small numbers of either sign. */
+static void fill_floats(float *data, size_t count, uint32_t seed)
+{
+    for (size_t i = 0; i < count; i++) {
+        seed = seed * 1664525 + 1013904223;
+        data[i] = ((float)(seed >> 8) / 8388608.0f - 1.0f) * 0.05f;
+    }
+}
+
+static sl_status fill_parameters(sl_pipeline *pipeline)
+{
+    int stages;
+    const int *all = sl_pipeline_stages(pipeline, &stages);
+    sl_status status = SL_OK;
+    for (int s = 0; s < stages && !status; s++) {
+        const sl_stage *stage;
+        sl_memory *memory;
+        status = sl_pipeline_stage(pipeline, all[s], &stage, &memory);
+        int count = status ? 0 : sl_stage_port_count(stage, SL_PORT_PARAMETER);
+        for (int i = 0; i < count && !status; i++) {
+            sl_port port;
+            status = sl_stage_port_at(stage, SL_PORT_PARAMETER, i, &port);
+            float *data = status ? NULL : malloc((size_t)port.bytes);
+            if (!data)
+                return status ? status : sl_fail(SL_ENOMEM, "out of memory");
+            fill_floats(data, (size_t)port.bytes / sizeof *data,
+                        (uint32_t)strlen(port.name));
+            status =
+                sl_memory_write(memory, &port, 0, data, (size_t)port.bytes);
+            free(data);
+        }
+    }
+    return status;
+}
+
+/* The batch: two arguments alike in shape. */
+typedef struct data {
+    sl_array arrays[2];
+    sl_argument arguments[2];
+    void *memory[2];
+} data;
+
+static sl_status make_data(const request *r, data *out)
+{
+    int64_t rows = (int64_t)r->rows * r->sizes.microbatches;
+    int64_t wide = r->gpt2 ? r->length : r->width;
+    size_t count = (size_t)(rows * wide);
+    size_t size = r->gpt2 ? sizeof(int64_t) : sizeof(float);
+    static const char *const names[2][2] = {{"x", "target"},
+                                            {"input_ids", "labels"}};
+    for (int i = 0; i < 2; i++) {
+        out->memory[i] = malloc(count * size);
+        if (!out->memory[i])
+            return sl_fail(SL_ENOMEM, "out of memory");
+        if (r->gpt2) {
+            for (size_t k = 0; k < count; k++)
+                ((int64_t *)out->memory[i])[k] =
+                    (int64_t)((k * 7 + (size_t)i * 3) %
+                              (size_t)r->vocabulary);
+        } else {
+            fill_floats(out->memory[i], count, (uint32_t)i + 1);
+        }
+        out->arrays[i] = (sl_array){r->gpt2 ? SL_I64 : SL_F32, 2, {rows, wide},
+                                    out->memory[i]};
+        out->arguments[i] = (sl_argument){names[r->gpt2][i], SL_SPREAD_SPLIT, 0,
+                                          &out->arrays[i], 1};
+    }
+    return SL_OK;
+}
+
+/* ------------------------------------------------------------ measuring -- */
+
+typedef struct job {
+    const request *asked;
+    const sl_schedule *schedule;
+    double *took;    /* by step: seconds, on rank 0 */
+    double *busy;    /* by rank: seconds of the last step */
+    double *stepped; /* by rank: seconds of the last step but for descent */
+    int64_t *bytes;  /* by rank */
+} job;
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static sl_status time_steps(sl_comm *comm, job *own, sl_pipeline *pipeline,
+                            const data *batch)
+{
+    const request *r = own->asked;
+    int ranks[SL_COMM_MAX_RANKS], rank = sl_comm_rank(comm);
+    sl_group all = {ranks, sl_comm_size(comm)};
+    for (int i = 0; i < all.count; i++)
+        ranks[i] = i;
+    sl_status status = SL_OK;
+    for (int i = 0; i < r->warmup + r->steps && !status; i++) {
+        status = sl_comm_barrier(comm, &all, SL_COMM_MAX_TAG - 2, 600);
+        double start = seconds_now();
+        if (!status)
+            status = sl_pipeline_step(pipeline, batch->arguments, 2,
+                                      (uint64_t)i);
+        own->stepped[rank] = seconds_now() - start;
+        if (!status)
+            status = sl_pipeline_descend(pipeline, 1e-3);
+        if (!status)
+            status = sl_comm_barrier(comm, &all, SL_COMM_MAX_TAG - 2, 600);
+        if (rank == 0 && i >= r->warmup)
+            own->took[i - r->warmup] = seconds_now() - start;
+    }
+    own->busy[rank] = sl_pipeline_busy(pipeline);
+    own->bytes[rank] = sl_pipeline_bytes(pipeline);
+    if (!status && r->mpi) {
+        /* What threads share, processes tell. */
+        size_t count = (size_t)all.count;
+        status = sl_comm_allgather(comm, &all, SL_COMM_MAX_TAG - 2,
+                                   sizeof(double), own->busy, count, 60);
+        if (!status)
+            status = sl_comm_allgather(comm, &all, SL_COMM_MAX_TAG - 2,
+                                       sizeof(double), own->stepped, count, 60);
+        if (!status)
+            status = sl_comm_allgather(comm, &all, SL_COMM_MAX_TAG - 2,
+                                       sizeof(int64_t), own->bytes, count, 60);
+    }
+    return status;
+}
+
+static sl_status run_rank(sl_comm *comm, void *context)
+{
+    job *own = context;
+    const request *r = own->asked;
+    sl_pipeline_options how = SL_PIPELINE_OPTIONS_INIT;
+    sl_pipeline *pipeline = NULL;
+    data batch = {0};
+    how.schedule = own->schedule;
+    how.stage.threads = r->threads;
+    how.stage.recompute = r->recompute;
+    sl_status status =
+        sl_pipeline_create(comm, build, (void *)r, &how, &pipeline);
+    if (!status)
+        status = sl_pipeline_prepare(
+            pipeline, (int64_t)r->rows * r->sizes.microbatches);
+    if (!status)
+        status = fill_parameters(pipeline);
+    if (!status)
+        status = make_data(r, &batch);
+    if (!status)
+        status = time_steps(comm, own, pipeline, &batch);
+    sl_pipeline_destroy(pipeline);
+    free(batch.memory[0]);
+    free(batch.memory[1]);
+    return status;
+}
+
+static int ascending(const void *left, const void *right)
+{
+    const double *a = left, *b = right;
+    return (*a > *b) - (*a < *b);
+}
+
+static void print(const job *own)
+{
+    const request *r = own->asked;
+    int ranks = r->sizes.ranks;
+    double busy = 0, longest = 0;
+    int64_t bytes = 0;
+    qsort(own->took, (size_t)r->steps, sizeof *own->took, ascending);
+    double median = own->took[r->steps / 2], least = own->took[0];
+    for (int i = 0; i < ranks; i++) {
+        busy += own->busy[i];
+        longest = own->stepped[i] > longest ? own->stepped[i] : longest;
+        bytes += own->bytes[i];
+    }
+    double bubble = longest > 0 ? 1 - busy / (ranks * longest) : 0;
+    double rows = (double)r->rows * r->sizes.microbatches;
+    if (r->gpt2)
+        rows *= r->length;
+    if (r->json)
+        printf("{\"model\": \"%s\", \"schedule\": \"%s\", \"ranks\": %d, "
+               "\"stages_per_rank\": %d, \"microbatches\": %d, "
+               "\"microbatch_size\": %d, \"threads\": %d, \"transport\": "
+               "\"%s\", \"median_s\": %.9f, \"min_s\": %.9f, "
+               "\"bubble_measured\": %.4f, \"bytes_planned\": %lld, "
+               "\"%s_per_s\": %.1f}\n",
+               r->gpt2 ? "gpt2" : "mlp", r->schedule, ranks,
+               r->sizes.stages_per_rank, r->sizes.microbatches, r->rows,
+               r->threads, r->mpi ? "mpi" : "threads", median, least, bubble,
+               (long long)bytes, r->gpt2 ? "tokens" : "rows", rows / median);
+    else
+        printf("%s, %s, %d ranks x %d stages, %d microbatches of %d, %d "
+               "thread%s a rank, %s\nmedian %.3f ms, least %.3f ms, bubble "
+               "%.3f, %.1f MB, %.0f %s/s\n",
+               r->gpt2 ? "gpt2" : "mlp", r->schedule, ranks,
+               r->sizes.stages_per_rank, r->sizes.microbatches, r->rows,
+               r->threads, r->threads > 1 ? "s" : "", r->mpi ? "mpi" : "threads",
+               median * 1e3, least * 1e3, bubble, (double)bytes * 1e-6,
+               rows / median, r->gpt2 ? "tokens" : "rows");
+}
+
+static sl_status run_mpi(job *own, bool *out_first)
+{
+    sl_comm *comm;
+    sl_status status = sl_mpi_create(&comm);
+    if (status)
+        return status;
+    *out_first = sl_comm_rank(comm) == 0;
+    status = run_rank(comm, own);
+    sl_comm_destroy(comm);
+    return status;
+}
+
+int bench_step(int argc, char **argv)
+{
+    request asked = {.width = 512,
+                     .layers = 8,
+                     .heads = 8,
+                     .length = 128,
+                     .vocabulary = 1024,
+                     .schedule = "1F1B",
+                     .sizes = {2, 1, 8},
+                     .rows = 4,
+                     .threads = 1,
+                     .steps = 10,
+                     .warmup = 3};
+    double took[10000], busy[SL_COMM_MAX_RANKS], stepped[SL_COMM_MAX_RANKS];
+    int64_t bytes[SL_COMM_MAX_RANKS];
+    bool first = true;
+    sl_schedule *schedule;
+    int exit_status = cli_parse(VERB, &argp, argc, argv, &asked);
+    if (exit_status)
+        return exit_status;
+    if (asked.steps > 10000 || asked.sizes.ranks > SL_COMM_MAX_RANKS)
+        return cli_say(VERB, CLI_WRONG,
+                       "at most 10000 steps and %d ranks, please",
+                       SL_COMM_MAX_RANKS);
+    sl_status status = sl_generate(asked.schedule, &asked.sizes, &schedule);
+    if (status)
+        return cli_failed(VERB, status);
+    job own = {&asked, schedule, took, busy, stepped, bytes};
+    status = asked.mpi ? run_mpi(&own, &first)
+                       : sl_threads_run(asked.sizes.ranks, run_rank, &own);
+    sl_schedule_destroy(schedule);
+    if (status)
+        return cli_failed(VERB, status);
+    if (first)
+        print(&own);
+    return cli_flush(VERB, SL_OK);
+}
