@@ -114,7 +114,8 @@ static const struct argp argp = {
     "step",
     "Time a whole training step of a pipeline: forward and backward of all "
     "microbatches, and plain gradient descent. The figure is the median.\v"
-    "  sluice bench step --layers 16 --schedule Interleaved1F1B -p 4 -v 2 -m 16\n"
+    "  sluice bench step --layers 16 --schedule Interleaved1F1B -p 4 -v 2 -m "
+    "16\n"
     "  sluice bench step --model gpt2 --d 512 --layers 8 --seq 256 -p 4 -t 3\n"
     "  mpirun -n 4 sluice bench step --transport mpi -p 4",
     NULL,
@@ -210,13 +211,12 @@ static sl_status make_data(const request *r, data *out)
         if (r->gpt2) {
             for (size_t k = 0; k < count; k++)
                 ((int64_t *)out->memory[i])[k] =
-                    (int64_t)((k * 7 + (size_t)i * 3) %
-                              (size_t)r->vocabulary);
+                    (int64_t)((k * 7 + (size_t)i * 3) % (size_t)r->vocabulary);
         } else {
             fill_floats(out->memory[i], count, (uint32_t)i + 1);
         }
-        out->arrays[i] = (sl_array){r->gpt2 ? SL_I64 : SL_F32, 2, {rows, wide},
-                                    out->memory[i]};
+        out->arrays[i] = (sl_array){
+            r->gpt2 ? SL_I64 : SL_F32, 2, {rows, wide}, out->memory[i]};
         out->arguments[i] = (sl_argument){names[r->gpt2][i], SL_SPREAD_SPLIT, 0,
                                           &out->arrays[i], 1};
     }
@@ -254,8 +254,8 @@ static sl_status time_steps(sl_comm *comm, job *own, sl_pipeline *pipeline,
         status = sl_comm_barrier(comm, &all, SL_COMM_MAX_TAG - 2, 600);
         double start = seconds_now();
         if (!status)
-            status = sl_pipeline_step(pipeline, batch->arguments, 2,
-                                      (uint64_t)i);
+            status =
+                sl_pipeline_step(pipeline, batch->arguments, 2, (uint64_t)i);
         own->stepped[rank] = seconds_now() - start;
         if (!status)
             status = sl_pipeline_descend(pipeline, 1e-3);
@@ -294,8 +294,8 @@ static sl_status run_rank(sl_comm *comm, void *context)
     sl_status status =
         sl_pipeline_create(comm, build, (void *)r, &how, &pipeline);
     if (!status)
-        status = sl_pipeline_prepare(
-            pipeline, (int64_t)r->rows * r->sizes.microbatches);
+        status = sl_pipeline_prepare(pipeline,
+                                     (int64_t)r->rows * r->sizes.microbatches);
     if (!status)
         status = fill_parameters(pipeline);
     if (!status)
@@ -348,9 +348,10 @@ static void print(const job *own)
                "%.3f, %.1f MB, %.0f %s/s\n",
                r->gpt2 ? "gpt2" : "mlp", r->schedule, ranks,
                r->sizes.stages_per_rank, r->sizes.microbatches, r->rows,
-               r->threads, r->threads > 1 ? "s" : "", r->mpi ? "mpi" : "threads",
-               median * 1e3, least * 1e3, bubble, (double)bytes * 1e-6,
-               rows / median, r->gpt2 ? "tokens" : "rows");
+               r->threads, r->threads > 1 ? "s" : "",
+               r->mpi ? "mpi" : "threads", median * 1e3, least * 1e3, bubble,
+               (double)bytes * 1e-6, rows / median,
+               r->gpt2 ? "tokens" : "rows");
 }
 
 static sl_status run_mpi(job *own, bool *out_first)

@@ -386,8 +386,9 @@ sl_status sl_pipeline_prepare(sl_pipeline *pipeline, int64_t rows)
     return status;
 }
 
-/* The losses, for everybody. */
-static sl_status share_losses(sl_pipeline *pipeline, const sl_model *model)
+/* The losses for everybody, where that is wanted; and the end of the step, which
+ * comes for all ranks or for none. */
+static sl_status finish(sl_pipeline *pipeline, const sl_model *model)
 {
     int count, ranks[SL_COMM_MAX_RANKS], root = -1;
     const sl_model_port *outputs = sl_model_outputs(model, &count);
@@ -395,16 +396,22 @@ static sl_status share_losses(sl_pipeline *pipeline, const sl_model *model)
         if (outputs[i].is_loss)
             root = pipeline->rank_of[outputs[i].stages[0]];
     }
-    if (root < 0 || !pipeline->options.share_losses)
-        return SL_OK;
     sl_group all = {ranks, sl_comm_size(pipeline->comm)};
     for (int i = 0; i < all.count; i++)
         ranks[i] = i;
-    pipeline->has_losses = true;
-    return sl_comm_broadcast(
-        pipeline->comm, &all, SL_COMM_MAX_TAG - 1, root, pipeline->losses,
-        sizeof *pipeline->losses * (size_t)pipeline->microbatches,
-        pipeline->options.timeout_s);
+    double timeout_s = pipeline->options.timeout_s;
+    sl_status status = SL_OK;
+    if (root >= 0 && pipeline->options.share_losses) {
+        pipeline->has_losses = true;
+        status = sl_comm_broadcast(
+            pipeline->comm, &all, SL_COMM_MAX_TAG - 1, root, pipeline->losses,
+            sizeof *pipeline->losses * (size_t)pipeline->microbatches,
+            timeout_s);
+    }
+    if (!status)
+        status = sl_comm_barrier(pipeline->comm, &all, SL_COMM_MAX_TAG - 1,
+                                 timeout_s);
+    return status;
 }
 
 static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
@@ -430,7 +437,7 @@ static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
                              train ? &bound->train : &bound->eval, batch, seed);
     if (!status && train)
         status = join_ties(pipeline, bound->model);
-    return status ? status : share_losses(pipeline, bound->model);
+    return status ? status : finish(pipeline, bound->model);
 }
 
 /* Splits the batch; its arguments are held against a model for rows that they

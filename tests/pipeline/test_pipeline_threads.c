@@ -82,9 +82,39 @@ static void random_schedules_compute_what_the_model_does(void **state)
     }
 }
 
+/* The same bits whenever it is run, and however late ranks are. */
+static void bits_do_not_depend_on_time(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"GPipe", "Interleaved1F1B",
+                                        "InterleavedZeroBubble",
+                                        "ZBVZeroBubble", "DualPipeV"};
+    sl_safetensors *file = golden_open("gpt2");
+    subject s;
+    make_subject(GOLDEN_MODELS - 1, 8, file, &s);
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        const sl_sizes sizes = {3, k ? 2 : 1, 6};
+        uint64_t bits[4][3];
+        sl_schedule *schedule;
+        assert_ok(sl_generate(names[k], &sizes, &schedule));
+        for (int round = 0; round < 4; round++) {
+            trial t = make_trial(&s, schedule, 1);
+            t.bits = bits[round];
+            t.noise = round > 1;
+            t.steps = 1;
+            run_trial(&t, names[k]);
+            assert_memory_equal(bits[round], bits[0], sizeof *bits);
+        }
+        sl_schedule_destroy(schedule);
+    }
+    release_subject(&s);
+    sl_safetensors_close(file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bits_do_not_depend_on_time),
         cmocka_unit_test(every_schedule_computes_what_the_model_does),
         cmocka_unit_test(random_schedules_compute_what_the_model_does),
     };

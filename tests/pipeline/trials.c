@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "trials.h"
 
+#include "pipeline/runtime.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static sl_status build(void *context, int64_t rows, const sl_model *like,
                        sl_model **out)
@@ -233,6 +236,16 @@ static sl_status load(const trial *own, sl_pipeline *pipeline)
     return status;
 }
 
+/* Sleeps now and then, for as long as chance has it. */
+static void be_late(void)
+{
+    static _Thread_local uint64_t state;
+    if (!state)
+        state = (uint64_t)(uintptr_t)&state;
+    if (test_random_int(&state, 0, 5) == 0)
+        usleep((useconds_t)test_random_int(&state, 1, 300));
+}
+
 sl_status run_trial_rank(sl_comm *comm, void *context)
 {
     trial *own = context;
@@ -242,6 +255,8 @@ sl_status run_trial_rank(sl_comm *comm, void *context)
     options.schedule = own->schedule;
     sl_status status =
         sl_pipeline_create(comm, build, own, &options, &pipeline);
+    if (!status && own->noise)
+        pipeline->before = be_late;
     if (!status)
         status = sl_pipeline_prepare(pipeline, s->rows);
     if (!status)

@@ -33,7 +33,7 @@ typedef struct trial {
     sl_pipeline_options options;
     int steps;      /* whose gradients add up */
     uint64_t *bits; /* by rank: a hash of all gradients; NULL: not wanted */
-    unsigned noise; /* microseconds slept at random; 0: none */
+    bool noise;     /* ranks are late at random */
 } trial;
 
 /* Options, routes and backends in turn, by `way`. */
