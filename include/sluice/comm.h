@@ -64,10 +64,10 @@ SL_API const char *sl_comm_name(const sl_comm *comm);
 /* ------------------------------------------------------------- messages -- */
 
 /* A message on its way. It must stay where it is, and the memory that it was
- * posted with, until it is complete; or, after a failure or a time that was
- * over, until all ends are destroyed. */
+ * posted with, until it is complete or cancelled. */
 typedef struct sl_request {
     const void *data; /* of a receive that is complete: its message */
+    bool posted;      /* and neither complete nor cancelled */
     /* The transport's. */
     void *transport[14];
 } sl_request;
@@ -104,6 +104,10 @@ SL_API sl_status sl_comm_test(sl_comm *comm, sl_request *request,
  * request is still posted then. */
 SL_API sl_status sl_comm_wait(sl_comm *comm, sl_request *request,
                               double timeout_s);
+
+/* Takes a request back that will not complete any more, after a failure: its
+ * memory is the caller's again. One that is not posted is left alone. */
+SL_API void sl_comm_cancel(sl_comm *comm, sl_request *request);
 
 /* Moves messages along while the rank computes; fails where a rank has. */
 SL_API sl_status sl_comm_progress(sl_comm *comm);

@@ -43,6 +43,14 @@ static sl_status start(sl_comm *comm, const sl_group *group, int tag,
     return SL_OK;
 }
 
+/* Takes back what a collective that failed has posted; forwards its status. */
+static sl_status end(sl_comm *comm, sl_status status)
+{
+    for (int i = 0; i < 2 * comm->size && status; i++)
+        sl_comm_cancel(comm, &comm->requests[i]);
+    return status;
+}
+
 static sl_request *sending(const collective *c, int member)
 {
     return &c->comm->requests[member];
@@ -147,7 +155,7 @@ sl_status sl_comm_barrier(sl_comm *comm, const sl_group *group, int tag,
         if (!status)
             status = wait_for(&c, sending(&c, to));
     }
-    return status;
+    return end(comm, status);
 }
 
 /* ----------------------------------------------------------------- sums -- */
@@ -225,7 +233,9 @@ sl_status sl_comm_allreduce(sl_comm *comm, const sl_group *group, int tag,
         return status;
     sl_group_part(group, count, c.own, &first, &length);
     status = scatter_sum(&c, number, data, count, (char *)data + first * size);
-    return status ? status : gather(&c, size, data, count);
+    if (!status)
+        status = gather(&c, size, data, count);
+    return end(comm, status);
 }
 
 sl_status sl_comm_reduce_scatter(sl_comm *comm, const sl_group *group, int tag,
@@ -234,7 +244,9 @@ sl_status sl_comm_reduce_scatter(sl_comm *comm, const sl_group *group, int tag,
 {
     collective c;
     sl_status status = start(comm, group, tag, timeout_s, &c);
-    return status ? status : scatter_sum(&c, number, data, count, out);
+    if (!status)
+        status = scatter_sum(&c, number, data, count, out);
+    return end(comm, status);
 }
 
 sl_status sl_comm_allgather(sl_comm *comm, const sl_group *group, int tag,
@@ -243,7 +255,9 @@ sl_status sl_comm_allgather(sl_comm *comm, const sl_group *group, int tag,
 {
     collective c;
     sl_status status = start(comm, group, tag, timeout_s, &c);
-    return status ? status : gather(&c, size, data, count);
+    if (!status)
+        status = gather(&c, size, data, count);
+    return end(comm, status);
 }
 
 sl_status sl_comm_broadcast(sl_comm *comm, const sl_group *group, int tag,
@@ -259,11 +273,15 @@ sl_status sl_comm_broadcast(sl_comm *comm, const sl_group *group, int tag,
         return status;
     if (c.own != root) {
         status = recv_from(&c, root, data, bytes);
-        return status ? status : wait_for(&c, receiving(&c, root));
+        if (!status)
+            status = wait_for(&c, receiving(&c, root));
+        return end(comm, status);
     }
     for (int i = 0; i < group->count && !status; i++) {
         if (i != root)
             status = send_to(&c, i, data, bytes);
     }
-    return status ? status : finish_sends(&c);
+    if (!status)
+        status = finish_sends(&c);
+    return end(comm, status);
 }

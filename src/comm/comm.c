@@ -69,7 +69,9 @@ sl_status sl_comm_send(sl_comm *comm, int peer, int tag, const void *data,
     if (status)
         return status;
     memset(request, 0, sizeof *request);
-    return comm->transport->send(comm, peer, tag, data, bytes, request);
+    status = comm->transport->send(comm, peer, tag, data, bytes, request);
+    request->posted = !status;
+    return status;
 }
 
 sl_status sl_comm_recv(sl_comm *comm, int peer, int tag, void *buffer,
@@ -82,7 +84,16 @@ sl_status sl_comm_recv(sl_comm *comm, int peer, int tag, void *buffer,
     if (status)
         return status;
     memset(request, 0, sizeof *request);
-    return comm->transport->recv(comm, peer, tag, buffer, bytes, request);
+    status = comm->transport->recv(comm, peer, tag, buffer, bytes, request);
+    request->posted = !status;
+    return status;
+}
+
+void sl_comm_cancel(sl_comm *comm, sl_request *request)
+{
+    if (request->posted)
+        comm->transport->cancel(comm, request);
+    request->posted = false;
 }
 
 void sl_comm_release(sl_comm *comm, sl_request *request)
@@ -93,7 +104,10 @@ void sl_comm_release(sl_comm *comm, sl_request *request)
 
 sl_status sl_comm_test(sl_comm *comm, sl_request *request, bool *out_done)
 {
-    return comm->transport->test(comm, request, out_done);
+    sl_status status = comm->transport->test(comm, request, out_done);
+    if (!status && *out_done)
+        request->posted = false;
+    return status;
 }
 
 sl_status sl_comm_wait(sl_comm *comm, sl_request *request, double timeout_s)
@@ -102,11 +116,11 @@ sl_status sl_comm_wait(sl_comm *comm, sl_request *request, double timeout_s)
     if (!(timeout_s >= 0))
         return sl_fail(SL_EINVAL, "rank %d: %g seconds to wait", comm->rank,
                        timeout_s);
-    sl_status status = comm->transport->test(comm, request, &done);
+    sl_status status = sl_comm_test(comm, request, &done);
     if (status || done)
         return status;
     comm->transport->wait(comm, request, timeout_s);
-    status = comm->transport->test(comm, request, &done);
+    status = sl_comm_test(comm, request, &done);
     if (!status && !done)
         status = sl_fail(SL_ETIME, "rank %d waited %g s for a message",
                          comm->rank, timeout_s);

@@ -17,6 +17,7 @@ typedef struct sl__transport {
     sl_status (*recv)(sl_comm *comm, int peer, int tag, void *buffer,
                       size_t bytes, sl_request *request);
     void (*release)(sl_comm *comm, sl_request *request);
+    void (*cancel)(sl_comm *comm, sl_request *request);
     sl_status (*test)(sl_comm *comm, sl_request *request, bool *out_done);
     /* Waits until the request is complete, a rank has failed or the time is
      * over, whichever is first; says nothing of which. */

@@ -145,8 +145,12 @@ sl_status sl__execute(sl_pipeline *pipeline, sl__bound *bound,
         /* Between processes messages move when they are looked after. */
         if (!status && drives && i->kind == SL__DO_RUN)
             status = sl_comm_progress(pipeline->comm);
-        if (status)
-            return tell(pipeline, i, status);
+        if (status) {
+            status = tell(pipeline, i, status);
+            for (size_t m = 0; m < bound->mail_count; m++)
+                sl_comm_cancel(pipeline->comm, &bound->mails[m].request);
+            return status;
+        }
     }
     return SL_OK;
 }

@@ -406,6 +406,34 @@ static void waiting_has_an_end(sl_comm *comm)
     must_ok(sl_comm_barrier(comm, &group, 71, TIMEOUT));
 }
 
+/* What was taken back is met by nobody. */
+static void a_cancelled_request_is_gone(sl_comm *comm)
+{
+    int rank = sl_comm_rank(comm), size = sl_comm_size(comm);
+    int ranks[SL_COMM_MAX_RANKS], number = 1, other = 0;
+    sl_group group = all_ranks(comm, ranks);
+    sl_request request;
+    if (size > 1 && rank == 1) {
+        must_ok(sl_comm_recv(comm, 0, 75, &number, sizeof number, &request));
+        must(request.posted);
+        sl_comm_cancel(comm, &request);
+        must(!request.posted);
+        sl_comm_cancel(comm, &request);
+    }
+    must_ok(sl_comm_barrier(comm, &group, 76, TIMEOUT));
+    if (size > 1 && rank == 0) {
+        number = 5;
+        must_ok(sl_comm_send(comm, 1, 75, &number, sizeof number, &request));
+        must_ok(sl_comm_wait(comm, &request, TIMEOUT));
+    }
+    if (size > 1 && rank == 1) {
+        must_ok(sl_comm_recv(comm, 0, 75, &other, sizeof other, &request));
+        must_ok(sl_comm_wait(comm, &request, TIMEOUT));
+        must(other == 5 && number == 1);
+    }
+    must_ok(sl_comm_barrier(comm, &group, 76, TIMEOUT));
+}
+
 /* The last rank fails; some wait, some compute, all learn of it. */
 static void a_failure_ends_every_wait(sl_comm *comm)
 {
@@ -431,6 +459,7 @@ static void a_failure_ends_every_wait(sl_comm *comm)
         must_fail(sl_comm_progress(comm), SL_EUNSOUND, expected);
     }
     must(seconds_now() - start < TIMEOUT / 2);
+    sl_comm_cancel(comm, &request);
     must_fail(sl_comm_send(comm, last, 81, &number, sizeof number, &request),
               SL_EUNSOUND, expected);
     /* A failure of one's own comes too late. */
@@ -452,6 +481,7 @@ const conformance_case conformance_cases[] = {
     {"parts_cover_everything", parts_cover_everything, false},
     {"a_broadcast_reaches_all", a_broadcast_reaches_all, false},
     {"waiting_has_an_end", waiting_has_an_end, false},
+    {"a_cancelled_request_is_gone", a_cancelled_request_is_gone, false},
     {"a_failure_ends_every_wait", a_failure_ends_every_wait, true},
 };
 const int conformance_count =

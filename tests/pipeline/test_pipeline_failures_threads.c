@@ -86,8 +86,8 @@ static sl_status build(void *context, int64_t rows, const sl_model *like,
     (void)like;
     (void)rows;
     for (int s = 0; s < STAGES && !status; s++) {
-        const sl_value in = {s ? "h" : "x", SL_F32, 2, {1, 2},
-                             s ? SL_GRADIENT : SL_NO_GRADIENT};
+        const sl_value in = {
+            s ? "h" : "x", SL_F32, 2, {1, 2}, s ? SL_GRADIENT : SL_NO_GRADIENT};
         const sl_value hidden = {"h", SL_F32, 2, {1, 2}, SL_GRADIENT};
         const sl_value loss = {"loss", SL_F32, 0, {0}, SL_NO_GRADIENT};
         own_stages[s] = (callback_stage){context, s, {0}};
@@ -260,11 +260,10 @@ static void a_wrong_shape_ends_the_step_everywhere(void **state)
 static void what_cannot_run_is_refused(void **state)
 {
     (void)state;
-    static const char *const rows[] = {"0F0,0B0\n1F0,1B0\n2F0,2B0\n3F0,3B0\n",
-                                       "0B0,0F0\n1F0,1B0\n2F0,2B0\n3F0,3B0\n",
-                                       "0F0,0B0\n1F0,1B0\n",
-                                       "0F0,0B0\n1F0,1B0\n2F0,2B0\n"
-                                       "3F0,4F0,4B0,3B0\n"};
+    static const char *const rows[] = {
+        "0F0,0B0\n1F0,1B0\n2F0,2B0\n3F0,3B0\n",
+        "0B0,0F0\n1F0,1B0\n2F0,2B0\n3F0,3B0\n", "0F0,0B0\n1F0,1B0\n",
+        "0F0,0B0\n1F0,1B0\n2F0,2B0\n3F0,4F0,4B0,3B0\n"};
     static const char *const expected[] = {
         "", "the schedule is not sound", "the schedule has 2 ranks",
         "the model has 4 stages, and the schedule 5"};

@@ -190,6 +190,22 @@ static sl_status test_mpi(sl_comm *comm, sl_request *request, bool *out_done)
     return done ? SL_OK : check_mpi(comm);
 }
 
+/* A receive can be taken back. A send cannot, in all MPIs: it is left to itself,
+ * which after a failure is as good. */
+static void cancel_mpi(sl_comm *comm, sl_request *request)
+{
+    post *own = post_of(request);
+    (void)comm;
+    if (own->done)
+        return;
+    if (own->is_recv) {
+        MPI_Cancel(&own->request);
+        MPI_Wait(&own->request, MPI_STATUS_IGNORE);
+    } else {
+        MPI_Request_free(&own->request);
+    }
+}
+
 static void wait_mpi(sl_comm *comm, sl_request *request, double timeout_s)
 {
     double start = sl__seconds();
@@ -242,6 +258,7 @@ static const sl__transport mpi = {
     .destroy = destroy_mpi,
     .send = send_mpi,
     .recv = recv_mpi,
+    .cancel = cancel_mpi,
     .test = test_mpi,
     .wait = wait_mpi,
     .progress = progress_mpi,

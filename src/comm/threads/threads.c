@@ -30,6 +30,7 @@ typedef enum state {
     POSTED,
     COMPLETE,
     WRONG_SIZE, /* of a receive: the message has another */
+    HANDED,     /* of a send: the receiver has its memory */
 } state;
 
 /* What a request holds of ours. */
@@ -41,6 +42,7 @@ typedef struct post {
     size_t bytes;
     size_t found; /* bytes of a message of the wrong size */
     int sender;
+    int receiver;
     int tag;
     int owner; /* the rank that posted it */
     _Atomic int state;
@@ -116,7 +118,8 @@ static void pause_briefly(void)
 
 static bool is_over(end *own, const post *waited)
 {
-    return atomic_load(&waited->state) != POSTED ||
+    int found = atomic_load(&waited->state);
+    return found == COMPLETE || found == WRONG_SIZE ||
            atomic_load(&own->hub->failed);
 }
 
@@ -218,6 +221,7 @@ static void match(hub *shared, post *send, post *recv)
     }
     recv->handed = send;
     *recv->shown = send->memory;
+    atomic_store(&send->state, HANDED);
     complete(shared, recv, COMPLETE);
 }
 
@@ -232,6 +236,7 @@ static sl_status send_threads(sl_comm *comm, int peer, int tag,
     own->memory = (void *)data;
     own->bytes = bytes;
     own->sender = own->owner = comm->rank;
+    own->receiver = peer;
     own->tag = tag;
     bucket *b = bucket_of(&shared->ends[peer], comm->rank, tag);
     lock(b);
@@ -273,6 +278,40 @@ static void release_threads(sl_comm *comm, sl_request *request)
     own->handed = NULL;
     if (send)
         complete(end_of(comm)->hub, send, COMPLETE);
+}
+
+/* Takes a post out of a list; false where it is not in it. */
+static bool unlink_post(list *from, const post *unlinked)
+{
+    post *before = NULL;
+    for (post *at = from->first; at; before = at, at = at->next) {
+        if (at != unlinked)
+            continue;
+        if (before)
+            before->next = at->next;
+        else
+            from->first = at->next;
+        if (from->last == at)
+            from->last = before;
+        return true;
+    }
+    return false;
+}
+
+static void cancel_threads(sl_comm *comm, sl_request *request)
+{
+    hub *shared = end_of(comm)->hub;
+    post *own = post_of(request);
+    bool is_send = own->sender == comm->rank;
+    bucket *b = bucket_of(&shared->ends[is_send ? own->receiver : comm->rank],
+                          own->sender, own->tag);
+    lock(b);
+    bool found = unlink_post(is_send ? &b->sends : &b->recvs, own);
+    unlock(b);
+    /* Somebody who has found it is about to be done with it; a message that
+     * was handed over is done with when it is released. */
+    while (!found && atomic_load(&own->state) == POSTED)
+        sched_yield();
 }
 
 /* ------------------------------------------------------------- failures -- */
@@ -317,7 +356,6 @@ static sl_status test_threads(sl_comm *comm, sl_request *request,
 static void destroy_threads(sl_comm *comm)
 {
     hub *shared = end_of(comm)->hub;
-    /* After a failure mailboxes hold requests of ranks that have left. */
     if (atomic_fetch_sub(&shared->alive, 1) > 1)
         return;
     for (int i = 0; i < shared->size; i++)
@@ -333,6 +371,7 @@ static const sl__transport threads = {
     .send = send_threads,
     .recv = recv_threads,
     .release = release_threads,
+    .cancel = cancel_threads,
     .test = test_threads,
     .wait = wait_threads,
     .progress = check_threads,
