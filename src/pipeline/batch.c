@@ -16,6 +16,8 @@ typedef struct argument {
     int input;        /* its number in the model */
     sl_spread spread;
     int dim;
+    int given_dim; /* as it was given, */
+    bool named;    /* and whether by name */
     sl_array *arrays;
     int array_count;
     char what[80]; /* "argument 'x'", for sentences */
@@ -135,7 +137,8 @@ static sl_status take(sl_batch *batch, const sl_argument *given, int i)
     if (name && sl__arena_text(&batch->arena, name, strlen(name), &own->name))
         return SL_ENOMEM;
     own->spread = given->spread;
-    own->dim = given->dim;
+    own->dim = own->given_dim = given->dim;
+    own->named = given->name;
     own->array_count =
         given->spread == SL_SPREAD_GIVEN ? batch->microbatches : 1;
     if (given->spread < SL_SPREAD_SPLIT || given->spread > SL_SPREAD_GIVEN)
@@ -338,6 +341,34 @@ sl_status sl_batch_replace(sl_batch *batch, int index, const sl_array *arrays,
     }
     memcpy(own->arrays, arrays, sizeof *arrays * (size_t)count);
     return SL_OK;
+}
+
+bool sl__batch_takes(sl_batch *batch, const sl_argument *arguments, int count)
+{
+    if (!batch || count != batch->count)
+        return false;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < count; i++) {
+            const sl_argument *given = &arguments[i];
+            const argument *own = &batch->arguments[i];
+            sl_array like;
+            if (pass == 1) {
+                memcpy(own->arrays, given->arrays,
+                       sizeof *own->arrays * (size_t)own->array_count);
+                continue;
+            }
+            if (given->spread != own->spread ||
+                given->array_count != own->array_count || !given->arrays ||
+                (given->name && strcmp(given->name, own->name) != 0) ||
+                given->dim != own->given_dim || !given->name != !own->named)
+                return false;
+            for (int k = 0; k < own->array_count; k++) {
+                if (!sl__is_like(&given->arrays[k], &own->arrays[k], -1, &like))
+                    return false;
+            }
+        }
+    }
+    return true;
 }
 
 /* The array that a microbatch's part lies in, and where its rows begin. */

@@ -89,6 +89,13 @@ sl_status sl__link(sl_model *model, const sl__names *fed);
  * depends on it. The caller frees. */
 sl_status sl__compute_reached(const sl_graph *graph, bool **out);
 
+/* ----------------------------------------------------------- batch.c -- */
+
+/* Gives a batch the arrays of other arguments, where these are like its own but
+ * for their data; false, and nothing done, where they are not. Allocates
+ * nothing. */
+bool sl__batch_takes(sl_batch *batch, const sl_argument *arguments, int count);
+
 /* ------------------------------------------------------------ ties.c -- */
 
 sl_status sl__find_ties(sl_model *model);

@@ -154,6 +154,9 @@ static sl_status start(sl_pipeline *pipeline, sl_model_fn build, void *context)
     if (!status)
         status = sl__arena_take(arena, (size_t)pipeline->microbatches,
                                 sizeof *pipeline->losses, &pipeline->losses);
+    if (!status)
+        status = sl__arena_take(arena, (size_t)pipeline->microbatches,
+                                sizeof *pipeline->rows, &pipeline->rows);
     return status;
 }
 
@@ -192,6 +195,7 @@ void sl_pipeline_destroy(sl_pipeline *pipeline)
         sl_memory_destroy(pipeline->owners[s]);
     sl_programs_destroy(pipeline->programs);
     sl__arena_clear(&pipeline->arena);
+    sl_batch_destroy(pipeline->batch);
     free(pipeline->scratch);
     free(pipeline->argument_of);
     free(pipeline);
@@ -350,15 +354,9 @@ static sl_status bind(sl_pipeline *pipeline, const int64_t *rows,
 static sl_status bind_batch(sl_pipeline *pipeline, const sl_batch *batch,
                             sl__bound **out)
 {
-    int64_t *rows;
-    sl_status status =
-        sl__alloc((size_t)pipeline->microbatches, sizeof *rows, &rows);
-    if (status)
-        return status;
     for (int m = 0; m < pipeline->microbatches; m++)
-        rows[m] = sl_batch_rows(batch, m);
-    status = bind(pipeline, rows, out);
-    free(rows);
+        pipeline->rows[m] = sl_batch_rows(batch, m);
+    sl_status status = bind(pipeline, pipeline->rows, out);
     if (status)
         return status;
     int count;
@@ -370,20 +368,13 @@ static sl_status bind_batch(sl_pipeline *pipeline, const sl_batch *batch,
 
 sl_status sl_pipeline_prepare(sl_pipeline *pipeline, int64_t rows)
 {
-    int64_t *each;
     sl__bound *bound;
     if (rows < pipeline->microbatches && rows != 0)
         return sl_fail(SL_EINVAL, "%lld rows, fewer than the %d microbatches",
                        (long long)rows, pipeline->microbatches);
-    sl_status status =
-        sl__alloc((size_t)pipeline->microbatches, sizeof *each, &each);
-    if (status)
-        return status;
     for (int m = 0; m < pipeline->microbatches; m++)
-        each[m] = sl_microbatch_rows(rows, pipeline->microbatches, m);
-    status = bind(pipeline, each, &bound);
-    free(each);
-    return status;
+        pipeline->rows[m] = sl_microbatch_rows(rows, pipeline->microbatches, m);
+    return bind(pipeline, pipeline->rows, &bound);
 }
 
 /* The losses for everybody, where that is wanted; and the end of the step, which
@@ -440,13 +431,16 @@ static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
     return status ? status : finish(pipeline, bound->model);
 }
 
-/* Splits the batch; its arguments are held against a model for rows that they
- * imply, which is known once they are split. */
-static sl_status run_batch(sl_pipeline *pipeline, const sl_argument *arguments,
-                           int count, uint64_t seed, bool train)
+/* Splits the batch, unless it is like the one before. Its arguments are held
+ * against a model for rows that they imply, which is known once they are split.
+ */
+static sl_status split(sl_pipeline *pipeline, const sl_argument *arguments,
+                       int count)
 {
     sl_batch *rough = NULL, *batch = NULL;
     const sl_model *model;
+    if (sl__batch_takes(pipeline->batch, arguments, count))
+        return SL_OK;
     sl_status status =
         sl_batch_create(NULL, arguments, count, pipeline->microbatches, &rough);
     if (!status)
@@ -455,17 +449,28 @@ static sl_status run_batch(sl_pipeline *pipeline, const sl_argument *arguments,
     if (!status)
         status = sl_batch_create(model, arguments, count,
                                  pipeline->microbatches, &batch);
-    if (!status)
-        status = run_list(pipeline, batch, seed, train);
     sl_batch_destroy(rough);
-    sl_batch_destroy(batch);
-    if (status && !sl_comm_progress(pipeline->comm)) {
-        /* Something that only this rank has seen: the others must not wait. */
-        char why[700];
-        snprintf(why, sizeof why, "%s", sl_error_text());
+    if (status)
+        return status;
+    sl_batch_destroy(pipeline->batch);
+    pipeline->batch = batch;
+    return SL_OK;
+}
+
+static sl_status run_batch(sl_pipeline *pipeline, const sl_argument *arguments,
+                           int count, uint64_t seed, bool train)
+{
+    sl_status status = split(pipeline, arguments, count);
+    if (!status)
+        status = run_list(pipeline, pipeline->batch, seed, train);
+    if (!status)
+        return SL_OK;
+    char why[700];
+    snprintf(why, sizeof why, "%s", sl_error_text());
+    /* Something that only this rank has seen: the others must not wait. */
+    if (!sl_comm_progress(pipeline->comm))
         sl_comm_abort(pipeline->comm, status, why);
-    }
-    return status;
+    return sl_fail(status, "%s", why);
 }
 
 sl_status sl_pipeline_step(sl_pipeline *pipeline, const sl_argument *arguments,

@@ -125,6 +125,8 @@ struct sl_pipeline {
     sl__bound *bounds;
     sl__bound *last; /* of the latest step */
     double *losses;
+    sl_batch *batch; /* of the latest step */
+    int64_t *rows;   /* likewise, by microbatch */
     bool has_losses;
     double busy_s;        /* that programs ran */
     void (*before)(void); /* called before every instruction, by tests */

@@ -24,6 +24,23 @@ grep -q '"model": "gpt2".*"iw_over_b": [0-9.]*' "$out" ||
 grep -q '"saved_bytes": 320' "$out" || bad "saved bytes in --json"
 grep -q mlp "$out" && bad "--model gpt2 shows the mlp"
 
+run bench step --d 8 --layers 4 -p 2 -v 2 -m 4 --schedule Interleaved1F1B \
+    --steps 2 --warmup 1 --json
+[ $status = 0 ] || bad "bench step: $(cat "$err")"
+for word in median_s min_s bubble_measured bytes_planned rows_per_s; do
+    grep -q "\"$word\": [0-9.]*" "$out" || bad "bench step --json without $word"
+done
+run bench step --model gpt2 --d 8 --layers 2 --heads 2 --seq 4 --vocab 9 -p 2 \
+    --schedule zbv -v 2 -m 4 --steps 2 --warmup 1
+[ $status = 0 ] || bad "bench step gpt2: $(cat "$err")"
+grep -q 'tokens/s' "$out" || bad "bench step gpt2 shows no tokens"
+refuses "a schedule" "unknown schedule" -- bench step --schedule nothing
+refuses "a transport" "--transport is threads or mpi" \
+    -- bench step --transport pigeon
+refuses "more" "nothing goes with" -- bench step stage
+refuses "stages of few layers" "leave some empty" \
+    -- bench step --layers 2 -p 4 --d 8
+
 refuses "no benchmark" "say what to time" -- bench
 refuses "another" "unknown benchmark 'stages'; expected kernels, stage" \
     -- bench stages

@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
  * Every allocation of the pipeline's front end fails once: that is told, and
- * nothing is lost or touched afterwards. */
+ * nothing is lost or touched afterwards. And steps allocate nothing. */
 #include "tensors.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Counts down to the allocation that fails; 0: none does. */
 static long countdown;
 
+/* Counts all of them, on any thread. */
+static atomic_long calls;
+
 static bool is_refused(void)
 {
+    atomic_fetch_add(&calls, 1);
     return countdown > 0 && --countdown == 0;
 }
 
@@ -229,6 +234,78 @@ static sl_status do_measure(void)
     return status;
 }
 
+/* --------------------------------------------------------------- steps -- */
+
+static sl_status build_mlp(void *context, int64_t rows, const sl_model *like,
+                           sl_model **out)
+{
+    const sl_mlp_config config = {4, 8};
+    sl_cut_options options = SL_CUT_OPTIONS_INIT;
+    sl_graph *graph;
+    sl_status status = sl_graph_create(&graph);
+    (void)context;
+    if (status)
+        return status;
+    sl_mlp_build(graph, &config, rows);
+    options.by = SL_CUT_BY_COST;
+    options.stages = 4;
+    options.like = like;
+    status = sl_model_cut(graph, &options, out);
+    sl_graph_destroy(graph);
+    return status;
+}
+
+/* Steps and evals, each on another batch; none but the first allocates. */
+static sl_status step_often(sl_comm *comm, void *context)
+{
+    static const int all[] = {0, 1};
+    static float x[3][10 * 8];
+    const sl_group both = {all, 2};
+    sl_pipeline_options options = SL_PIPELINE_OPTIONS_INIT;
+    sl_pipeline *pipeline = NULL;
+    long before = 0;
+    options.schedule = context;
+    options.keep_outputs = true;
+    options.share_losses = true;
+    sl_status status =
+        sl_pipeline_create(comm, build_mlp, NULL, &options, &pipeline);
+    for (int i = 0; i < 8 && !status; i++) {
+        const sl_array array = {SL_F32, 2, {10, 8}, x[i % 3]};
+        const sl_argument batch[] = {{"x", SL_SPREAD_SPLIT, 0, &array, 1},
+                                     {"target", SL_SPREAD_SPLIT, 0, &array, 1}};
+        if (i == 2) {
+            status = sl_comm_barrier(comm, &both, 0, 60);
+            before = atomic_load(&calls);
+            if (!status)
+                status = sl_comm_barrier(comm, &both, 0, 60);
+        }
+        if (!status)
+            status = i % 2 ? sl_pipeline_eval(pipeline, batch, 2)
+                           : sl_pipeline_step(pipeline, batch, 2, 1);
+        if (!status)
+            status = sl_pipeline_descend(pipeline, 0.1);
+    }
+    if (!status)
+        status = sl_comm_barrier(comm, &both, 0, 60);
+    long made = atomic_load(&calls) - before;
+    if (!status)
+        status = sl_comm_barrier(comm, &both, 0, 60);
+    if (!status && made)
+        status = sl_fail(SL_EINVAL, "%ld allocations in steps", made);
+    sl_pipeline_destroy(pipeline);
+    return status;
+}
+
+static void steps_allocate_nothing(void **state)
+{
+    (void)state;
+    const sl_sizes sizes = {2, 2, 4};
+    sl_schedule *schedule;
+    assert_ok(sl_generate("InterleavedZeroBubble", &sizes, &schedule));
+    assert_ok(sl_threads_run(2, step_often, schedule));
+    sl_schedule_destroy(schedule);
+}
+
 static void sweep(sl_status (*work)(void))
 {
     for (long n = 1;; n++) {
@@ -269,6 +346,7 @@ int main(void)
         cmocka_unit_test(batch_survives),
         cmocka_unit_test(programs_survives),
         cmocka_unit_test(measure_survives),
+        cmocka_unit_test(steps_allocate_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
