@@ -50,8 +50,9 @@ typedef struct sl_comm sl_comm;
 SL_API sl_status sl_threads_create(int ranks, sl_comm **out);
 
 /* This process's rank of MPI_COMM_WORLD; initialises MPI where nobody has, and
- * then finalises it when destroyed. All ranks call it, and all destroy. Fails
- * with SL_ENOTFOUND where Sluice was built without MPI. */
+ * then finalises it when destroyed, unless a rank has failed: others may be
+ * gone then. All ranks call it, and all destroy. Fails with SL_ENOTFOUND where
+ * Sluice was built without MPI. */
 SL_API sl_status sl_mpi_create(sl_comm **out);
 
 SL_API void sl_comm_destroy(sl_comm *comm);

@@ -420,7 +420,8 @@ typedef struct sl_pipeline_options {
     }
 
 /* Called by every rank, each with its end of the transport, which must outlive
- * the pipeline; the schedule has as many ranks. Refused with SL_EUNSOUND: a
+ * the pipeline, and whose tags from 2^18 on, and below two per edge and
+ * microbatch, are its own; the schedule has as many ranks. Refused with SL_EUNSOUND: a
  * schedule that is not sound, or would deadlock. Models are built and stages
  * compiled when a step first needs their size. */
 SL_API sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build,
@@ -430,7 +431,8 @@ SL_API sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build,
 SL_API void sl_pipeline_destroy(sl_pipeline *pipeline);
 
 /* Makes sure that the stages of this rank are there for batches of so many rows
- * in all, so that their parameters can be written before the first step. */
+ * in all, so that their parameters can be written before the first step. A
+ * failure here ends the pipeline on all ranks, as one in a step does. */
 SL_API sl_status sl_pipeline_prepare(sl_pipeline *pipeline, int64_t rows);
 
 /* One step, forward and backward over all microbatches: adds to the gradients.
@@ -441,7 +443,8 @@ SL_API sl_status sl_pipeline_step(sl_pipeline *pipeline,
                                   const sl_argument *arguments, int count,
                                   uint64_t seed);
 
-/* Forward alone: losses and outputs, no gradients touched. */
+/* Forward alone: losses and outputs, no gradients touched. Dropout, where the
+ * model has any, is the model's affair: build one without for this. */
 SL_API sl_status sl_pipeline_eval(sl_pipeline *pipeline,
                                   const sl_argument *arguments, int count);
 

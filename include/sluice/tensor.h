@@ -250,7 +250,9 @@ typedef struct sl_value {
  * contiguous. A gradient is NULL where none flows. Beside forward, inputs and
  * outputs are as forward had and left them. */
 typedef struct sl_call {
-    int slot; /* of the microbatch: what forward saves for it goes here */
+    /* Of the microbatch: what forward saves for it goes here. A stage that is
+     * made for several sizes counts the slots of each by themselves. */
+    int slot;
     const void *const *inputs;
     void *const *outputs;
     const void *const *output_gradients;

@@ -38,6 +38,10 @@ typedef struct binder {
     int *nexts;    /* who has the slot next; -1: nobody */
     bool *follows; /* somebody had it before */
     size_t *lasts; /* the action that frees it */
+    /* Edges at each stage, and the number of each at its producer and its
+     * consumer. */
+    int *touching;
+    int *edge_at[2];
     /* By kind of list and lane: microbatches in flight, and slots besides. */
     int *peaks[2];
     int *extras[2];
@@ -173,8 +177,8 @@ static sl_status deal_slots(binder *b)
 {
     size_t microbatches = (size_t)b->pipeline->microbatches;
     size_t cells = (size_t)b->bound->lane_count * microbatches;
-    size_t *free_at; /* by lane and slot: the action that it is free for */
-    int *holders;    /* likewise: the latest microbatch that had it, +1 */
+    size_t *free_at;     /* by lane and slot: the action that it is free for */
+    int *holders = NULL; /* likewise: the latest that had it, +1 */
     sl_status status = sl__alloc(cells, sizeof *free_at, &free_at);
     if (status)
         return status;
@@ -230,25 +234,47 @@ static sl_status make_memory(binder *b)
     return status;
 }
 
-/* Room for all mails of the lanes as they are. */
-static size_t count_mails(const binder *b)
+/* How many mails the lanes need as they are, each where its first will lie: two
+ * for every slot and edge of the stage. Without `all`, those of the rank at
+ * hand alone. */
+static size_t place_mails(binder *b, bool all)
 {
-    size_t slots = 0;
-    for (int i = 0; i < b->bound->lane_count; i++)
-        slots += (size_t)b->bound->lanes[i].slots;
-    return slots * (size_t)b->edge_count * WAYS;
+    size_t count = 0;
+    for (int i = 0; i < b->bound->lane_count; i++) {
+        sl__lane *lane = &b->bound->lanes[i];
+        lane->mails = count;
+        if (all || is_here(b, lane->stage))
+            count += 2 * (size_t)lane->slots * (size_t)b->touching[lane->stage];
+    }
+    return count;
+}
+
+/* Counts the edges of each stage, and each edge at its stages. */
+static sl_status count_edges(binder *b)
+{
+    sl__arena *arena = &b->bound->arena;
+    sl_status status = sl__arena_take(arena, (size_t)b->pipeline->stages,
+                                      sizeof *b->touching, &b->touching);
+    for (int side = 0; side < 2 && !status; side++)
+        status = sl__arena_take(arena, (size_t)b->edge_count,
+                                sizeof *b->edge_at[side], &b->edge_at[side]);
+    for (int e = 0; e < b->edge_count && !status; e++) {
+        b->edge_at[0][e] = b->touching[b->edges[e].from]++;
+        b->edge_at[1][e] = b->touching[b->edges[e].to]++;
+    }
+    return status;
 }
 
 static sl__mail *mail_of(const binder *b, int stage, int microbatch, int edge,
                          way w)
 {
     const sl__lane *lane = lane_of(b, stage, microbatch);
-    size_t before = 0;
-    for (const sl__lane *l = b->bound->lanes; l < lane; l++)
-        before += (size_t)l->slots;
-    before += (size_t)b->slots[at(b, stage, microbatch)];
-    return &b->mails[(before * (size_t)b->edge_count + (size_t)edge) * WAYS +
-                     (size_t)w];
+    bool at_consumer = w == RECV_F || w == SEND_B;
+    bool backward = w == RECV_B || w == SEND_B;
+    size_t slot = (size_t)b->slots[at(b, stage, microbatch)];
+    size_t cell = slot * (size_t)b->touching[stage] +
+                  (size_t)b->edge_at[at_consumer][edge];
+    return &b->mails[lane->mails + 2 * cell + backward];
 }
 
 /* --------------------------------------------------------- instructions -- */
@@ -649,7 +675,7 @@ static sl_status try_out(binder *b, paper *p, bool *out_ends)
         status = deal_slots(b);
     }
     if (!status)
-        status = sl__alloc(count_mails(b), sizeof *p->mails, &p->mails);
+        status = sl__alloc(place_mails(b, true), sizeof *p->mails, &p->mails);
     b->mails = p->mails;
     for (int r = 0; r < ranks && !status; r++) {
         turn_to(b, r);
@@ -742,7 +768,7 @@ static sl_status bind_lists(binder *b)
     if (!status)
         status = make_memory(b);
     if (!status) {
-        b->bound->mail_count = count_mails(b);
+        b->bound->mail_count = place_mails(b, false);
         status = sl__arena_take(&b->bound->arena, b->bound->mail_count,
                                 sizeof *b->bound->mails, &b->bound->mails);
     }
@@ -812,6 +838,8 @@ static sl_status bind_all(binder *b, const int64_t *rows)
     b->edges = sl_model_edges(bound->model, &b->edge_count);
     turn_to(b, own_rank(b));
     status = check_sizes(b);
+    if (!status)
+        status = count_edges(b);
     if (!status)
         status = make_lanes(b);
     if (!status)

@@ -110,6 +110,14 @@ static sl_status execute_one(sl_pipeline *pipeline, sl__bound *bound,
     return SL_OK;
 }
 
+sl_status sl__fail_all(sl_comm *comm, sl_status status, const char *text)
+{
+    sl_comm_abort(comm, status, text);
+    /* Another rank may have been first: then it is its sentence that counts. */
+    sl_status heard = sl_comm_progress(comm);
+    return heard ? heard : status;
+}
+
 /* Tells all ranks what went wrong, and where, unless that is how this rank came
  * to know of it. */
 static sl_status tell(sl_pipeline *pipeline, const sl__instruction *i,
@@ -125,11 +133,17 @@ static sl_status tell(sl_pipeline *pipeline, const sl__instruction *i,
     if (heard)
         return heard;
     bool runs = i->kind == SL__DO_RUN;
+    bool message = i->kind == SL__DO_SEND || i->kind == SL__DO_RECV ||
+                   i->kind == SL__DO_WAIT;
+    bool backward =
+        message && i->u.message.tag / pipeline->microbatches % 2 == 1;
     snprintf(text, sizeof text, "%s%c of stage %d, microbatch %d: %s",
-             runs ? "" : doing[i->kind], runs ? "FIWB"[i->u.run.program] : 'F',
+             runs ? "" : doing[i->kind],
+             runs       ? "FIWB"[i->u.run.program]
+             : backward ? 'B'
+                        : 'F',
              i->stage, i->microbatch, why);
-    sl_comm_abort(pipeline->comm, status, text);
-    return sl_fail(status, "rank %d: %s", sl_comm_rank(pipeline->comm), text);
+    return sl__fail_all(pipeline->comm, status, text);
 }
 
 sl_status sl__execute(sl_pipeline *pipeline, sl__bound *bound,

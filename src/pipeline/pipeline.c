@@ -201,6 +201,15 @@ void sl_pipeline_destroy(sl_pipeline *pipeline)
     free(pipeline);
 }
 
+/* A failure that only this rank has seen: the others must not wait. */
+static sl_status spread(sl_comm *comm, sl_status status)
+{
+    char why[700];
+    snprintf(why, sizeof why, "%s", sl_error_text());
+    sl_status heard = sl_comm_progress(comm);
+    return heard ? heard : sl__fail_all(comm, status, why);
+}
+
 /* ----------------------------------------------------------------- ties -- */
 
 static sl_number number_of(sl_dtype dtype)
@@ -374,7 +383,8 @@ sl_status sl_pipeline_prepare(sl_pipeline *pipeline, int64_t rows)
                        (long long)rows, pipeline->microbatches);
     for (int m = 0; m < pipeline->microbatches; m++)
         pipeline->rows[m] = sl_microbatch_rows(rows, pipeline->microbatches, m);
-    return bind(pipeline, pipeline->rows, &bound);
+    sl_status status = bind(pipeline, pipeline->rows, &bound);
+    return status ? spread(pipeline->comm, status) : SL_OK;
 }
 
 /* The losses for everybody, where that is wanted; and the end of the step, which
@@ -465,12 +475,7 @@ static sl_status run_batch(sl_pipeline *pipeline, const sl_argument *arguments,
         status = run_list(pipeline, pipeline->batch, seed, train);
     if (!status)
         return SL_OK;
-    char why[700];
-    snprintf(why, sizeof why, "%s", sl_error_text());
-    /* Something that only this rank has seen: the others must not wait. */
-    if (!sl_comm_progress(pipeline->comm))
-        sl_comm_abort(pipeline->comm, status, why);
-    return sl_fail(status, "%s", why);
+    return spread(pipeline->comm, status);
 }
 
 sl_status sl_pipeline_step(sl_pipeline *pipeline, const sl_argument *arguments,

@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct set {
@@ -21,6 +22,7 @@ struct sl_programs {
     sl_model_fn build;
     void *context;
     sl_stage_options options;
+    char backend[32]; /* what the options name */
     set *first;
     int count;
 };
@@ -37,6 +39,10 @@ sl_status sl_programs_create(sl_model_fn build, void *context,
     programs->options = (sl_stage_options)SL_STAGE_OPTIONS_INIT;
     if (options)
         programs->options = *options;
+    if (programs->options.backend)
+        snprintf(programs->backend, sizeof programs->backend, "%s",
+                 programs->options.backend);
+    programs->options.backend = programs->backend;
     *out = programs;
     return SL_OK;
 }

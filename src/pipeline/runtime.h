@@ -91,6 +91,7 @@ typedef struct sl__lane {
     const sl_stage *program_stage;
     sl_memory *memory;
     int slots;
+    size_t mails; /* where its first lies */
 } sl__lane;
 
 /* A batch split one way: rows by microbatch, lanes, and two lists. */
@@ -137,6 +138,9 @@ struct sl_pipeline {
 /* Binds a batch split into these rows; `out` is the pipeline's. */
 sl_status sl__bind(sl_pipeline *pipeline, const int64_t *rows, sl__bound **out);
 void sl__unbind(const sl_pipeline *pipeline, sl__bound *bound);
+
+/* Tells all ranks of a failure, and gives the first there was. */
+sl_status sl__fail_all(sl_comm *comm, sl_status status, const char *text);
 
 /* Walks a list. */
 sl_status sl__execute(sl_pipeline *pipeline, sl__bound *bound,

@@ -404,6 +404,8 @@ sl_status sl_memory_descend(sl_memory *memory, double rate)
 {
     const sl_stage *stage = memory->stage;
     const sl__names *parameters = &stage->graph->parameters;
+    if (parameters->count == 0)
+        return SL_OK;
     if (sl__is_callbacks(stage) || !memory->gradients)
         return sl_fail(SL_EINVAL, "this stage has no gradients here");
     sl__saved saved;

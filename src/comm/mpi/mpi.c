@@ -47,10 +47,12 @@ typedef struct post {
     MPI_Request request;
     size_t bytes;
     void *buffer;
+    size_t found; /* bytes of a message that was refused for its size */
     int peer;
     int tag;
     bool is_recv;
     bool done;
+    bool refused;
 } post;
 _Static_assert(sizeof(post) <= sizeof(((sl_request *)0)->transport),
                "a request has room for a post");
@@ -153,13 +155,18 @@ static sl_status recv_mpi(sl_comm *comm, int peer, int tag, void *buffer,
     return code ? fail_mpi(comm, "receiving", code) : SL_OK;
 }
 
-static sl_status refuse_size(const sl_comm *comm, const post *own,
-                             const char *found)
+static sl_status refuse_size(const sl_comm *comm, post *own)
 {
+    own->refused = own->done = true;
+    if (own->found <= own->bytes)
+        return sl_fail(SL_EINVAL,
+                       "rank %d expects %zu bytes of rank %d under tag %d, "
+                       "found %zu",
+                       comm->rank, own->bytes, own->peer, own->tag, own->found);
     return sl_fail(SL_EINVAL,
                    "rank %d expects %zu bytes of rank %d under tag %d, found "
-                   "%s",
-                   comm->rank, own->bytes, own->peer, own->tag, found);
+                   "more",
+                   comm->rank, own->bytes, own->peer, own->tag);
 }
 
 static sl_status test_mpi(sl_comm *comm, sl_request *request, bool *out_done)
@@ -167,21 +174,24 @@ static sl_status test_mpi(sl_comm *comm, sl_request *request, bool *out_done)
     post *own = post_of(request);
     MPI_Status how;
     int done = own->done, count = 0;
+    if (own->refused)
+        return refuse_size(comm, own);
     if (!done) {
         int code = MPI_Test(&own->request, &done, &how);
         int class = MPI_SUCCESS;
         if (code)
             MPI_Error_class(code, &class);
-        if (class == MPI_ERR_TRUNCATE)
-            return refuse_size(comm, own, "more");
+        if (class == MPI_ERR_TRUNCATE) {
+            own->found = own->bytes + 1;
+            return refuse_size(comm, own);
+        }
         if (code)
             return fail_mpi(comm, "a message", code);
         if (done && own->is_recv) {
-            char text[32];
             MPI_Get_count(&how, MPI_BYTE, &count);
-            snprintf(text, sizeof text, "%d", count);
-            if ((size_t)count != own->bytes)
-                return refuse_size(comm, own, text);
+            own->found = (size_t)count;
+            if (own->found != own->bytes)
+                return refuse_size(comm, own);
             request->data = own->buffer;
         }
         own->done = done;
@@ -236,21 +246,40 @@ static sl_status progress_mpi(sl_comm *comm)
 
 /* ----------------------------------------------------------------- life -- */
 
+/* Whether all ranks have come to their end, without a failure. */
+static bool all_end(sl_comm *comm)
+{
+    const double most = 30;
+    MPI_Request barrier;
+    int done = 0;
+    double start = sl__seconds();
+    if (check_mpi(comm) || MPI_Ibarrier(end_of(comm)->failures, &barrier))
+        return false;
+    while (!done && !check_mpi(comm) && sl__seconds() - start < most) {
+        MPI_Test(&barrier, &done, MPI_STATUS_IGNORE);
+        if (sl__seconds() - start > 1e-3)
+            nanosleep(&(struct timespec){0, 50000}, NULL);
+    }
+    return done;
+}
+
 static void destroy_mpi(sl_comm *comm)
 {
     end *own = end_of(comm);
     /* After a failure others may be gone: nothing waits for them then. */
-    if (!own->failed) {
-        MPI_Barrier(own->failures);
+    if (all_end(comm)) {
         MPI_Cancel(&own->listening);
         MPI_Wait(&own->listening, MPI_STATUS_IGNORE);
         MPI_Comm_free(&own->messages);
         MPI_Comm_free(&own->failures);
         if (own->started_mpi)
             MPI_Finalize();
+        sl__comm_end(comm);
+        free(own);
+        return;
     }
+    /* MPI may still write to what it listens with. */
     sl__comm_end(comm);
-    free(own);
 }
 
 static const sl__transport mpi = {
@@ -268,8 +297,11 @@ static const sl__transport mpi = {
 
 static sl_status start_mpi(bool *out_started)
 {
-    int there, level;
+    int there, over, level;
     *out_started = false;
+    MPI_Finalized(&over);
+    if (over)
+        return sl_fail(SL_EINVAL, "MPI has ended, and does not start twice");
     MPI_Initialized(&there);
     if (there)
         return SL_OK;

@@ -327,8 +327,12 @@ static sl_status check_threads(sl_comm *comm)
 static void abort_threads(sl_comm *comm, sl_status status, const char *sentence)
 {
     hub *shared = end_of(comm)->hub;
-    if (atomic_exchange(&shared->failing, 1))
+    if (atomic_exchange(&shared->failing, 1)) {
+        /* Another one was first; its sentence can be read in a moment. */
+        while (!atomic_load(&shared->failed))
+            sched_yield();
         return;
+    }
     shared->status = status;
     snprintf(shared->sentence, sizeof shared->sentence, "%s", sentence);
     atomic_store(&shared->failed, 1);
