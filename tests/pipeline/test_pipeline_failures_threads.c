@@ -283,9 +283,55 @@ static void what_cannot_run_is_refused(void **state)
     }
 }
 
+/* A model that cannot be built on one rank ends the pipeline on all. */
+static sl_status build_unless(void *context, int64_t rows, const sl_model *like,
+                              sl_model **out)
+{
+    static _Thread_local plan none = {-1, 'F', 0, false, false};
+    if (*(const bool *)context)
+        return sl_fail(SL_EIO, "no model today");
+    return build(&none, rows, like, out);
+}
+
+static sl_status prepare_rank(sl_comm *comm, void *context)
+{
+    const job *own = context;
+    static const float data[MICROBATCHES * 2];
+    const sl_array array = {SL_F32, 2, {MICROBATCHES, 2}, data};
+    const sl_argument argument = {"x", SL_SPREAD_SPLIT, 0, &array, 1};
+    sl_pipeline_options options = SL_PIPELINE_OPTIONS_INIT;
+    sl_pipeline *pipeline = NULL;
+    bool fails = sl_comm_rank(comm) == own->wrong_rank;
+    options.schedule = own->schedule;
+    options.timeout_s = own->timeout_s;
+    sl_status status =
+        sl_pipeline_create(comm, build_unless, &fails, &options, &pipeline);
+    if (!status)
+        status = sl_pipeline_prepare(pipeline, MICROBATCHES);
+    if (!status)
+        status = sl_pipeline_step(pipeline, &argument, 1, 0);
+    sl_pipeline_destroy(pipeline);
+    return status;
+}
+
+static void a_model_that_fails_on_one_rank_fails_on_all(void **state)
+{
+    (void)state;
+    const sl_sizes sizes = {4, 1, MICROBATCHES};
+    sl_schedule *schedule;
+    assert_ok(sl_generate("1F1B", &sizes, &schedule));
+    job own = {.schedule = schedule, .timeout_s = 20, .wrong_rank = 2};
+    double start = seconds_now();
+    assert_fails(sl_threads_run(4, prepare_rank, &own), SL_EIO,
+                 "rank 2: no model today");
+    assert_true(seconds_now() - start < 10);
+    sl_schedule_destroy(schedule);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_model_that_fails_on_one_rank_fails_on_all),
         cmocka_unit_test(nothing_fails_where_nothing_is_wrong),
         cmocka_unit_test(every_rank_hears_of_a_failing_callback),
         cmocka_unit_test(waiting_ends_with_who_was_waited_for),

@@ -296,6 +296,36 @@ static sl_status step_often(sl_comm *comm, void *context)
     return status;
 }
 
+/* One rank, all of it. */
+static sl_status do_pipeline(void)
+{
+    static float x[7 * 8];
+    const sl_array array = {SL_F32, 2, {7, 8}, x};
+    const sl_argument batch[] = {{"x", SL_SPREAD_SPLIT, 0, &array, 1},
+                                 {"target", SL_SPREAD_SPLIT, 0, &array, 1}};
+    const sl_sizes sizes = {1, 4, 3};
+    sl_pipeline_options options = SL_PIPELINE_OPTIONS_INIT;
+    sl_pipeline *pipeline = NULL;
+    sl_schedule *schedule = NULL;
+    sl_comm *comm = NULL;
+    options.keep_outputs = true;
+    options.stage.backend = "ref";
+    sl_status status = sl_generate("Interleaved1F1B", &sizes, &schedule);
+    options.schedule = schedule;
+    if (!status)
+        status = sl_threads_create(1, &comm);
+    if (!status)
+        status = sl_pipeline_create(comm, build_mlp, NULL, &options, &pipeline);
+    if (!status)
+        status = sl_pipeline_step(pipeline, batch, 2, 1);
+    if (!status)
+        status = sl_pipeline_eval(pipeline, batch, 2);
+    sl_pipeline_destroy(pipeline);
+    sl_comm_destroy(comm);
+    sl_schedule_destroy(schedule);
+    return status;
+}
+
 static void steps_allocate_nothing(void **state)
 {
     (void)state;
@@ -336,6 +366,7 @@ SWEEP(by_hand)
 SWEEP(batch)
 SWEEP(programs)
 SWEEP(measure)
+SWEEP(pipeline)
 
 int main(void)
 {
@@ -346,6 +377,7 @@ int main(void)
         cmocka_unit_test(batch_survives),
         cmocka_unit_test(programs_survives),
         cmocka_unit_test(measure_survives),
+        cmocka_unit_test(pipeline_survives),
         cmocka_unit_test(steps_allocate_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
