@@ -28,9 +28,10 @@ test: setup ## every test, with gcc, then clang with ASan and UBSan, then TSan
 demo: all ## generate, lower, check and simulate a ZBV and a 1F1B schedule
 	@tools/demo $(BUILD)/sluice
 
-bench: all ## time schedules and stages, beside PyTorch where it is importable
+bench: all ## time schedules, stages, steps, beside PyTorch where it is importable
 	@bench/schedules $(BUILD)/sluice
 	@echo && bench/stages $(BUILD)/sluice
+	@echo && bench/steps $(BUILD)/sluice
 
 asan: setup ## the suite under AddressSanitizer and UndefinedBehaviorSanitizer
 	@CC=clang $(cmake) -B $(BUILD)-asan -DSLUICE_WERROR=ON \
