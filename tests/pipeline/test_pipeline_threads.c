@@ -4,6 +4,9 @@
 #include "random_schedule.h"
 #include "trials.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 static void run_trial(trial *own, const char *what)
 {
     int ranks = sl_schedule_ranks(own->schedule);
@@ -82,6 +85,36 @@ static void random_schedules_compute_what_the_model_does(void **state)
     }
 }
 
+/* Those that PyTorch's own runtime tests are written with: a V, an unbalanced
+ * one, one with hoisted receives, one with I and W. */
+static void hand_written_schedules_compute_what_the_model_does(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"v_shaped", "unbalanced", "with_w",
+                                        "reordered_b"};
+    unsigned way = 0;
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        char path[128];
+        size_t length;
+        sl_schedule *schedule;
+        snprintf(path, sizeof path, "goldens/registry/%s.csv", names[k]);
+        char *csv = test_read_file(path, &length);
+        assert_ok(sl_schedule_read_csv(csv, length, &schedule));
+        free(csv);
+        for (int g = 0; g < GOLDEN_MODELS; g++) {
+            sl_safetensors *file = golden_open(golden_models[g].name);
+            subject s;
+            make_subject(g, 9, file, &s);
+            trial t = make_trial(&s, schedule, way++);
+            t.steps = 4;
+            run_trial(&t, names[k]);
+            release_subject(&s);
+            sl_safetensors_close(file);
+        }
+        sl_schedule_destroy(schedule);
+    }
+}
+
 /* The same bits whenever it is run, and however late ranks are. */
 static void bits_do_not_depend_on_time(void **state)
 {
@@ -115,6 +148,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_do_not_depend_on_time),
+        cmocka_unit_test(hand_written_schedules_compute_what_the_model_does),
         cmocka_unit_test(every_schedule_computes_what_the_model_does),
         cmocka_unit_test(random_schedules_compute_what_the_model_does),
     };
