@@ -65,20 +65,12 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse_word(const char *option, const char *text, const char *a,
-                          const char *b, bool *is_b)
-{
-    if (strcmp(text, a) != 0 && strcmp(text, b) != 0)
-        return cli_refuse("%s is %s or %s, not '%.40s'", option, a, b, text);
-    *is_b = strcmp(text, b) == 0;
-    return 0;
-}
-
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     request *r = state->input;
     switch (key) {
-    case KEY_MODEL: return parse_word("--model", arg, "mlp", "gpt2", &r->gpt2);
+    case KEY_MODEL:
+        return cli_parse_word("--model", arg, "mlp", "gpt2", &r->gpt2);
     case KEY_WIDTH: return cli_parse_size("--d", arg, &r->width);
     case KEY_LAYERS: return cli_parse_size("--layers", arg, &r->layers);
     case KEY_HEADS: return cli_parse_size("--heads", arg, &r->heads);
@@ -95,7 +87,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_ROWS: return cli_parse_size("--microbatch-size", arg, &r->rows);
     case 't': return cli_parse_size("--threads", arg, &r->threads);
     case KEY_TRANSPORT:
-        return parse_word("--transport", arg, "threads", "mpi", &r->mpi);
+        return cli_parse_word("--transport", arg, "threads", "mpi", &r->mpi);
     case KEY_RECOMPUTE: r->recompute = true; return 0;
     case KEY_STEPS: return cli_parse_size("--steps", arg, &r->steps);
     case KEY_WARMUP: return cli_parse_size("--warmup", arg, &r->warmup);

@@ -46,6 +46,9 @@ error_t cli_parse_size(const char *option, const char *text, int *out);
 error_t cli_parse_number(const char *option, const char *text, double *out);
 error_t cli_parse_bytes(const char *option, const char *text, int64_t *out);
 error_t cli_parse_recv(const char *text, sl_recv *out);
+/* One of two words; `*is_b` tells which. */
+error_t cli_parse_word(const char *option, const char *text, const char *a,
+                       const char *b, bool *is_b);
 error_t cli_parse_reading(const char *text, sl_reading *out);
 
 /* Reads a whole file, `-` or NULL standard input. The caller frees. */

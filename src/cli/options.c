@@ -268,3 +268,12 @@ error_t cli_parse_reading(const char *text, sl_reading *out)
                           text);
     return 0;
 }
+
+error_t cli_parse_word(const char *option, const char *text, const char *a,
+                       const char *b, bool *is_b)
+{
+    if (strcmp(text, a) != 0 && strcmp(text, b) != 0)
+        return cli_refuse("%s is %s or %s, not '%.40s'", option, a, b, text);
+    *is_b = strcmp(text, b) == 0;
+    return 0;
+}

@@ -69,15 +69,6 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse_word(const char *option, const char *text, const char *a,
-                          const char *b, bool *is_b)
-{
-    if (strcmp(text, a) != 0 && strcmp(text, b) != 0)
-        return cli_refuse("%s is %s or %s, not '%.40s'", option, a, b, text);
-    *is_b = strcmp(text, b) == 0;
-    return 0;
-}
-
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     request *asked = state->input;
@@ -85,7 +76,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     switch (key) {
     case KEY_MODEL:
         asked->model = arg;
-        return parse_word("--model", arg, "gpt2", "mlp", &other);
+        return cli_parse_word("--model", arg, "gpt2", "mlp", &other);
     case KEY_CONFIG: asked->config = arg; return 0;
     case KEY_LAYERS: return cli_parse_size("--layers", arg, &asked->layers);
     case KEY_WIDTH: return cli_parse_size("--d", arg, &asked->width);
@@ -105,7 +96,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_MEASURE: asked->measure = true; return 0;
     case 't': return cli_parse_size("--threads", arg, &asked->threads);
     case KEY_ROUTE:
-        return parse_word("--route", arg, "direct", "hop", &asked->hop);
+        return cli_parse_word("--route", arg, "direct", "hop", &asked->hop);
     case KEY_JSON: asked->json = true; return 0;
     case ARGP_KEY_ARG:
         return cli_refuse("nothing goes with '%.60s'; --config takes a file",

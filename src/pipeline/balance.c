@@ -142,8 +142,8 @@ static void count_needed(const double *sums, size_t count, double most,
     }
 }
 
-/* Where evening out would take long: takes for each run what is closest to an even share of what is left, as long
- * as the rest fits. */
+/* Where evening out would take long: takes for each run what is closest to an
+ * even share of what is left, as long as the rest fits. */
 static void place_runs(const double *sums, size_t count, int stages,
                        double most, const int *needed, int *starts)
 {

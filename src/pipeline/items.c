@@ -61,7 +61,7 @@ static bool is_numbered(const char *name)
     return true;
 }
 
-/* For every module the first of its name: scopes are entered again and again. */
+/* For every module the first of its name: scopes are entered more than once. */
 static sl_status find_firsts(const sl_graph *graph, int *firsts)
 {
     sl__names names = {0};

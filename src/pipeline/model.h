@@ -154,8 +154,9 @@ sl_status sl__starts_at_marks(const sl__items *items, sl__ints *starts);
 /* --------------------------------------------------------- balance.c -- */
 
 /* Divides costs in a row into `stages` runs, none empty, such that the largest
- * sum is as small as can be; among those, for a few hundred thousand costs times
- * stages, with the least sum of squares. `starts` gets the first of each run; returns the largest sum. */
+ * sum is as small as can be; among those, up to two million costs times stages,
+ * with the least sum of squares. `starts` gets the first of each run,
+ * `out_largest` the largest sum. */
 sl_status sl__balance(const double *costs, size_t count, int stages,
                       int *starts, double *out_largest);
 

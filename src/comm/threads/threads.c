@@ -177,12 +177,13 @@ static void append(list *to, post *added)
     to->last = added;
 }
 
-/* Takes the first post of a sender and tag out of a list; NULL: none. */
-static post *take(list *from, int sender, int tag)
+/* Takes a post out of a list: that one, or where it is NULL the first of a
+ * sender and tag. NULL where it is not there. */
+static post *take(list *from, const post *which, int sender, int tag)
 {
     post *before = NULL;
     for (post *at = from->first; at; before = at, at = at->next) {
-        if (at->sender != sender || at->tag != tag)
+        if (which ? at != which : at->sender != sender || at->tag != tag)
             continue;
         if (before)
             before->next = at->next;
@@ -240,7 +241,7 @@ static sl_status send_threads(sl_comm *comm, int peer, int tag,
     own->tag = tag;
     bucket *b = bucket_of(&shared->ends[peer], comm->rank, tag);
     lock(b);
-    post *other = take(&b->recvs, comm->rank, tag);
+    post *other = take(&b->recvs, NULL, comm->rank, tag);
     if (!other)
         append(&b->sends, own);
     unlock(b);
@@ -262,7 +263,7 @@ static sl_status recv_threads(sl_comm *comm, int peer, int tag, void *buffer,
     own->tag = tag;
     bucket *b = bucket_of(end_of(comm), peer, tag);
     lock(b);
-    post *other = take(&b->sends, peer, tag);
+    post *other = take(&b->sends, NULL, peer, tag);
     if (!other)
         append(&b->recvs, own);
     unlock(b);
@@ -280,24 +281,6 @@ static void release_threads(sl_comm *comm, sl_request *request)
         complete(end_of(comm)->hub, send, COMPLETE);
 }
 
-/* Takes a post out of a list; false where it is not in it. */
-static bool unlink_post(list *from, const post *unlinked)
-{
-    post *before = NULL;
-    for (post *at = from->first; at; before = at, at = at->next) {
-        if (at != unlinked)
-            continue;
-        if (before)
-            before->next = at->next;
-        else
-            from->first = at->next;
-        if (from->last == at)
-            from->last = before;
-        return true;
-    }
-    return false;
-}
-
 static void cancel_threads(sl_comm *comm, sl_request *request)
 {
     hub *shared = end_of(comm)->hub;
@@ -306,7 +289,7 @@ static void cancel_threads(sl_comm *comm, sl_request *request)
     bucket *b = bucket_of(&shared->ends[is_send ? own->receiver : comm->rank],
                           own->sender, own->tag);
     lock(b);
-    bool found = unlink_post(is_send ? &b->sends : &b->recvs, own);
+    bool found = take(is_send ? &b->sends : &b->recvs, own, 0, 0);
     unlock(b);
     /* Somebody who has found it is about to be done with it; a message that
      * was handed over is done with when it is released. */
