@@ -284,8 +284,8 @@ SL_API int64_t sl_microbatch_rows(int64_t rows, int count, int index);
 /* Splits arguments into microbatches and holds them against the inputs of a
  * model: each once, its dtype, its shape but for the split dimension; rows that
  * all agree, and at least as many as microbatches. Positional ones come before
- * named ones. The arrays' data are borrowed. `model` may be NULL: arguments are then
- * taken as they come. */
+ * named ones. The arrays' data are borrowed. `model` may be NULL: arguments are
+ * then taken as they come. */
 SL_API sl_status sl_batch_create(const sl_model *model,
                                  const sl_argument *arguments, int count,
                                  int microbatches, sl_batch **out);
@@ -340,7 +340,8 @@ typedef struct sl_merge_options {
 typedef struct sl_merge sl_merge;
 
 /* Room for one output of every microbatch, whose `parts` have shapes and no
- * data; `options` may be NULL for a concat along 0. `rows` weigh a mean, and may be NULL: each counts the same. */
+ * data; `options` may be NULL for a concat along 0. `rows` weigh a mean, and
+ * may be NULL: each counts the same. */
 SL_API sl_status sl_merge_create(const sl_merge_options *options,
                                  const sl_array *parts, const int64_t *rows,
                                  int microbatches, sl_merge **out);
@@ -364,7 +365,7 @@ SL_API sl_status sl_merge_finish(sl_merge *merge, sl_array *out);
 SL_API sl_status sl_merge_part(const sl_merge *merge, int microbatch,
                                sl_array *out);
 
-/* ----------------------------------------------------- sizes of microbatches */
+/* --------------------------------------------------- sizes of microbatches */
 
 /* Builds a model for microbatches of this many rows. `like` is NULL the first
  * time, then the model for the rows before: cut like that one. */
@@ -420,10 +421,10 @@ typedef struct sl_pipeline_options {
     }
 
 /* Called by every rank, each with its end of the transport, which must outlive
- * the pipeline, and whose tags from 2^18 on, and below two per edge and
- * microbatch, are its own; the schedule has as many ranks. Refused with SL_EUNSOUND: a
- * schedule that is not sound, or would deadlock. Models are built and stages
- * compiled when a step first needs their size. */
+ * the pipeline; messages of the caller's own take tags from 400000 to
+ * SL_COMM_MAX_TAG - 2. The schedule has as many ranks. Refused with
+ * SL_EUNSOUND: a schedule that is not sound, or would deadlock. Models are
+ * built and stages compiled when a step first needs their size. */
 SL_API sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build,
                                     void *context,
                                     const sl_pipeline_options *options,
@@ -437,8 +438,8 @@ SL_API sl_status sl_pipeline_prepare(sl_pipeline *pipeline, int64_t rows);
 
 /* One step, forward and backward over all microbatches: adds to the gradients.
  * Every rank gives the same arguments, in the same shapes; a rank that does not
- * use an input may leave its data NULL. `seed` is of dropout. When a rank fails,
- * all fail, with its sentence. */
+ * use an input may leave its data NULL. `seed` is of dropout. When a rank
+ * fails, all fail, with its sentence. */
 SL_API sl_status sl_pipeline_step(sl_pipeline *pipeline,
                                   const sl_argument *arguments, int count,
                                   uint64_t seed);

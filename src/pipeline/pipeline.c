@@ -387,8 +387,8 @@ sl_status sl_pipeline_prepare(sl_pipeline *pipeline, int64_t rows)
     return status ? spread(pipeline->comm, status) : SL_OK;
 }
 
-/* The losses for everybody, where that is wanted; and the end of the step, which
- * comes for all ranks or for none. */
+/* The losses for everybody, where that is wanted; and the end of the step,
+ * which comes for all ranks or for none. */
 static sl_status finish(sl_pipeline *pipeline, const sl_model *model)
 {
     int count, ranks[SL_COMM_MAX_RANKS], root = -1;

@@ -52,7 +52,8 @@ static void compare(const sl_graph *graph, const sl_model *model,
     test_release(&whole);
 }
 
-/* A cut at marks that leave no stage empty; NULL where tries do not find one. */
+/* A cut at marks that leave no stage empty; NULL where tries do not find one.
+ */
 static sl_model *cut_at_random(sl_graph *graph, const sl_cut_options *options,
                                uint64_t *choices)
 {
@@ -107,8 +108,9 @@ static void random_cuts_compute_what_the_whole_does(void **state)
     assert_true(skipped > 50 && shared > 50 && hopped > 10);
 }
 
-/* What is fused in the whole and not in a stage, or the other way round, has the
- * same bits: in f32, whose products round, forward alone and with backward. */
+/* What is fused in the whole and not in a stage, or the other way round, has
+ * the same bits: in f32, whose products round, forward alone and with backward.
+ */
 static void fusing_does_not_show_in_a_cut(void **state)
 {
     (void)state;

@@ -200,8 +200,8 @@ static sl_status test_mpi(sl_comm *comm, sl_request *request, bool *out_done)
     return done ? SL_OK : check_mpi(comm);
 }
 
-/* A receive can be taken back. A send cannot, in all MPIs: it is left to itself,
- * which after a failure is as good. */
+/* A receive can be taken back. A send cannot, in all MPIs: it is left to
+ * itself, which after a failure is as good. */
 static void cancel_mpi(sl_comm *comm, sl_request *request)
 {
     post *own = post_of(request);
