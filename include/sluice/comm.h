@@ -68,6 +68,8 @@ SL_API const char *sl_comm_name(const sl_comm *comm);
  * posted with, until it is complete or cancelled. */
 typedef struct sl_request {
     const void *data; /* of a receive that is complete: its message */
+    double done_s;    /* of what is complete: when, on the monotonic clock; over
+                         MPI, when it was seen to be */
     bool posted;      /* and neither complete nor cancelled */
     /* The transport's. */
     void *transport[14];
@@ -117,6 +119,22 @@ SL_API sl_status sl_comm_progress(sl_comm *comm);
  * failure came first. The rank's number goes before the sentence. */
 SL_API void sl_comm_abort(sl_comm *comm, sl_status status,
                           const char *sentence);
+
+/* What a rank is doing, in a few words, for those who wait for it. */
+#define SL_COMM_ANSWER_MAX 200
+
+/* Called when another rank asks: over threads by that one's thread, at any
+ * time, so it may read only what never changes or is atomic. */
+typedef void (*sl_answer_fn)(void *context, char *text, size_t size);
+
+/* Sets what this rank answers; NULL before what it reads goes away. */
+SL_API void sl_comm_answer(sl_comm *comm, sl_answer_fn answer, void *context);
+
+/* Asks all ranks, each with room in `texts`, and waits so long at most. Whoever
+ * does not answer, as a process that never comes back to its messages, leaves
+ * its text empty. */
+SL_API void sl_comm_ask(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
+                        double timeout_s);
 
 /* ---------------------------------------------------------- collectives -- */
 

@@ -405,6 +405,31 @@ typedef enum sl_loss_kind {
     SL_LOSS_SUM,
 } sl_loss_kind;
 
+/* An action as a function of yours sees it: a stage of this rank and, of F, I,
+ * W and B, the slot that its microbatch has. Values are read and written with
+ * sl_memory_read and sl_memory_write; inputs and output gradients are there,
+ * what the action leaves is sent afterwards. */
+typedef struct sl_action_call {
+    sl_action action;
+    const sl_stage *stage;
+    sl_memory *memory;
+    sl_program program;
+    int slot; /* -1 for UNSHARD, RESHARD and REDUCE_GRAD */
+    sl_run_options options;
+} sl_action_call;
+
+/* What runs instead of a kind of action: of compute, UNSHARD, RESHARD or
+ * REDUCE_GRAD. For OVERLAP_F_B it is given both halves, forward first; without
+ * one the halves run one after the other. */
+typedef struct sl_action_function {
+    sl_action_kind kind;
+    sl_status (*call)(void *context, const sl_action_call *calls, int count);
+    void *context;
+} sl_action_function;
+
+/* What Sluice would do of one call of compute. */
+SL_API sl_status sl_action_call_run(const sl_action_call *call);
+
 typedef struct sl_pipeline_options {
     /* Any sound one, compute-only or lowered; copied. It says how many stages
      * and microbatches there are, and which rank has which. */
@@ -414,10 +439,19 @@ typedef struct sl_pipeline_options {
     bool keep_outputs; /* for sl_pipeline_output, where they are computed */
     bool share_losses; /* with every rank, else with that of the loss */
     double timeout_s;  /* that nothing may be waited for longer */
+    /* Pipelines side by side, each on data of its own: ranks of the schedule
+     * times replicas are the ranks of the transport, those of a pipeline next
+     * to each other. Gradients are means over the replicas, or sums of
+     * SL_LOSS_SUM. Where the schedule has UNSHARD and RESHARD, a replica keeps
+     * its part of each parameter and gradient alone between these. */
+    int replicas;
+    const sl_action_function *functions; /* instead of what Sluice does */
+    int function_count;
 } sl_pipeline_options;
 #define SL_PIPELINE_OPTIONS_INIT                                               \
     {                                                                          \
-        NULL, SL_STAGE_OPTIONS_INIT, SL_LOSS_MEAN, false, false, 600           \
+        NULL, SL_STAGE_OPTIONS_INIT, SL_LOSS_MEAN, false, false, 600, 1, NULL, \
+            0                                                                  \
     }
 
 /* Called by every rank, each with its end of the transport, which must outlive
@@ -480,13 +514,106 @@ SL_API double sl_pipeline_busy(const sl_pipeline *pipeline);
 /* Makes the gradients of all stages of this rank 0. */
 SL_API void sl_pipeline_zero_gradients(sl_pipeline *pipeline);
 
-/* Bytes of tensor memory that this rank has allocated. */
-SL_API int64_t sl_pipeline_bytes(const sl_pipeline *pipeline);
+/* Parameters that are kept in parts over replicas: UNSHARD and RESHARD of all
+ * stages of this rank, between steps. All ranks call it; without sharding
+ * nothing happens. */
+SL_API sl_status sl_pipeline_unshard(sl_pipeline *pipeline);
+SL_API sl_status sl_pipeline_reshard(sl_pipeline *pipeline);
+
+/* Bytes of tensor memory of a rank. All are known, and allocated, after
+ * sl_pipeline_prepare; a batch of another shape adds to them. */
+typedef struct sl_rank_bytes {
+    int64_t parameters;
+    int64_t gradients;
+    int64_t packed;    /* weights as the backend likes them */
+    int64_t workspace; /* of programs while they run */
+    int64_t slabs;     /* what microbatches in flight hold for backward */
+    int64_t messages;  /* inputs and outputs of these, and their gradients */
+    int64_t planned;   /* all of the above */
+    int64_t measured;  /* what was allocated */
+} sl_rank_bytes;
+SL_API void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out);
 
 /* Runs `rank` on a thread for each rank, with its end of a transport; ends with
  * the first failure, of which all ranks then know. */
 typedef sl_status (*sl_rank_fn)(sl_comm *comm, void *context);
 SL_API sl_status sl_threads_run(int ranks, sl_rank_fn rank, void *context);
+
+/* -------------------------------------------------------------- tracing -- */
+
+typedef enum sl_event_kind {
+    SL_EVENT_COMPUTE, /* F, I, W or B */
+    SL_EVENT_STATE,   /* UNSHARD, RESHARD or REDUCE_GRAD */
+    SL_EVENT_SEND,    /* a message, from when it was posted to when it left */
+    SL_EVENT_RECV,    /* likewise, to when it was there */
+    SL_EVENT_WAIT,    /* the rank waited for one of these, if only briefly */
+    SL_EVENT_COPY,    /* an argument in, an output out, between own stages */
+    SL_EVENT_PACK,    /* weights into the layout the backend likes */
+    SL_EVENT_TIES,    /* tied gradients were summed */
+    SL_EVENT_END,     /* until all ranks had come to the end */
+} sl_event_kind;
+#define SL_EVENT_KINDS 9
+/* "compute", "send", ... */
+SL_API const char *sl_event_kind_text(sl_event_kind kind);
+
+typedef struct sl_event {
+    sl_event_kind kind;
+    sl_action action; /* SEND_F, RECV_B, ... where it is about a message; idle
+                         for SL_EVENT_TIES and SL_EVENT_END */
+    int peer;         /* rank at the other end of the message; else -1 */
+    int peer_stage;
+    int64_t bytes; /* of the message */
+    /* Since the first compute of any rank. */
+    double start_s;
+    double end_s;
+} sl_event;
+
+/* What all ranks did in the latest step or eval. Recording it takes one look at
+ * the clock per instruction and is always on. */
+typedef struct sl_trace sl_trace;
+
+/* All ranks call it, after a step or eval. The trace is rank 0's; others get
+ * NULL. Clocks of other processes are brought in line with rank 0's. */
+SL_API sl_status sl_pipeline_trace(sl_pipeline *pipeline, sl_trace **out);
+SL_API void sl_trace_destroy(sl_trace *trace);
+
+SL_API int sl_trace_ranks(const sl_trace *trace);
+SL_API const sl_event *sl_trace_events(const sl_trace *trace, int rank,
+                                       size_t *count);
+
+/* The compute that was run, as a schedule of one replica. */
+SL_API const sl_schedule *sl_trace_plan(const sl_trace *trace);
+
+typedef struct sl_rank_summary {
+    double busy_s; /* of compute */
+    double waited_s;
+    size_t sent; /* messages */
+    int64_t sent_bytes;
+    sl_rank_bytes bytes;
+} sl_rank_summary;
+SL_API sl_rank_summary sl_trace_rank(const sl_trace *trace, int rank);
+
+/* Planned is what a simulation makes of the schedule with the mean cost of each
+ * stage's programs as measured, and messages that take no time. */
+typedef struct sl_trace_summary {
+    double planned_s; /* from the first compute of any rank to the last */
+    double measured_s;
+    double bubble_planned;
+    double bubble_measured;
+    int64_t bytes_planned; /* of all ranks */
+    int64_t bytes_measured;
+} sl_trace_summary;
+SL_API sl_status sl_trace_summarize(const sl_trace *trace,
+                                    sl_trace_summary *out);
+
+/* That simulation, of sl_trace_plan; and its costs, to be cleared, unless
+ * `out_costs` is NULL. */
+SL_API sl_status sl_trace_simulate(const sl_trace *trace, sl_costs *out_costs,
+                                   sl_simulation **out);
+
+/* Both as a table. */
+SL_API sl_status sl_trace_write_summary(const sl_trace *trace,
+                                        sl_write_fn write, void *context);
 
 #ifdef __cplusplus
 }

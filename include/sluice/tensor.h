@@ -381,6 +381,10 @@ SL_API void sl_memory_destroy(sl_memory *memory);
 SL_API sl_status sl_memory_create_beside(const sl_stage *stage, int slots,
                                          sl_memory *owner, sl_memory **out);
 
+/* Bytes of tensor memory that it has allocated: sl_plan_bytes of its slots,
+ * less what its owner has. */
+SL_API int64_t sl_memory_bytes(const sl_memory *memory);
+
 /* Copies in and out; `bytes` must be the port's. The slot counts for inputs,
  * outputs and their gradients. Writing a parameter makes the next run pack the
  * weights again, once. */

@@ -11,6 +11,7 @@
 #ifndef SLUICE_VIEW_H
 #define SLUICE_VIEW_H
 
+#include "sluice/pipeline.h"
 #include "sluice/schedule.h"
 
 #ifdef __cplusplus
@@ -24,6 +25,12 @@ extern "C" {
 SL_API sl_status sl_view_write_trace(const sl_schedule *schedule,
                                      const sl_simulation *simulation,
                                      sl_write_fn write, void *context);
+
+/* Writes a Chrome/Perfetto trace of a measured run: per rank one track of what
+ * it did, tracks of messages, and an arrow from each send to its receive; under
+ * "sluice" a summary, planned and measured. */
+SL_API sl_status sl_view_write_run(const sl_trace *run, sl_write_fn write,
+                                   void *context);
 
 #ifdef __cplusplus
 }

@@ -3,13 +3,14 @@
  * Statuses and the per-thread sentence that explains the latest failure. The
  * function that first knows an error states it through sl_fail; callers only
  * forward the status. */
+#include "base/text.h"
 #include "sluice/base.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-static _Thread_local char error_text[1024];
+static _Thread_local char error_text[SL__ERROR_TEXT_MAX];
 
 const char *sl_status_text(sl_status status)
 {
@@ -42,5 +43,14 @@ sl_status sl_fail(sl_status status, const char *format, ...)
             *at = '?';
     }
     memcpy(error_text, text, sizeof error_text);
+    return status;
+}
+
+sl_status sl__fail_lines(sl_status status, const char *text)
+{
+    /* The text may be the current one. */
+    size_t length = strnlen(text, sizeof error_text - 1);
+    memmove(error_text, text, length);
+    error_text[length] = '\0';
     return status;
 }

@@ -4,7 +4,14 @@
 #ifndef SL_BASE_TEXT_H
 #define SL_BASE_TEXT_H
 
-#include <stddef.h>
+#include "sluice/base.h"
+
+/* Room for the sentence of a failure, or a report of several lines. */
+enum { SL__ERROR_TEXT_MAX = 8192 };
+
+/* Fails with a text that may have several lines, and nothing of anybody's input
+ * that was not made fit. Returns `status`. */
+sl_status sl__fail_lines(sl_status status, const char *text);
 
 #define SL__QUOTED_MAX 40
 

@@ -4,6 +4,7 @@
  * descent, under a schedule, on ranks that are threads or processes. */
 #include "bench.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@ typedef struct request {
     bool gpt2, untied, recompute, json, mpi;
     int width, layers, heads, length, vocabulary;
     const char *schedule;
+    const char *trace; /* file; NULL: none */
     sl_sizes sizes;
     int rows, threads, steps, warmup;
 } request;
@@ -34,6 +36,7 @@ enum {
     KEY_RECOMPUTE,
     KEY_STEPS,
     KEY_WARMUP,
+    KEY_TRACE,
     KEY_JSON,
 };
 
@@ -61,6 +64,8 @@ static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "The measurement:", 3},
     {"steps", KEY_STEPS, "N", 0, "Steps to time (10)", 3},
     {"warmup", KEY_WARMUP, "N", 0, "Steps before these (3)", 3},
+    {"trace", KEY_TRACE, "FILE", 0,
+     "Write the last step as a Chrome/Perfetto trace", 3},
     {"json", KEY_JSON, NULL, 0, "JSON", 3},
     {0},
 };
@@ -91,6 +96,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_RECOMPUTE: r->recompute = true; return 0;
     case KEY_STEPS: return cli_parse_size("--steps", arg, &r->steps);
     case KEY_WARMUP: return cli_parse_size("--warmup", arg, &r->warmup);
+    case KEY_TRACE: r->trace = arg; return 0;
     case KEY_JSON: r->json = true; return 0;
     case ARGP_KEY_ARG:
         return strcmp(arg, "step") == 0
@@ -221,9 +227,7 @@ typedef struct job {
     const request *asked;
     const sl_schedule *schedule;
     double *took;    /* by step: seconds, on rank 0 */
-    double *busy;    /* by rank: seconds of the last step */
-    double *stepped; /* by rank: seconds of the last step but for descent */
-    int64_t *bytes;  /* by rank */
+    sl_trace *trace; /* of the last step, likewise */
 } job;
 
 static double seconds_now(void)
@@ -238,6 +242,7 @@ static sl_status time_steps(sl_comm *comm, job *own, sl_pipeline *pipeline,
 {
     const request *r = own->asked;
     int ranks[SL_COMM_MAX_RANKS], rank = sl_comm_rank(comm);
+    sl_trace *none = NULL;
     sl_group all = {ranks, sl_comm_size(comm)};
     for (int i = 0; i < all.count; i++)
         ranks[i] = i;
@@ -248,7 +253,6 @@ static sl_status time_steps(sl_comm *comm, job *own, sl_pipeline *pipeline,
         if (!status)
             status =
                 sl_pipeline_step(pipeline, batch->arguments, 2, (uint64_t)i);
-        own->stepped[rank] = seconds_now() - start;
         if (!status)
             status = sl_pipeline_descend(pipeline, 1e-3);
         if (!status)
@@ -256,20 +260,8 @@ static sl_status time_steps(sl_comm *comm, job *own, sl_pipeline *pipeline,
         if (rank == 0 && i >= r->warmup)
             own->took[i - r->warmup] = seconds_now() - start;
     }
-    own->busy[rank] = sl_pipeline_busy(pipeline);
-    own->bytes[rank] = sl_pipeline_bytes(pipeline);
-    if (!status && r->mpi) {
-        /* What threads share, processes tell. */
-        size_t count = (size_t)all.count;
-        status = sl_comm_allgather(comm, &all, SL_COMM_MAX_TAG - 2,
-                                   sizeof(double), own->busy, count, 60);
-        if (!status)
-            status = sl_comm_allgather(comm, &all, SL_COMM_MAX_TAG - 2,
-                                       sizeof(double), own->stepped, count, 60);
-        if (!status)
-            status = sl_comm_allgather(comm, &all, SL_COMM_MAX_TAG - 2,
-                                       sizeof(int64_t), own->bytes, count, 60);
-    }
+    if (!status)
+        status = sl_pipeline_trace(pipeline, rank == 0 ? &own->trace : &none);
     return status;
 }
 
@@ -306,44 +298,61 @@ static int ascending(const void *left, const void *right)
     return (*a > *b) - (*a < *b);
 }
 
-static void print(const job *own)
+static void print_json(const request *r, double median, double least,
+                       double rows, const sl_trace_summary *all)
+{
+    printf("{\"model\": \"%s\", \"schedule\": \"%s\", \"ranks\": %d, "
+           "\"stages_per_rank\": %d, \"microbatches\": %d, "
+           "\"microbatch_size\": %d, \"threads\": %d, \"transport\": "
+           "\"%s\", \"median_s\": %.9f, \"min_s\": %.9f, "
+           "\"bubble_planned\": %.4f, \"bubble_measured\": %.4f, "
+           "\"bytes_planned\": %lld, \"bytes_measured\": %lld, "
+           "\"%s_per_s\": %.1f}\n",
+           r->gpt2 ? "gpt2" : "mlp", r->schedule, r->sizes.ranks,
+           r->sizes.stages_per_rank, r->sizes.microbatches, r->rows, r->threads,
+           r->mpi ? "mpi" : "threads", median, least, all->bubble_planned,
+           all->bubble_measured, (long long)all->bytes_planned,
+           (long long)all->bytes_measured, r->gpt2 ? "tokens" : "rows",
+           rows / median);
+}
+
+static sl_status print(const job *own)
 {
     const request *r = own->asked;
-    int ranks = r->sizes.ranks;
-    double busy = 0, longest = 0;
-    int64_t bytes = 0;
+    sl_trace_summary all;
+    sl_status status = sl_trace_summarize(own->trace, &all);
+    if (status)
+        return status;
     qsort(own->took, (size_t)r->steps, sizeof *own->took, ascending);
     double median = own->took[r->steps / 2], least = own->took[0];
-    for (int i = 0; i < ranks; i++) {
-        busy += own->busy[i];
-        longest = own->stepped[i] > longest ? own->stepped[i] : longest;
-        bytes += own->bytes[i];
-    }
-    double bubble = longest > 0 ? 1 - busy / (ranks * longest) : 0;
     double rows = (double)r->rows * r->sizes.microbatches;
     if (r->gpt2)
         rows *= r->length;
-    if (r->json)
-        printf("{\"model\": \"%s\", \"schedule\": \"%s\", \"ranks\": %d, "
-               "\"stages_per_rank\": %d, \"microbatches\": %d, "
-               "\"microbatch_size\": %d, \"threads\": %d, \"transport\": "
-               "\"%s\", \"median_s\": %.9f, \"min_s\": %.9f, "
-               "\"bubble_measured\": %.4f, \"bytes_planned\": %lld, "
-               "\"%s_per_s\": %.1f}\n",
-               r->gpt2 ? "gpt2" : "mlp", r->schedule, ranks,
-               r->sizes.stages_per_rank, r->sizes.microbatches, r->rows,
-               r->threads, r->mpi ? "mpi" : "threads", median, least, bubble,
-               (long long)bytes, r->gpt2 ? "tokens" : "rows", rows / median);
-    else
-        printf("%s, %s, %d ranks x %d stages, %d microbatches of %d, %d "
-               "thread%s a rank, %s\nmedian %.3f ms, least %.3f ms, bubble "
-               "%.3f, %.1f MB, %.0f %s/s\n",
-               r->gpt2 ? "gpt2" : "mlp", r->schedule, ranks,
-               r->sizes.stages_per_rank, r->sizes.microbatches, r->rows,
-               r->threads, r->threads > 1 ? "s" : "",
-               r->mpi ? "mpi" : "threads", median * 1e3, least * 1e3, bubble,
-               (double)bytes * 1e-6, rows / median,
-               r->gpt2 ? "tokens" : "rows");
+    if (r->json) {
+        print_json(r, median, least, rows, &all);
+        return SL_OK;
+    }
+    printf("%s, %s, %d ranks x %d stages, %d microbatches of %d, %d thread%s a "
+           "rank, %s\nmedian %.3f ms, least %.3f ms, %.0f %s/s\n\n"
+           "Of the last step:\n",
+           r->gpt2 ? "gpt2" : "mlp", r->schedule, r->sizes.ranks,
+           r->sizes.stages_per_rank, r->sizes.microbatches, r->rows, r->threads,
+           r->threads > 1 ? "s" : "", r->mpi ? "mpi" : "threads", median * 1e3,
+           least * 1e3, rows / median, r->gpt2 ? "tokens" : "rows");
+    return sl_trace_write_summary(own->trace, sl_write_stdio, stdout);
+}
+
+static sl_status write_trace(const job *own)
+{
+    FILE *file = fopen(own->asked->trace, "w");
+    if (!file)
+        return sl_fail(SL_EIO, "cannot write '%.200s': %s", own->asked->trace,
+                       strerror(errno));
+    sl_status status = sl_view_write_run(own->trace, sl_write_stdio, file);
+    if (fclose(file) && !status)
+        status = sl_fail(SL_EIO, "cannot write '%.200s': %s", own->asked->trace,
+                         strerror(errno));
+    return status;
 }
 
 static sl_status run_mpi(job *own, bool *out_first)
@@ -371,8 +380,7 @@ int bench_step(int argc, char **argv)
                      .threads = 1,
                      .steps = 10,
                      .warmup = 3};
-    double took[10000], busy[SL_COMM_MAX_RANKS], stepped[SL_COMM_MAX_RANKS];
-    int64_t bytes[SL_COMM_MAX_RANKS];
+    double took[10000];
     bool first = true;
     sl_schedule *schedule;
     int exit_status = cli_parse(VERB, &argp, argc, argv, &asked);
@@ -385,13 +393,16 @@ int bench_step(int argc, char **argv)
     sl_status status = sl_generate(asked.schedule, &asked.sizes, &schedule);
     if (status)
         return cli_failed(VERB, status);
-    job own = {&asked, schedule, took, busy, stepped, bytes};
+    job own = {&asked, schedule, took, NULL};
     status = asked.mpi ? run_mpi(&own, &first)
                        : sl_threads_run(asked.sizes.ranks, run_rank, &own);
     sl_schedule_destroy(schedule);
+    if (!status && first && asked.trace)
+        status = write_trace(&own);
+    if (!status && first)
+        status = print(&own);
+    sl_trace_destroy(own.trace);
     if (status)
         return cli_failed(VERB, status);
-    if (first)
-        print(&own);
     return cli_flush(VERB, SL_OK);
 }

@@ -29,6 +29,11 @@ int cli_failed(const char *verb, sl_status status)
 {
     bool wrong = status == SL_EINVAL || status == SL_EPARSE ||
                  status == SL_ENOTFOUND || status == SL_EIO;
+    if (status == SL_ETIME) {
+        /* A report, of several lines. */
+        fprintf(stderr, "sluice %s: %s\n", verb, sl_error_text());
+        return CLI_FAILED;
+    }
     return cli_say(verb, wrong ? CLI_WRONG : CLI_FAILED, "%s", sl_error_text());
 }
 

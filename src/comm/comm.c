@@ -14,11 +14,13 @@ sl_status sl__comm_start(sl_comm *comm, const sl__transport *transport,
     comm->transport = transport;
     comm->rank = rank;
     comm->size = size;
+    pthread_mutex_init(&comm->answering, NULL);
     return sl__alloc(2 * (size_t)size, sizeof *comm->requests, &comm->requests);
 }
 
 void sl__comm_end(sl_comm *comm)
 {
+    pthread_mutex_destroy(&comm->answering);
     free(comm->requests);
     free(comm->scratch);
 }
@@ -130,6 +132,33 @@ sl_status sl_comm_wait(sl_comm *comm, sl_request *request, double timeout_s)
 sl_status sl_comm_progress(sl_comm *comm)
 {
     return comm->transport->progress(comm);
+}
+
+/* -------------------------------------------------------------- asking -- */
+
+void sl_comm_answer(sl_comm *comm, sl_answer_fn answer, void *context)
+{
+    pthread_mutex_lock(&comm->answering);
+    comm->answer = answer;
+    comm->answer_context = context;
+    pthread_mutex_unlock(&comm->answering);
+}
+
+void sl__comm_answer(sl_comm *comm, char text[SL_COMM_ANSWER_MAX])
+{
+    pthread_mutex_lock(&comm->answering);
+    if (comm->answer)
+        comm->answer(comm->answer_context, text, SL_COMM_ANSWER_MAX);
+    pthread_mutex_unlock(&comm->answering);
+}
+
+void sl_comm_ask(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
+                 double timeout_s)
+{
+    for (int i = 0; i < comm->size; i++)
+        texts[i][0] = '\0';
+    sl__comm_answer(comm, texts[comm->rank]);
+    comm->transport->ask(comm, texts, timeout_s);
 }
 
 void sl_comm_abort(sl_comm *comm, sl_status status, const char *sentence)

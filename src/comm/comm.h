@@ -8,6 +8,8 @@
 
 #include "sluice/comm.h"
 
+#include <pthread.h>
+
 typedef struct sl__transport {
     const char *name;
     bool hands_over;
@@ -26,6 +28,9 @@ typedef struct sl__transport {
     void (*abort)(sl_comm *comm, sl_status status, const char *sentence);
     /* Fails with the first failure of any rank that is known of here. */
     sl_status (*check)(sl_comm *comm);
+    /* Asks all other ranks; texts that nobody fills in stay as they are. */
+    void (*ask)(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
+                double timeout_s);
 } sl__transport;
 
 /* What every end has; a transport's own begins with it. */
@@ -36,7 +41,14 @@ struct sl_comm {
     sl_request *requests; /* of collectives: two per rank */
     void *scratch;        /* of collectives */
     size_t scratch_bytes;
+    /* What this rank answers; guarded, for other threads may call it. */
+    pthread_mutex_t answering;
+    sl_answer_fn answer;
+    void *answer_context;
 };
+
+/* The answer of an end, where it has one. */
+void sl__comm_answer(sl_comm *comm, char text[SL_COMM_ANSWER_MAX]);
 
 /* Fills in what every end has; and frees it. */
 sl_status sl__comm_start(sl_comm *comm, const sl__transport *transport,
@@ -44,6 +56,6 @@ sl_status sl__comm_start(sl_comm *comm, const sl__transport *transport,
 void sl__comm_end(sl_comm *comm);
 
 /* Longest sentence of a failure that is carried to other ranks. */
-enum { SL__SENTENCE_MAX = 900 };
+enum { SL__SENTENCE_MAX = 8000 };
 
 #endif

@@ -149,6 +149,8 @@ static void weigh(const sl_pipeline *pipeline, sl__bound *bound)
             all ? (double)bound->rows[m] / (double)all : 1.0 / count;
         if (pipeline->options.loss == SL_LOSS_SUM)
             bound->scales[m] = 1;
+        else
+            bound->scales[m] /= pipeline->options.replicas;
     }
 }
 
@@ -186,6 +188,11 @@ static sl_status bind_lists(sl__binder *b)
         b->train = train;
         status = bind_list(b);
     }
+    size_t train = b->bound->train.count, eval = b->bound->eval.count;
+    if (!status)
+        status =
+            sl__arena_take(&b->bound->arena, (train > eval ? train : eval) + 1,
+                           sizeof *b->bound->stamps, &b->bound->stamps);
     return status;
 }
 

@@ -26,6 +26,7 @@ typedef struct sl__binder {
     bool train;    /* of a step, else of an eval */
     bool on_paper; /* without memory */
     const sl_action *order;
+    const bool *joins;
     size_t order_count;
     sl__instructions *list;
     sl__mail *mails;
@@ -55,7 +56,7 @@ static inline bool sl__is_here(const sl__binder *b, int stage)
 
 static inline int sl__own_rank(const sl__binder *b)
 {
-    return sl_comm_rank(b->pipeline->comm);
+    return b->pipeline->rank;
 }
 
 /* Turns to the list of a rank. */
@@ -63,6 +64,7 @@ static inline void sl__turn_to(sl__binder *b, int rank)
 {
     b->rank = rank;
     b->order = b->pipeline->orders[rank];
+    b->joins = b->pipeline->joins[rank];
     b->order_count = b->pipeline->order_counts[rank];
 }
 

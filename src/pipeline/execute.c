@@ -5,6 +5,8 @@
 #include "pipeline/runtime.h"
 
 #include "base/clock.h"
+#include "base/text.h"
+#include "tensor/program.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,16 +20,50 @@ static uint64_t mix(uint64_t seed, int microbatch)
     return x ^ (x >> 31);
 }
 
-static sl_status run(sl_pipeline *pipeline, const sl__instruction *i,
-                     const sl__bound *bound, uint64_t seed)
+/* A program as a function of the caller's sees it. */
+static sl_action_call call_of(const sl__instruction *i, const sl__bound *bound,
+                              uint64_t seed)
 {
-    const sl_run_options options = {mix(seed, i->microbatch),
-                                    bound->scales[i->microbatch]};
-    double start = sl__seconds();
-    sl_status status = sl_stage_run(i->u.run.program_stage, i->u.run.program,
-                                    i->u.run.memory, i->u.run.slot, &options);
-    pipeline->busy_s += sl__seconds() - start;
-    return status;
+    return (sl_action_call){.action = i->action,
+                            .stage = i->u.run.program_stage,
+                            .memory = i->u.run.memory,
+                            .program = i->u.run.program,
+                            .slot = i->u.run.slot,
+                            .options = {mix(seed, i->action.microbatch),
+                                        bound->scales[i->action.microbatch]}};
+}
+
+sl_status sl_action_call_run(const sl_action_call *call)
+{
+    if (sl_action_kind_family(call->action.kind) != SL_FAMILY_COMPUTE)
+        return sl_fail(SL_EINVAL, "only compute has a program to run");
+    return sl_stage_run(call->stage, call->program, call->memory, call->slot,
+                        &call->options);
+}
+
+/* Runs a program, or two that are joined. */
+static sl_status run(const sl__instruction *i, const sl__bound *bound,
+                     uint64_t seed)
+{
+    sl_action_call calls[2] = {call_of(i, bound, seed)};
+    const sl_action_function *function = i->u.run.function;
+    if (!function)
+        return sl_action_call_run(&calls[0]);
+    if (i->joined)
+        calls[1] = call_of(i + 1, bound, seed);
+    return function->call(function->context, calls, i->joined ? 2 : 1);
+}
+
+static sl_status run_state(sl_pipeline *pipeline, const sl__instruction *i)
+{
+    const sl_action_function *function = i->u.run.function;
+    const sl_action_call call = {.action = i->action,
+                                 .stage = i->u.run.program_stage,
+                                 .memory = i->u.run.memory,
+                                 .slot = -1,
+                                 .options = SL_RUN_OPTIONS_INIT};
+    return function ? function->call(function->context, &call, 1)
+                    : sl__run_state(pipeline, &i->action);
 }
 
 static sl_status send(sl_comm *comm, const sl__instruction *i)
@@ -50,9 +86,11 @@ static sl_status post(sl_comm *comm, const sl__instruction *i)
     return status;
 }
 
-static sl_status wait(sl_comm *comm, const sl__instruction *i, double timeout_s)
+static sl_status wait(sl_comm *comm, const sl__instruction *i, double timeout_s,
+                      sl__stamp *stamp)
 {
     sl__mail *mail = i->u.message.mail;
+    stamp->done_s = 0;
     if (!mail->posted)
         return SL_OK;
     sl_status status = sl_comm_wait(comm, &mail->request, timeout_s);
@@ -61,8 +99,10 @@ static sl_status wait(sl_comm *comm, const sl__instruction *i, double timeout_s)
                        "waited %g s for a message between it and stage %d on "
                        "rank %d",
                        timeout_s, i->u.message.peer_stage, i->u.message.peer);
-    if (!status)
+    if (!status) {
         mail->posted = false;
+        stamp->done_s = mail->request.done_s;
+    }
     return status;
 }
 
@@ -80,31 +120,34 @@ static sl_status take(sl_pipeline *pipeline, sl__bound *bound,
             memcpy(&narrow, i->u.take.from, sizeof narrow);
             value = (double)narrow;
         }
-        pipeline->losses[i->microbatch] = value;
+        pipeline->losses[i->action.microbatch] = value;
         pipeline->has_losses = true;
     }
     if (!bound->merges[output])
         return SL_OK;
-    return sl_merge_put(bound->merges[output], i->microbatch, i->u.take.from,
-                        i->u.take.bytes);
+    return sl_merge_put(bound->merges[output], i->action.microbatch,
+                        i->u.take.from, i->u.take.bytes);
 }
 
 static sl_status execute_one(sl_pipeline *pipeline, sl__bound *bound,
                              const sl__instruction *i, const sl_batch *batch,
-                             uint64_t seed)
+                             uint64_t seed, sl__stamp *stamp)
 {
     sl_comm *comm = pipeline->comm;
     switch (i->kind) {
-    case SL__DO_RUN: return run(pipeline, i, bound, seed);
+    case SL__DO_PACK: return sl__memory_pack(i->u.run.memory);
+    case SL__DO_RUN: return run(i, bound, seed);
+    case SL__DO_STATE: return run_state(pipeline, i);
     case SL__DO_FEED:
         return sl_batch_copy(batch, pipeline->argument_of[i->u.feed.argument],
-                             i->microbatch, i->u.feed.to, i->u.feed.bytes);
+                             i->action.microbatch, i->u.feed.to,
+                             i->u.feed.bytes);
     case SL__DO_COPY:
         memcpy(i->u.copy.to, i->u.copy.from, i->u.copy.bytes);
         return SL_OK;
     case SL__DO_SEND: return send(comm, i);
     case SL__DO_RECV: return post(comm, i);
-    case SL__DO_WAIT: return wait(comm, i, pipeline->options.timeout_s);
+    case SL__DO_WAIT: return wait(comm, i, pipeline->options.timeout_s, stamp);
     case SL__DO_TAKE: return take(pipeline, bound, i);
     }
     return SL_OK;
@@ -123,48 +166,91 @@ sl_status sl__fail_all(sl_comm *comm, sl_status status, const char *text)
 static sl_status tell(sl_pipeline *pipeline, const sl__instruction *i,
                       sl_status status)
 {
-    static const char *const doing[] = {
-        [SL__DO_FEED] = "input for ",   [SL__DO_COPY] = "copy for ",
-        [SL__DO_SEND] = "send after ",  [SL__DO_RECV] = "receive for ",
-        [SL__DO_WAIT] = "wait around ", [SL__DO_TAKE] = "output of "};
-    char why[500], text[700];
+    static const char *const doing[] = {[SL__DO_PACK] = "weights for ",
+                                        [SL__DO_RUN] = "",
+                                        [SL__DO_STATE] = "",
+                                        [SL__DO_FEED] = "input for ",
+                                        [SL__DO_COPY] = "copy for ",
+                                        [SL__DO_SEND] = "send after ",
+                                        [SL__DO_RECV] = "receive for ",
+                                        [SL__DO_WAIT] = "wait around ",
+                                        [SL__DO_TAKE] = "output of "};
+    static const char *const names[SL_ACTION_KINDS] = {
+        [SL_FORWARD] = "F",
+        [SL_BACKWARD_INPUT] = "I",
+        [SL_BACKWARD_WEIGHT] = "W",
+        [SL_BACKWARD] = "B",
+        [SL_SEND_F] = "F",
+        [SL_RECV_F] = "F",
+        [SL_SEND_B] = "B",
+        [SL_RECV_B] = "B",
+        [SL_UNSHARD] = "UNSHARD",
+        [SL_RESHARD] = "RESHARD",
+        [SL_REDUCE_GRAD] = "REDUCE_GRAD"};
+    char why[500], where[40] = "", text[SL__ERROR_TEXT_MAX];
     snprintf(why, sizeof why, "%s", sl_error_text());
     sl_status heard = sl_comm_progress(pipeline->comm);
     if (heard)
         return heard;
-    bool runs = i->kind == SL__DO_RUN;
-    bool message = i->kind == SL__DO_SEND || i->kind == SL__DO_RECV ||
-                   i->kind == SL__DO_WAIT;
-    bool backward =
-        message && i->u.message.tag / pipeline->microbatches % 2 == 1;
-    snprintf(text, sizeof text, "%s%c of stage %d, microbatch %d: %s",
-             runs ? "" : doing[i->kind],
-             runs       ? "FIWB"[i->u.run.program]
-             : backward ? 'B'
-                        : 'F',
-             i->stage, i->microbatch, why);
+    if (i->kind != SL__DO_STATE)
+        snprintf(where, sizeof where, ", microbatch %d", i->action.microbatch);
+    int length =
+        snprintf(text, sizeof text, "%s%s of stage %d%s: %s", doing[i->kind],
+                 names[i->action.kind], i->action.stage, where, why);
+    if (status == SL_ETIME)
+        sl__append_report(pipeline,
+                          i->kind == SL__DO_WAIT ? i->u.message.peer : -1,
+                          text + length, sizeof text - (size_t)length);
     return sl__fail_all(pipeline->comm, status, text);
+}
+
+/* Walks the list; `*at` is where it ended. */
+static sl_status walk(sl_pipeline *pipeline, sl__bound *bound,
+                      const sl__instructions *list, const sl_batch *batch,
+                      uint64_t seed, size_t *at)
+{
+    bool drives = !sl_comm_hands_over(pipeline->comm);
+    sl_status status = SL_OK;
+    double now = sl__seconds();
+    size_t k = 0;
+    for (; k < list->count && !status; k++) {
+        const sl__instruction *i = &list->data[k];
+        *at = k;
+        bound->stamps[k].start_s = now;
+        atomic_store_explicit(&pipeline->at, k, memory_order_relaxed);
+        atomic_store_explicit(&pipeline->since_s, now, memory_order_relaxed);
+        if (pipeline->before)
+            pipeline->before();
+        status =
+            execute_one(pipeline, bound, i, batch, seed, &bound->stamps[k]);
+        now = sl__seconds();
+        if (i->joined)
+            bound->stamps[++k].start_s = now;
+        /* Between processes messages move when they are looked after. */
+        if (!status && drives && i->kind == SL__DO_RUN)
+            status = sl_comm_progress(pipeline->comm);
+    }
+    bound->stamps[k].start_s = now;
+    if (!status)
+        atomic_store_explicit(&pipeline->at, k, memory_order_relaxed);
+    return status;
 }
 
 sl_status sl__execute(sl_pipeline *pipeline, sl__bound *bound,
                       const sl__instructions *list, const sl_batch *batch,
                       uint64_t seed)
 {
-    bool drives = !sl_comm_hands_over(pipeline->comm);
-    for (size_t k = 0; k < list->count; k++) {
-        const sl__instruction *i = &list->data[k];
-        if (pipeline->before)
-            pipeline->before();
-        sl_status status = execute_one(pipeline, bound, i, batch, seed);
-        /* Between processes messages move when they are looked after. */
-        if (!status && drives && i->kind == SL__DO_RUN)
-            status = sl_comm_progress(pipeline->comm);
-        if (status) {
-            status = tell(pipeline, i, status);
-            for (size_t m = 0; m < bound->mail_count; m++)
-                sl_comm_cancel(pipeline->comm, &bound->mails[m].request);
-            return status;
-        }
+    size_t at = 0;
+    pipeline->latest = NULL;
+    atomic_store_explicit(&pipeline->at, 0, memory_order_relaxed);
+    atomic_store(&pipeline->doing, list);
+    sl_status status = walk(pipeline, bound, list, batch, seed, &at);
+    if (!status) {
+        pipeline->latest = list;
+        return SL_OK;
     }
-    return SL_OK;
+    status = tell(pipeline, &list->data[at], status);
+    for (size_t m = 0; m < bound->mail_count; m++)
+        sl_comm_cancel(pipeline->comm, &bound->mails[m].request);
+    return status;
 }

@@ -53,6 +53,8 @@ static sl_status emit_message(sl__binder *b, sl__instruction_kind kind,
     static const sl_port_kind ports[SL__WAYS] = {SL_PORT_INPUT, SL_PORT_OUTPUT,
                                                  SL_PORT_OUTPUT_GRADIENT,
                                                  SL_PORT_INPUT_GRADIENT};
+    static const sl_action_kind actions[SL__WAYS] = {SL_RECV_F, SL_SEND_F,
+                                                     SL_RECV_B, SL_SEND_B};
     const sl_edge *edge = &b->edges[e];
     bool forward = w == SL__RECV_F || w == SL__SEND_F;
     bool at_producer = w == SL__SEND_F || w == SL__RECV_B;
@@ -60,9 +62,10 @@ static sl_status emit_message(sl__binder *b, sl__instruction_kind kind,
     int other = at_producer ? edge->to : edge->from;
     int microbatches = b->pipeline->microbatches;
     sl__instruction out = {
-        .kind = kind, .stage = stage, .microbatch = microbatch};
+        .kind = kind, .action = sl_action_make(actions[w], stage, microbatch)};
     out.u.message.mail = mail_of(b, stage, microbatch, e, w);
-    out.u.message.peer = b->pipeline->rank_of[other];
+    out.u.message.peer =
+        sl__comm_rank(b->pipeline, b->pipeline->rank_of[other]);
     out.u.message.peer_stage = other;
     out.u.message.tag = (2 * e + !forward) * microbatches + microbatch;
     sl_status status =
@@ -104,9 +107,11 @@ static sl_status emit_receives(sl__binder *b, int stage, int microbatch)
 static sl_status emit_copy(sl__binder *b, int e, int microbatch, bool forward)
 {
     const sl_edge *edge = &b->edges[e];
-    sl__instruction out = {.kind = SL__DO_COPY,
-                           .stage = forward ? edge->to : edge->from,
-                           .microbatch = microbatch};
+    sl__instruction out = {
+        .kind = SL__DO_COPY,
+        .action = forward
+                      ? sl_action_make(SL_FORWARD, edge->to, microbatch)
+                      : sl_action_make(SL_BACKWARD, edge->from, microbatch)};
     void *from = NULL;
     size_t bytes = 0;
     sl_status status =
@@ -157,7 +162,8 @@ static sl_status emit_feeds(sl__binder *b, int stage, int microbatch)
     sl_status status = SL_OK;
     for (int i = 0; i < count && !status; i++) {
         sl__instruction out = {
-            .kind = SL__DO_FEED, .stage = stage, .microbatch = microbatch};
+            .kind = SL__DO_FEED,
+            .action = sl_action_make(SL_FORWARD, stage, microbatch)};
         if (!goes_to(&inputs[i], stage))
             continue;
         out.u.feed.argument = i;
@@ -176,7 +182,8 @@ static sl_status emit_takes(sl__binder *b, int stage, int microbatch)
     sl_status status = SL_OK;
     for (int i = 0; i < count && !status; i++) {
         sl__instruction out = {
-            .kind = SL__DO_TAKE, .stage = stage, .microbatch = microbatch};
+            .kind = SL__DO_TAKE,
+            .action = sl_action_make(SL_FORWARD, stage, microbatch)};
         void *from = NULL;
         if (!goes_to(&outputs[i], stage) ||
             (!outputs[i].is_loss && !b->pipeline->options.keep_outputs))
@@ -191,60 +198,129 @@ static sl_status emit_takes(sl__binder *b, int stage, int microbatch)
     return status;
 }
 
-static sl_status emit_run(sl__binder *b, int stage, int microbatch,
-                          sl_program program)
+static sl_program program_of(sl_action_kind kind)
 {
-    const sl__lane *lane = sl__lane_of(b, stage, microbatch);
+    switch (kind) {
+    case SL_FORWARD: return SL_PROGRAM_F;
+    case SL_BACKWARD_INPUT: return SL_PROGRAM_I;
+    case SL_BACKWARD_WEIGHT: return SL_PROGRAM_W;
+    default: return SL_PROGRAM_B;
+    }
+}
+
+static const sl_action_function *find_function(const sl__binder *b,
+                                               sl_action_kind kind)
+{
+    const sl_action_function *found = &b->pipeline->functions[kind];
+    return found->call ? found : NULL;
+}
+
+static sl_status emit_run(sl__binder *b, const sl_action *action, bool joined)
+{
+    const sl__lane *lane = sl__lane_of(b, action->stage, action->microbatch);
     sl__instruction out = {
-        .kind = SL__DO_RUN, .stage = stage, .microbatch = microbatch};
+        .kind = SL__DO_RUN, .joined = joined, .action = *action};
     out.u.run.program_stage = lane->program_stage;
     out.u.run.memory = lane->memory;
-    out.u.run.program = program;
-    out.u.run.slot = b->slots[sl__cell(b, stage, microbatch)];
+    out.u.run.function =
+        find_function(b, joined ? SL_OVERLAP_F_B : action->kind);
+    out.u.run.program = program_of(action->kind);
+    out.u.run.slot = b->slots[sl__cell(b, action->stage, action->microbatch)];
     return emit(b, &out);
 }
 
-static sl_status emit_forward(sl__binder *b, int s, int m)
-{
-    sl_status status = emit_feeds(b, s, m);
-    if (!status)
-        status = emit_copies(b, s, m, true);
-    if (!status)
-        status = emit_messages(b, SL__DO_WAIT, SL__RECV_F, s, m);
-    /* What the slot held before has left. */
-    if (!status)
-        status = emit_messages(b, SL__DO_WAIT, SL__SEND_F, s, m);
-    if (!status)
-        status = emit_run(b, s, m, SL_PROGRAM_F);
-    if (!status)
-        status = emit_messages(b, SL__DO_SEND, SL__SEND_F, s, m);
-    return status ? status : emit_takes(b, s, m);
-}
-
-static sl_status emit_backward(sl__binder *b, int s, int m, sl_program program)
-{
-    sl_status status = emit_messages(b, SL__DO_WAIT, SL__RECV_B, s, m);
-    if (!status)
-        status = emit_messages(b, SL__DO_WAIT, SL__SEND_B, s, m);
-    if (!status)
-        status = emit_run(b, s, m, program);
-    if (!status)
-        status = emit_copies(b, s, m, false);
-    return status ? status : emit_messages(b, SL__DO_SEND, SL__SEND_B, s, m);
-}
-
-static sl_status emit_action(sl__binder *b, const sl_action *action)
+/* What comes before a program: inputs are there, and what the slot held before
+ * has left. */
+static sl_status emit_before(sl__binder *b, const sl_action *action)
 {
     int s = action->stage, m = action->microbatch;
-    if (action->kind == SL_FORWARD)
-        return emit_forward(b, s, m);
-    if (!b->train)
+    if (action->kind == SL_BACKWARD_WEIGHT)
         return SL_OK;
-    if (action->kind == SL_BACKWARD)
-        return emit_backward(b, s, m, SL_PROGRAM_B);
-    if (action->kind == SL_BACKWARD_INPUT)
-        return emit_backward(b, s, m, SL_PROGRAM_I);
-    return emit_run(b, s, m, SL_PROGRAM_W);
+    bool forward = action->kind == SL_FORWARD;
+    sl_status status = forward ? emit_feeds(b, s, m) : SL_OK;
+    if (!status && forward)
+        status = emit_copies(b, s, m, true);
+    if (!status)
+        status = emit_messages(b, SL__DO_WAIT,
+                               forward ? SL__RECV_F : SL__RECV_B, s, m);
+    if (!status)
+        status = emit_messages(b, SL__DO_WAIT,
+                               forward ? SL__SEND_F : SL__SEND_B, s, m);
+    return status;
+}
+
+static sl_status emit_after(sl__binder *b, const sl_action *action)
+{
+    int s = action->stage, m = action->microbatch;
+    if (action->kind == SL_BACKWARD_WEIGHT)
+        return SL_OK;
+    bool forward = action->kind == SL_FORWARD;
+    sl_status status = forward ? SL_OK : emit_copies(b, s, m, false);
+    if (!status)
+        status = emit_messages(b, SL__DO_SEND,
+                               forward ? SL__SEND_F : SL__SEND_B, s, m);
+    if (!status && forward)
+        status = emit_takes(b, s, m);
+    return status;
+}
+
+/* With replicas, or with a function of the caller's, sharding is something to
+ * do. */
+static sl_status emit_state(sl__binder *b, const sl_action *action)
+{
+    const sl_action_function *function = find_function(b, action->kind);
+    sl__instruction out = {.kind = SL__DO_STATE, .action = *action};
+    if ((!b->train && action->kind == SL_REDUCE_GRAD) ||
+        (!function && b->pipeline->options.replicas == 1))
+        return SL_OK;
+    out.u.run.function = function;
+    if (!b->on_paper) {
+        out.u.run.program_stage = b->pipeline->owner_stages[action->stage];
+        out.u.run.memory = b->pipeline->owners[action->stage];
+    }
+    return emit(b, &out);
+}
+
+static bool is_state(const sl_action *action)
+{
+    return sl_action_kind_family(action->kind) == SL_FAMILY_STATE;
+}
+
+/* An action, or two that are joined. */
+static sl_status emit_actions(sl__binder *b, const sl_action *actions,
+                              int count)
+{
+    sl_status status = SL_OK;
+    if (is_state(actions))
+        return emit_state(b, actions);
+    if (!b->train) {
+        if (actions->kind != SL_FORWARD)
+            return SL_OK;
+        count = 1;
+    }
+    for (int i = 0; i < count && !status; i++)
+        status = emit_before(b, &actions[i]);
+    for (int i = 0; i < count && !status; i++)
+        status = emit_run(b, &actions[i], i + 1 < count);
+    for (int i = 0; i < count && !status; i++)
+        status = emit_after(b, &actions[i]);
+    return status;
+}
+
+/* Weights are packed while the pipeline fills. */
+static sl_status emit_packs(sl__binder *b)
+{
+    sl_status status = SL_OK;
+    for (int i = 0; i < b->bound->lane_count && !status; i++) {
+        const sl__lane *lane = &b->bound->lanes[i];
+        sl__instruction out = {.kind = SL__DO_PACK,
+                               .action =
+                                   sl_action_make(SL_FORWARD, lane->stage, 0)};
+        out.u.run.memory = lane->memory;
+        if (sl__is_here(b, lane->stage) && !b->pipeline->shards)
+            status = emit(b, &out);
+    }
+    return status;
 }
 
 /* The receives of whoever follows into the slots that an action frees. */
@@ -253,6 +329,8 @@ static sl_status emit_followers(sl__binder *b, size_t i)
     const sl_pipeline *pipeline = b->pipeline;
     int m = b->order[i].microbatch;
     sl_status status = SL_OK;
+    if (is_state(&b->order[i]))
+        return SL_OK;
     for (int s = 0; s < pipeline->stages && !status; s++) {
         int next = b->nexts[sl__cell(b, s, m)];
         if (sl__is_here(b, s) && next >= 0 && b->lasts[sl__cell(b, s, m)] == i)
@@ -270,10 +348,15 @@ sl_status sl__emit_list(sl__binder *b)
             !b->follows[sl__cell(b, action->stage, action->microbatch)])
             status = emit_receives(b, action->stage, action->microbatch);
     }
+    if (!status)
+        status = emit_packs(b);
     for (size_t i = 0; i < b->order_count && !status; i++) {
-        status = emit_action(b, &b->order[i]);
+        bool joined = b->joins[i];
+        status = emit_actions(b, &b->order[i], joined ? 2 : 1);
         if (!status)
             status = emit_followers(b, i);
+        if (!status && joined)
+            status = emit_followers(b, ++i);
     }
     /* At the end nothing is under way any more. */
     for (size_t i = 0; i < b->order_count && !status; i++) {

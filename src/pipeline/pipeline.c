@@ -3,6 +3,7 @@
  * Pipelines: one rank's stages under a schedule; steps and evals. */
 #include "pipeline/runtime.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -27,27 +28,53 @@ static sl_status check_schedule(const sl_schedule *schedule)
     return status;
 }
 
-/* The compute actions of a rank, overlaps taken apart. */
+/* The actions of a rank but for messages, overlaps in two. Where nothing says
+ * when gradients are to be reduced, and somebody is there to reduce them with,
+ * that is at the end. */
 static sl_status take_order(sl_pipeline *pipeline, const sl_schedule *schedule,
                             int rank)
 {
     const sl_action *row = sl_schedule_row(schedule, rank);
     size_t length = sl_schedule_length(schedule, rank);
+    size_t most = 2 * length + (size_t)pipeline->stages + 1, count = 0;
     sl_action *order;
+    bool *joins = NULL;
     sl_status status =
-        sl__arena_take(&pipeline->arena, 2 * length + 1, sizeof *order, &order);
-    if (status)
-        return status;
-    pipeline->orders[rank] = order;
-    for (size_t i = 0; i < length; i++) {
+        sl__arena_take(&pipeline->arena, most, sizeof *order, &order);
+    if (!status)
+        status = sl__arena_take(&pipeline->arena, most, sizeof *joins, &joins);
+    for (size_t i = 0; i < length && !status; i++) {
         sl_action parts[2];
-        int count = sl_action_parts(&row[i], parts);
-        for (int k = 0; k < count; k++) {
-            if (sl_action_kind_family(parts[k].kind) == SL_FAMILY_COMPUTE)
-                order[pipeline->order_counts[rank]++] = parts[k];
+        int both = sl_action_parts(&row[i], parts);
+        joins[count] = both == 2 && pipeline->functions[SL_OVERLAP_F_B].call;
+        for (int k = 0; k < both; k++) {
+            if (sl_action_kind_family(parts[k].kind) != SL_FAMILY_COMM)
+                order[count++] = parts[k];
         }
     }
-    return SL_OK;
+    bool reduces = sl_schedule_extent(schedule).has_reduce_grad;
+    for (int s = 0; s < pipeline->stages && !status && !reduces; s++) {
+        if (pipeline->rank_of[s] == rank)
+            order[count++] = sl_action_make(SL_REDUCE_GRAD, s, 0);
+    }
+    pipeline->orders[rank] = order;
+    pipeline->joins[rank] = joins;
+    pipeline->order_counts[rank] = count;
+    return status;
+}
+
+/* What runs, as a schedule of compute alone: what a simulation takes. */
+static sl_status make_plan(sl_pipeline *pipeline)
+{
+    sl_status status = sl_schedule_create(pipeline->ranks, &pipeline->plan);
+    for (int r = 0; r < pipeline->ranks && !status; r++) {
+        for (size_t i = 0; i < pipeline->order_counts[r] && !status; i++) {
+            const sl_action *action = &pipeline->orders[r][i];
+            if (sl_action_kind_family(action->kind) == SL_FAMILY_COMPUTE)
+                status = sl_schedule_append(pipeline->plan, r, *action);
+        }
+    }
+    return status;
 }
 
 static sl_status take_orders(sl_pipeline *pipeline, const sl_schedule *schedule)
@@ -57,11 +84,14 @@ static sl_status take_orders(sl_pipeline *pipeline, const sl_schedule *schedule)
         &pipeline->arena, ranks, sizeof *pipeline->orders, &pipeline->orders);
     if (!status)
         status = sl__arena_take(&pipeline->arena, ranks,
+                                sizeof *pipeline->joins, &pipeline->joins);
+    if (!status)
+        status = sl__arena_take(&pipeline->arena, ranks,
                                 sizeof *pipeline->order_counts,
                                 &pipeline->order_counts);
     for (size_t r = 0; r < ranks && !status; r++)
         status = take_order(pipeline, schedule, (int)r);
-    return status;
+    return status ? status : make_plan(pipeline);
 }
 
 static sl_status take_placement(sl_pipeline *pipeline,
@@ -79,7 +109,7 @@ static sl_status take_placement(sl_pipeline *pipeline,
                            sizeof *pipeline->own_stages, &pipeline->own_stages);
     for (int s = 0; s < pipeline->stages && !status; s++) {
         pipeline->rank_of[s] = sl_placement_rank_of(placement, s);
-        if (pipeline->rank_of[s] == sl_comm_rank(pipeline->comm))
+        if (sl__is_own(pipeline, s))
             pipeline->own_stages[pipeline->own_count++] = s;
     }
     sl_placement_destroy(placement);
@@ -115,9 +145,19 @@ static sl_status take_schedule(sl_pipeline *pipeline,
         return sl_fail(SL_EINVAL, "a pipeline needs a schedule");
     sl_extent extent = sl_schedule_extent(schedule);
     int ranks = sl_comm_size(pipeline->comm);
-    if (extent.ranks != ranks)
+    int replicas = pipeline->options.replicas;
+    if (replicas == 1 && extent.ranks != ranks)
         return sl_fail(SL_EINVAL, "the schedule has %d ranks, and there are %d",
                        extent.ranks, ranks);
+    if ((int64_t)extent.ranks * replicas != ranks)
+        return sl_fail(SL_EINVAL,
+                       "%d replicas of a schedule with %d ranks, and there are "
+                       "%d ranks",
+                       replicas, extent.ranks, ranks);
+    pipeline->ranks = extent.ranks;
+    pipeline->rank = sl_comm_rank(pipeline->comm) % extent.ranks;
+    pipeline->replica = sl_comm_rank(pipeline->comm) / extent.ranks;
+    pipeline->shards = extent.has_sharding && replicas > 1;
     sl_status status = check_schedule(schedule);
     if (status)
         return status;
@@ -131,11 +171,35 @@ static sl_status take_schedule(sl_pipeline *pipeline,
 
 /* ----------------------------------------------------------------- life -- */
 
+/* Functions of the caller's, by kind. */
+static sl_status take_functions(sl_pipeline *pipeline)
+{
+    for (int i = 0; i < pipeline->options.function_count; i++) {
+        const sl_action_function *given = &pipeline->options.functions[i];
+        bool known = given->kind > SL_IDLE && given->kind < SL_ACTION_KINDS;
+        if (!known || !given->call ||
+            sl_action_kind_family(given->kind) == SL_FAMILY_COMM)
+            return sl_fail(SL_EINVAL,
+                           "a function is for compute, UNSHARD, RESHARD or "
+                           "REDUCE_GRAD%s%s",
+                           known ? ", not " : "",
+                           known ? sl_action_kind_text(given->kind) : "");
+        if (pipeline->functions[given->kind].call)
+            return sl_fail(SL_EINVAL, "two functions for %s",
+                           sl_action_kind_text(given->kind));
+        pipeline->functions[given->kind] = *given;
+    }
+    pipeline->options.functions = NULL;
+    return SL_OK;
+}
+
 static sl_status start(sl_pipeline *pipeline, sl_model_fn build, void *context)
 {
     const sl_schedule *schedule = pipeline->options.schedule;
     sl__arena *arena = &pipeline->arena;
-    sl_status status = take_schedule(pipeline, schedule);
+    sl_status status = take_functions(pipeline);
+    if (!status)
+        status = take_schedule(pipeline, schedule);
     if (status)
         return status;
     pipeline->options.stage.backward = backward_of(schedule);
@@ -166,26 +230,30 @@ sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build, void *context,
 {
     sl_pipeline *pipeline;
     if (!options || !(options->timeout_s > 0) || options->loss < SL_LOSS_MEAN ||
-        options->loss > SL_LOSS_SUM)
+        options->loss > SL_LOSS_SUM || options->replicas < 1)
         return sl_fail(SL_EINVAL, "a pipeline needs a schedule, a time to wait "
-                                  "at most, and a kind of loss");
+                                  "at most, a kind of loss, and a replica");
     sl_status status = sl__alloc(1, sizeof *pipeline, &pipeline);
     if (status)
         return status;
     pipeline->comm = comm;
     pipeline->options = *options;
     status = start(pipeline, build, context);
-    if (status)
+    if (status) {
         sl_pipeline_destroy(pipeline);
-    else
-        *out = pipeline;
-    return status;
+        return status;
+    }
+    sl_comm_answer(comm, sl__answer, pipeline);
+    *out = pipeline;
+    return SL_OK;
 }
 
 void sl_pipeline_destroy(sl_pipeline *pipeline)
 {
     if (!pipeline)
         return;
+    sl_comm_answer(pipeline->comm, NULL, NULL);
+    sl_schedule_destroy(pipeline->plan);
     while (pipeline->bounds) {
         sl__bound *next = pipeline->bounds->next;
         sl__unbind(pipeline, pipeline->bounds);
@@ -201,145 +269,12 @@ void sl_pipeline_destroy(sl_pipeline *pipeline)
     free(pipeline);
 }
 
-/* A failure that only this rank has seen: the others must not wait. */
-static sl_status spread(sl_comm *comm, sl_status status)
+sl_status sl__spread(sl_comm *comm, sl_status status)
 {
-    char why[700];
+    char why[SL__ERROR_TEXT_MAX];
     snprintf(why, sizeof why, "%s", sl_error_text());
     sl_status heard = sl_comm_progress(comm);
     return heard ? heard : sl__fail_all(comm, status, why);
-}
-
-/* ----------------------------------------------------------------- ties -- */
-
-static sl_number number_of(sl_dtype dtype)
-{
-    return dtype == SL_F64 ? SL_NUMBER_F64 : SL_NUMBER_F32;
-}
-
-/* The gradient of a tied parameter in one of its stages. */
-static sl_status find_gradient(const sl_pipeline *pipeline, const sl_tie *tie,
-                               int member, sl_port *out)
-{
-    return sl_stage_port(pipeline->owner_stages[tie->stages[member]],
-                         SL_PORT_PARAMETER_GRADIENT, tie->stage_names[member],
-                         out);
-}
-
-static bool is_here(const sl_pipeline *pipeline, int stage)
-{
-    return pipeline->rank_of[stage] == sl_comm_rank(pipeline->comm);
-}
-
-static void add(sl_dtype dtype, const void *from, void *to, int64_t bytes)
-{
-    if (dtype == SL_F32) {
-        for (int64_t i = 0; i < bytes / (int64_t)sizeof(float); i++)
-            ((float *)to)[i] += ((const float *)from)[i];
-    } else {
-        for (int64_t i = 0; i < bytes / (int64_t)sizeof(double); i++)
-            ((double *)to)[i] += ((const double *)from)[i];
-    }
-}
-
-/* Sums before a step stand in the first stage alone, so that what the step adds
- * to them is counted once. */
-static sl_status part_ties(sl_pipeline *pipeline, const sl_model *model)
-{
-    int count;
-    const sl_tie *ties = sl_model_ties(model, &count);
-    sl_status status = SL_OK;
-    for (int t = 0; t < count && !status; t++) {
-        memset(pipeline->scratch, 0, (size_t)ties[t].bytes);
-        for (int k = 1; k < ties[t].stage_count && !status; k++) {
-            sl_port port;
-            int stage = ties[t].stages[k];
-            if (!is_here(pipeline, stage))
-                continue;
-            status = find_gradient(pipeline, &ties[t], k, &port);
-            if (!status)
-                status = sl_memory_write(pipeline->owners[stage], &port, 0,
-                                         pipeline->scratch, (size_t)port.bytes);
-        }
-    }
-    return status;
-}
-
-/* The ranks of a tie, in the order of its stages. */
-static int list_ranks(const sl_pipeline *pipeline, const sl_tie *tie,
-                      int *ranks)
-{
-    int count = 0;
-    for (int k = 0; k < tie->stage_count; k++) {
-        int rank = pipeline->rank_of[tie->stages[k]];
-        bool known = false;
-        for (int i = 0; i < count; i++)
-            known |= ranks[i] == rank;
-        if (!known)
-            ranks[count++] = rank;
-    }
-    return count;
-}
-
-static sl_status join_tie(sl_pipeline *pipeline, const sl_tie *tie, int tag)
-{
-    int ranks[SL_COMM_MAX_RANKS];
-    char *sum = pipeline->scratch, *own = sum + tie->bytes;
-    sl_status status = SL_OK;
-    int here = 0;
-    for (int k = 0; k < tie->stage_count && !status; k++) {
-        sl_port port;
-        if (!is_here(pipeline, tie->stages[k]))
-            continue;
-        status = find_gradient(pipeline, tie, k, &port);
-        if (!status)
-            status = sl_memory_read(pipeline->owners[tie->stages[k]], &port, 0,
-                                    here ? own : sum, (size_t)port.bytes);
-        if (!status && here++)
-            add(tie->dtype, own, sum, tie->bytes);
-    }
-    if (status || !here)
-        return status;
-    sl_group group = {ranks, list_ranks(pipeline, tie, ranks)};
-    size_t size = sl_dtype_bytes(tie->dtype);
-    status = sl_comm_allreduce(
-        pipeline->comm, &group, tag, number_of(tie->dtype), sum,
-        (size_t)tie->bytes / size, pipeline->options.timeout_s);
-    for (int k = 0; k < tie->stage_count && !status; k++) {
-        sl_port port;
-        if (!is_here(pipeline, tie->stages[k]))
-            continue;
-        status = find_gradient(pipeline, tie, k, &port);
-        if (!status)
-            status = sl_memory_write(pipeline->owners[tie->stages[k]], &port, 0,
-                                     sum, (size_t)port.bytes);
-    }
-    return status;
-}
-
-static sl_status join_ties(sl_pipeline *pipeline, const sl_model *model)
-{
-    int count;
-    const sl_tie *ties = sl_model_ties(model, &count);
-    sl_status status = SL_OK;
-    for (int t = 0; t < count && !status; t++)
-        status = join_tie(pipeline, &ties[t], SL_COMM_MAX_TAG / 2 + t);
-    return status;
-}
-
-/* Room for two of the largest tied gradient. */
-static sl_status make_scratch(sl_pipeline *pipeline, const sl_model *model)
-{
-    int count;
-    int64_t bytes = 1;
-    const sl_tie *ties = sl_model_ties(model, &count);
-    for (int t = 0; t < count; t++)
-        bytes = ties[t].bytes > bytes ? ties[t].bytes : bytes;
-    if (count > SL_COMM_MAX_TAG / 4)
-        return sl_fail(SL_EINVAL, "%d tied parameters are too many", count);
-    if (pipeline->scratch)
-        return SL_OK;
-    return sl__alloc(2 * (size_t)bytes, 1, &pipeline->scratch);
 }
 
 /* ---------------------------------------------------------------- steps -- */
@@ -350,7 +285,9 @@ static sl_status bind(sl_pipeline *pipeline, const int64_t *rows,
 {
     sl_status status = sl__bind(pipeline, rows, out);
     if (!status)
-        status = make_scratch(pipeline, (*out)->model);
+        status = sl__check_replicas(pipeline);
+    if (!status)
+        status = sl__make_scratch(pipeline, (*out)->model);
     if (!status && !pipeline->argument_of) {
         int count;
         sl_model_inputs((*out)->model, &count);
@@ -384,7 +321,7 @@ sl_status sl_pipeline_prepare(sl_pipeline *pipeline, int64_t rows)
     for (int m = 0; m < pipeline->microbatches; m++)
         pipeline->rows[m] = sl_microbatch_rows(rows, pipeline->microbatches, m);
     sl_status status = bind(pipeline, pipeline->rows, &bound);
-    return status ? spread(pipeline->comm, status) : SL_OK;
+    return status ? sl__spread(pipeline->comm, status) : SL_OK;
 }
 
 /* The losses for everybody, where that is wanted; and the end of the step,
@@ -400,18 +337,18 @@ static sl_status finish(sl_pipeline *pipeline, const sl_model *model)
     sl_group all = {ranks, sl_comm_size(pipeline->comm)};
     for (int i = 0; i < all.count; i++)
         ranks[i] = i;
+    sl_group own = {ranks + sl__comm_rank(pipeline, 0), pipeline->ranks};
     double timeout_s = pipeline->options.timeout_s;
     sl_status status = SL_OK;
     if (root >= 0 && pipeline->options.share_losses) {
         pipeline->has_losses = true;
         status = sl_comm_broadcast(
-            pipeline->comm, &all, SL_COMM_MAX_TAG - 1, root, pipeline->losses,
+            pipeline->comm, &own, SL__TAG_END, root, pipeline->losses,
             sizeof *pipeline->losses * (size_t)pipeline->microbatches,
             timeout_s);
     }
     if (!status)
-        status = sl_comm_barrier(pipeline->comm, &all, SL_COMM_MAX_TAG - 1,
-                                 timeout_s);
+        status = sl_comm_barrier(pipeline->comm, &all, SL__TAG_END, timeout_s);
     return status;
 }
 
@@ -429,16 +366,24 @@ static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
             sl_merge_restart(bound->merges[i]);
     }
     pipeline->last = bound;
-    pipeline->busy_s = 0;
     pipeline->has_losses = false;
-    if (train)
-        status = part_ties(pipeline, bound->model);
+    atomic_fetch_add(&pipeline->steps, 1);
+    if (train) {
+        sl__part_replicas(pipeline);
+        status = sl__part_ties(pipeline, bound->model);
+    }
     if (!status)
         status = sl__execute(pipeline, bound,
                              train ? &bound->train : &bound->eval, batch, seed);
+    pipeline->end_s[0] = sl__seconds();
     if (!status && train)
-        status = join_ties(pipeline, bound->model);
-    return status ? status : finish(pipeline, bound->model);
+        status = sl__join_ties(pipeline, bound->model);
+    pipeline->end_s[1] = sl__seconds();
+    if (!status)
+        status = finish(pipeline, bound->model);
+    pipeline->end_s[2] = sl__seconds();
+    atomic_store(&pipeline->doing, NULL);
+    return status;
 }
 
 /* Splits the batch, unless it is like the one before. Its arguments are held
@@ -475,7 +420,7 @@ static sl_status run_batch(sl_pipeline *pipeline, const sl_argument *arguments,
         status = run_list(pipeline, pipeline->batch, seed, train);
     if (!status)
         return SL_OK;
-    return spread(pipeline->comm, status);
+    return sl__spread(pipeline->comm, status);
 }
 
 sl_status sl_pipeline_step(sl_pipeline *pipeline, const sl_argument *arguments,
@@ -509,6 +454,8 @@ sl_status sl_pipeline_loss(const sl_pipeline *pipeline, double *out)
                        sl_comm_rank(pipeline->comm));
     for (int m = 0; m < pipeline->microbatches; m++)
         loss += pipeline->losses[m] * pipeline->last->scales[m];
+    if (pipeline->options.loss == SL_LOSS_MEAN)
+        loss *= pipeline->options.replicas;
     *out = loss;
     return SL_OK;
 }
@@ -553,15 +500,13 @@ sl_status sl_pipeline_descend(sl_pipeline *pipeline, double rate)
 {
     sl_status status = SL_OK;
     for (int s = 0; s < pipeline->stages && !status; s++) {
-        if (pipeline->owners[s])
-            status = sl_memory_descend(pipeline->owners[s], rate);
+        if (!pipeline->owners[s])
+            continue;
+        status = pipeline->shards
+                     ? sl__descend_part(pipeline, s, rate)
+                     : sl_memory_descend(pipeline->owners[s], rate);
     }
     return status;
-}
-
-double sl_pipeline_busy(const sl_pipeline *pipeline)
-{
-    return pipeline->busy_s;
 }
 
 void sl_pipeline_zero_gradients(sl_pipeline *pipeline)
@@ -570,22 +515,4 @@ void sl_pipeline_zero_gradients(sl_pipeline *pipeline)
         if (pipeline->owners[s])
             sl_memory_zero_gradients(pipeline->owners[s]);
     }
-}
-
-int64_t sl_pipeline_bytes(const sl_pipeline *pipeline)
-{
-    int64_t bytes = 0;
-    for (const sl__bound *bound = pipeline->bounds; bound;
-         bound = bound->next) {
-        for (int i = 0; i < bound->lane_count; i++) {
-            const sl__lane *lane = &bound->lanes[i];
-            if (!lane->memory)
-                continue; /* On another rank. */
-            const sl_plan *plan = sl_stage_plan(lane->program_stage);
-            bytes += sl_plan_bytes(lane->program_stage, lane->slots);
-            if (lane->memory != pipeline->owners[lane->stage])
-                bytes -= plan->parameter_bytes + plan->gradient_bytes;
-        }
-    }
-    return bytes;
 }

@@ -23,6 +23,8 @@
 #include "sluice/comm.h"
 #include "sluice/schedule.h"
 
+#include <stdatomic.h>
+
 /* A request that may not have been posted yet. */
 typedef struct sl__mail {
     sl_request request;
@@ -31,9 +33,11 @@ typedef struct sl__mail {
 } sl__mail;
 
 typedef enum sl__instruction_kind {
+    SL__DO_PACK, /* weights that have changed */
     SL__DO_RUN,
-    SL__DO_FEED, /* copies an argument's microbatch into an input */
-    SL__DO_COPY, /* between stages of this rank */
+    SL__DO_STATE, /* UNSHARD, RESHARD, REDUCE_GRAD */
+    SL__DO_FEED,  /* copies an argument's microbatch into an input */
+    SL__DO_COPY,  /* between stages of this rank */
     SL__DO_SEND,
     SL__DO_RECV, /* posts */
     SL__DO_WAIT,
@@ -42,15 +46,16 @@ typedef enum sl__instruction_kind {
 
 typedef struct sl__instruction {
     sl__instruction_kind kind;
-    int stage;
-    int microbatch;
+    bool joined; /* runs as one with the next, by a function of the caller's */
+    sl_action action; /* what it belongs to; of a message its SEND or RECV */
     union {
         struct {
             const sl_stage *program_stage;
             sl_memory *memory;
+            const sl_action_function *function; /* the caller's; NULL: ours */
             sl_program program;
             int slot;
-        } run;
+        } run; /* also of a state, and of packing */
         struct {
             int argument;
             void *to;
@@ -83,6 +88,12 @@ typedef struct sl__instructions {
     size_t capacity;
 } sl__instructions;
 
+/* When an instruction began, and its message was complete. */
+typedef struct sl__stamp {
+    double start_s;
+    double done_s;
+} sl__stamp;
+
 /* A stage for one number of rows; programs and memory where it is on this
  * rank. */
 typedef struct sl__lane {
@@ -103,6 +114,7 @@ typedef struct sl__bound {
     sl__lane *lanes;
     int lane_count;
     sl__instructions train, eval;
+    sl__stamp *stamps; /* by instruction of the latest list, and its end */
     sl__mail *mails;
     size_t mail_count;
     sl_merge **merges; /* by output of the model; NULL: not kept here */
@@ -119,8 +131,16 @@ struct sl_pipeline {
     int *rank_of;    /* by stage */
     int *own_stages; /* of this rank */
     int own_count;
-    sl_action **orders; /* by rank: its compute actions, overlaps apart */
+    int ranks;          /* of the schedule */
+    int rank;           /* of these, this one */
+    int replica;        /* which of the pipelines side by side this is in */
+    bool shards;        /* replicas keep a part of each parameter alone */
+    sl_schedule *plan;  /* what runs, for simulating */
+    sl_action **orders; /* by rank: its actions but for messages, overlaps in
+                           two */
+    bool **joins;       /* likewise: whether one runs as one with the next */
     size_t *order_counts;
+    sl_action_function functions[SL_ACTION_KINDS]; /* without: ours */
     sl_memory **owners; /* by stage: memory with its parameters; NULL */
     const sl_stage **owner_stages;
     sl__bound *bounds;
@@ -129,7 +149,13 @@ struct sl_pipeline {
     sl_batch *batch; /* of the latest step */
     int64_t *rows;   /* likewise, by microbatch */
     bool has_losses;
-    double busy_s;        /* that programs ran */
+    /* What this rank is doing, for those who ask. */
+    _Atomic(const sl__instructions *) doing; /* NULL: nothing */
+    _Atomic size_t at;
+    _Atomic double since_s;
+    _Atomic uint64_t steps;         /* begun, evals too */
+    const sl__instructions *latest; /* that has ended, with its stamps */
+    double end_s[3];      /* of the latest: list, tied gradients, all ranks */
     void (*before)(void); /* called before every instruction, by tests */
     int *argument_of;     /* by input of the model, in the step at hand */
     char *scratch;        /* for two tied gradients */
@@ -142,9 +168,64 @@ void sl__unbind(const sl_pipeline *pipeline, sl__bound *bound);
 /* Tells all ranks of a failure, and gives the first there was. */
 sl_status sl__fail_all(sl_comm *comm, sl_status status, const char *text);
 
+/* The same for a failure that only this rank has seen, with its sentence: the
+ * others must not wait. */
+sl_status sl__spread(sl_comm *comm, sl_status status);
+
 /* Walks a list. */
 sl_status sl__execute(sl_pipeline *pipeline, sl__bound *bound,
                       const sl__instructions *list, const sl_batch *batch,
                       uint64_t seed);
+
+/* Appends what every rank does to a text: this one, the `peer` that it waits
+ * for (-1: nobody), then all others. */
+void sl__append_report(sl_pipeline *pipeline, int peer, char *text,
+                       size_t size);
+
+/* What a rank does, in words: an sl_answer_fn whose context is a pipeline. */
+void sl__answer(void *pipeline, char *text, size_t size);
+
+/* A rank of this pipeline as the transport counts. */
+static inline int sl__comm_rank(const sl_pipeline *pipeline, int rank)
+{
+    return pipeline->replica * pipeline->ranks + rank;
+}
+
+static inline bool sl__is_own(const sl_pipeline *pipeline, int stage)
+{
+    return pipeline->rank_of[stage] == pipeline->rank;
+}
+
+/* Tags that messages do not use: from 2^18, of tied gradients; from 2^18 + 2^17
+ * of parameters over replicas; the last but one is free for the caller. */
+enum {
+    SL__TAG_TIES = SL_COMM_MAX_TAG / 2,
+    SL__TAG_REPLICAS = SL__TAG_TIES + SL_COMM_MAX_TAG / 8,
+    SL__TAG_END = SL_COMM_MAX_TAG - 1,
+};
+
+/* -------------------------------------------------- tied_gradients.c -- */
+
+/* Sums before a step stand in the first stage alone, so that what the step adds
+ * to them is counted once; afterwards every stage of a tie has the sum. */
+sl_status sl__part_ties(sl_pipeline *pipeline, const sl_model *model);
+sl_status sl__join_ties(sl_pipeline *pipeline, const sl_model *model);
+
+/* Room for two of the largest tied gradient. */
+sl_status sl__make_scratch(sl_pipeline *pipeline, const sl_model *model);
+
+/* -------------------------------------------------------- replicas.c -- */
+
+/* Refuses stages whose parameters cannot be reached. */
+sl_status sl__check_replicas(const sl_pipeline *pipeline);
+
+/* sl_memory_descend on what this replica keeps of a stage. */
+sl_status sl__descend_part(sl_pipeline *pipeline, int stage, double rate);
+
+/* What gradients hold before a step stands in the first replica alone. */
+void sl__part_replicas(sl_pipeline *pipeline);
+
+/* UNSHARD, RESHARD or REDUCE_GRAD of a stage, over the replicas. */
+sl_status sl__run_state(sl_pipeline *pipeline, const sl_action *action);
 
 #endif

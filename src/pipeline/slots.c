@@ -44,6 +44,8 @@ static sl_status count_peaks(sl__binder *b)
     for (size_t i = 0; i < b->order_count; i++) {
         const sl_action *action = &b->order[i];
         int m = action->microbatch;
+        if (sl_action_kind_family(action->kind) == SL_FAMILY_STATE)
+            continue;
         if (action->kind == SL_FORWARD) {
             size_t lane =
                 (size_t)(sl__lane_of(b, action->stage, m) - b->bound->lanes);
@@ -151,7 +153,7 @@ static bool advance(paper *p, int rank)
 static bool widen(sl__binder *b, const paper *p)
 {
     bool widened = false;
-    for (int r = 0; r < sl_comm_size(b->pipeline->comm); r++) {
+    for (int r = 0; r < b->pipeline->ranks; r++) {
         const sl__instructions *list = &p->lists[r];
         if (p->at[r] == list->count)
             continue;
@@ -174,7 +176,7 @@ static bool widen(sl__binder *b, const paper *p)
  * every rank comes to its end. */
 static sl_status try_out(sl__binder *b, paper *p, bool *out_ends)
 {
-    int ranks = sl_comm_size(b->pipeline->comm);
+    int ranks = b->pipeline->ranks;
     sl_status status = SL_OK;
     for (int r = 0; r < ranks && !status; r++) {
         sl__turn_to(b, r);
@@ -203,7 +205,7 @@ static sl_status try_out(sl__binder *b, paper *p, bool *out_ends)
 
 static sl_status find_slots_on(sl__binder *b, paper *p)
 {
-    int ranks = sl_comm_size(b->pipeline->comm);
+    int ranks = b->pipeline->ranks;
     size_t tags = 2 * (size_t)b->edge_count * (size_t)b->pipeline->microbatches;
     bool ends = false;
     sl_status status = SL_OK;
@@ -228,7 +230,7 @@ static sl_status find_slots_on(sl__binder *b, paper *p)
 
 sl_status sl__find_slots(sl__binder *b)
 {
-    size_t ranks = (size_t)sl_comm_size(b->pipeline->comm);
+    size_t ranks = (size_t)b->pipeline->ranks;
     size_t tags = 2 * (size_t)b->edge_count * (size_t)b->pipeline->microbatches;
     paper p = {0};
     sl_status status = sl__alloc(ranks, sizeof *p.lists, &p.lists);

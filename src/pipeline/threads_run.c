@@ -5,6 +5,7 @@
 #include "sluice/pipeline.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@ typedef struct worker {
     sl_rank_fn rank;
     void *context;
     sl_status status;
-    char sentence[1024];
+    char sentence[SL__ERROR_TEXT_MAX];
 } worker;
 
 static void *work(void *argument)
@@ -40,7 +41,7 @@ static sl_status first_failure(worker *workers, int ranks)
         return heard;
     for (int i = 0; i < ranks; i++) {
         if (workers[i].status)
-            return sl_fail(workers[i].status, "%s", workers[i].sentence);
+            return sl__fail_lines(workers[i].status, workers[i].sentence);
     }
     return SL_OK;
 }

@@ -100,6 +100,8 @@ typedef struct sl__backend {
     void (*copy_in)(void *to, const void *from, size_t bytes);
     void (*copy_out)(void *to, const void *from, size_t bytes);
     void (*clear)(void *memory, size_t bytes);
+    /* The same for what is not needed for a while: gives memory back. */
+    void (*discard)(void *memory, size_t bytes);
     /* value -= rate * gradient, gradient = 0. */
     void (*descend)(sl_dtype dtype, void *value, void *gradient, int64_t count,
                     double rate, int threads);
@@ -120,6 +122,7 @@ sl_status sl__cpu_allocate(int64_t bytes, void **out);
 void sl__cpu_release(void *memory);
 void sl__cpu_copy(void *to, const void *from, size_t bytes);
 void sl__cpu_clear(void *memory, size_t bytes);
+void sl__cpu_discard(void *memory, size_t bytes);
 void sl__cpu_descend(sl_dtype dtype, void *value, void *gradient, int64_t count,
                      double rate, int threads);
 

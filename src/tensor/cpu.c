@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { HUGE_PAGE_BYTES = 2 << 20 };
 
@@ -42,6 +43,19 @@ void sl__cpu_copy(void *to, const void *from, size_t bytes)
 void sl__cpu_clear(void *memory, size_t bytes)
 {
     memset(memory, 0, bytes);
+}
+
+void sl__cpu_discard(void *memory, size_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t start = (uintptr_t)memory, end = start + bytes;
+    uintptr_t first = (start + page - 1) / page * page,
+              last = end / page * page;
+    /* Whole pages go back, and are zeros when they are next touched. */
+    if (first >= last || madvise((void *)first, last - first, MADV_DONTNEED))
+        first = last = end;
+    memset(memory, 0, first - start);
+    memset((void *)last, 0, end - last);
 }
 
 void sl__cpu_descend(sl_dtype dtype, void *value, void *gradient, int64_t count,

@@ -35,9 +35,24 @@ struct sl_memory {
     sl_memory *owner;   /* of parameters and gradients; itself, mostly */
     uint64_t written;   /* how often the owner's parameters were */
     uint64_t packed_at; /* what `written` was when they were packed */
+    int64_t bytes;      /* of tensor memory allocated here */
 };
 
 /* ----------------------------------------------------------------- life -- */
+
+/* All tensor memory comes from here, and is counted. */
+static sl_status allocate(sl_memory *memory, int64_t bytes, void **out)
+{
+    sl_status status = memory->stage->backend->allocate(bytes, out);
+    if (!status)
+        memory->bytes += bytes;
+    return status;
+}
+
+int64_t sl_memory_bytes(const sl_memory *memory)
+{
+    return memory->bytes;
+}
 
 static void resolve(const sl__kernel *kernel, void *const *bases,
                     void **pointers)
@@ -103,7 +118,7 @@ static sl_status make_slots(sl_memory *memory)
         microbatch *slot = &memory->slots[i];
         slot->bases = memory->bases + i * pools;
         slot->states = memory->states + i * states;
-        status = stage->backend->allocate(bytes, &slot->memory);
+        status = allocate(memory, bytes, &slot->memory);
         if (!status) {
             fill_bases(memory, slot);
             status = bind_slot(memory, slot);
@@ -129,7 +144,7 @@ static sl_status make_pools(sl_memory *memory)
     sl_status status = SL_OK;
     for (size_t i = 0; i < sizeof pools / sizeof *pools && !status; i++) {
         if (pools[i].bytes)
-            status = stage->backend->allocate(pools[i].bytes, pools[i].out);
+            status = allocate(memory, pools[i].bytes, pools[i].out);
     }
     memory->parameters = memory->owner->parameters;
     memory->gradients = memory->owner->gradients;
@@ -424,6 +439,41 @@ sl_status sl_memory_descend(sl_memory *memory, double rate)
     return SL_OK;
 }
 
+void sl__memory_descend_part(sl_memory *memory, const sl_port *port,
+                             size_t first, size_t length, double rate)
+{
+    const sl_stage *stage = memory->stage;
+    size_t at = (size_t)stage->parameter_offsets[port->index] +
+                first * sl_dtype_bytes(port->dtype);
+    sl__saved saved;
+    stage->backend->begin(stage->options.threads, &saved);
+    stage->backend->descend(port->dtype, (char *)memory->parameters + at,
+                            (char *)memory->gradients + at, (int64_t)length,
+                            rate, stage->options.threads);
+    stage->backend->end(&saved);
+    memory->owner->written++;
+}
+
+void sl__memory_touch(sl_memory *memory)
+{
+    memory->owner->written++;
+}
+
+void sl__memory_forget(sl_memory *memory, const sl_port *port, size_t first,
+                       size_t length)
+{
+    const sl__backend *backend = memory->stage->backend;
+    char *data = sl__port_memory(memory, port, 0);
+    size_t bytes = (size_t)port->bytes, end = first + length;
+    backend->discard(data, first);
+    backend->discard(data + end, bytes - end);
+    if (port->kind != SL_PORT_PARAMETER || !memory->packed ||
+        memory->packed_at == 0)
+        return;
+    backend->discard(memory->packed, (size_t)memory->stage->plan.packed_bytes);
+    memory->packed_at = 0;
+}
+
 void sl_memory_zero_gradients(sl_memory *memory)
 {
     const sl_stage *stage = memory->stage;
@@ -467,6 +517,20 @@ static sl_status run_kernels(const sl_stage *stage, sl_program program,
     const sl__kernel *end = kernel + stage->programs[program].count;
     for (; kernel < end && !status; kernel++)
         status = run_kernel(kernel, slot->bases, memory->pointers, run);
+    return status;
+}
+
+sl_status sl__memory_pack(sl_memory *memory)
+{
+    const sl_stage *stage = memory->stage;
+    if (memory->packed_at == memory->owner->written || stage->packs.count == 0)
+        return SL_OK;
+    const microbatch *slot = &memory->slots[0];
+    sl__run run = {slot->states, 0, 1, stage->options.threads};
+    sl__saved saved;
+    stage->backend->begin(run.threads, &saved);
+    sl_status status = run_packs(memory, slot, &run);
+    stage->backend->end(&saved);
     return status;
 }
 

@@ -88,6 +88,21 @@ void *sl__memory_pool(const sl_memory *memory, int pool, int slot,
  * it is elsewhere, as the parameters of callbacks are. */
 void *sl__port_memory(const sl_memory *memory, const sl_port *port, int slot);
 
+/* Notes that parameters were written by others than sl_memory_write. */
+void sl__memory_touch(sl_memory *memory);
+
+/* Gives the memory of a parameter or gradient back, all but a part, in bytes;
+ * what is given back reads as zeros. Packed weights go too. */
+void sl__memory_forget(sl_memory *memory, const sl_port *port, size_t first,
+                       size_t length);
+
+/* sl_memory_descend on a part of one parameter, in numbers. */
+void sl__memory_descend_part(sl_memory *memory, const sl_port *port,
+                             size_t first, size_t length, double rate);
+
+/* Packs the weights now, where they have changed, and not in the next run. */
+sl_status sl__memory_pack(sl_memory *memory);
+
 /* Lists the messages of a stage whose gradients are known. (stage.c) */
 sl_status sl__list_messages(sl_stage *stage);
 

@@ -19,6 +19,7 @@ sl_status sl_mpi_create(sl_comm **out)
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/text.h"
 
 #include <mpi.h>
 #include <sched.h>
@@ -40,7 +41,14 @@ typedef struct end {
     failure heard;
     bool failed;
     bool started_mpi;
+    /* Questions, and what is answered: one after the other. */
+    MPI_Request asked, answering;
+    int question;
+    char answer[SL_COMM_ANSWER_MAX];
 } end;
+
+/* Tags of messages that are not the caller's. */
+enum { TAG_FAILURE, TAG_NOBODY, TAG_QUESTION, TAG_ANSWER };
 
 /* What a request holds of ours. */
 typedef struct post {
@@ -77,10 +85,35 @@ static sl_status fail_mpi(const sl_comm *comm, const char *what, int code)
 
 /* ------------------------------------------------------------- failures -- */
 
+static void listen_for_questions(end *own)
+{
+    MPI_Irecv(&own->question, 1, MPI_INT, MPI_ANY_SOURCE, TAG_QUESTION,
+              own->failures, &own->asked);
+}
+
+/* Answers a question that has come, unless the last answer has not left. */
+static void answer_mpi(end *own)
+{
+    int left = 1, there = 0;
+    MPI_Status from;
+    if (own->answering != MPI_REQUEST_NULL)
+        MPI_Test(&own->answering, &left, MPI_STATUS_IGNORE);
+    if (left)
+        MPI_Test(&own->asked, &there, &from);
+    if (!there || own->asked != MPI_REQUEST_NULL)
+        return;
+    memset(own->answer, 0, sizeof own->answer);
+    sl__comm_answer(&own->comm, own->answer);
+    MPI_Isend(own->answer, sizeof own->answer, MPI_BYTE, from.MPI_SOURCE,
+              TAG_ANSWER, own->failures, &own->answering);
+    listen_for_questions(own);
+}
+
 static sl_status check_mpi(sl_comm *comm)
 {
     end *own = end_of(comm);
     int heard = 0;
+    answer_mpi(own);
     if (!own->failed) {
         MPI_Test(&own->listening, &heard, MPI_STATUS_IGNORE);
         own->failed = heard;
@@ -88,7 +121,40 @@ static sl_status check_mpi(sl_comm *comm)
     if (!own->failed)
         return SL_OK;
     own->heard.sentence[SL__SENTENCE_MAX - 1] = '\0';
-    return sl_fail((sl_status)own->heard.status, "%s", own->heard.sentence);
+    return sl__fail_lines((sl_status)own->heard.status, own->heard.sentence);
+}
+
+/* Asks everybody at once, and listens for a while. Questions are an int that
+ * never changes: they may leave whenever they do. */
+static void ask_mpi(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
+                    double timeout_s)
+{
+    static const int question = 1;
+    end *own = end_of(comm);
+    MPI_Request answers[SL_COMM_MAX_RANKS];
+    int done = 0;
+    for (int i = 0; i < comm->size; i++) {
+        MPI_Request sent;
+        answers[i] = MPI_REQUEST_NULL;
+        if (i == comm->rank)
+            continue;
+        MPI_Irecv(texts[i], SL_COMM_ANSWER_MAX, MPI_BYTE, i, TAG_ANSWER,
+                  own->failures, &answers[i]);
+        MPI_Isend(&question, 1, MPI_INT, i, TAG_QUESTION, own->failures, &sent);
+        MPI_Request_free(&sent);
+    }
+    double until = sl__seconds() + timeout_s;
+    while (!done && sl__seconds() < until) {
+        MPI_Testall(comm->size, answers, &done, MPI_STATUSES_IGNORE);
+        answer_mpi(own);
+    }
+    for (int i = 0; i < comm->size; i++) {
+        if (answers[i] != MPI_REQUEST_NULL) {
+            MPI_Cancel(&answers[i]);
+            MPI_Wait(&answers[i], MPI_STATUS_IGNORE);
+        }
+        texts[i][SL_COMM_ANSWER_MAX - 1] = '\0';
+    }
 }
 
 /* Tells every other rank, and gives the news a second to leave. */
@@ -106,7 +172,7 @@ static void abort_mpi(sl_comm *comm, sl_status status, const char *sentence)
     int count = 0, done = 0;
     for (int i = 0; i < comm->size; i++) {
         if (i != comm->rank)
-            MPI_Isend(&own->heard, sizeof own->heard, MPI_BYTE, i, 0,
+            MPI_Isend(&own->heard, sizeof own->heard, MPI_BYTE, i, TAG_FAILURE,
                       own->failures, &sends[count++]);
     }
     double until = sl__seconds() + 1;
@@ -195,6 +261,8 @@ static sl_status test_mpi(sl_comm *comm, sl_request *request, bool *out_done)
             request->data = own->buffer;
         }
         own->done = done;
+        if (done)
+            request->done_s = sl__seconds();
     }
     *out_done = done;
     return done ? SL_OK : check_mpi(comm);
@@ -239,7 +307,7 @@ static sl_status progress_mpi(sl_comm *comm)
     int there;
     /* Looking for a message that nobody sends moves those that are under way.
      */
-    MPI_Iprobe(MPI_ANY_SOURCE, 1, end_of(comm)->failures, &there,
+    MPI_Iprobe(MPI_ANY_SOURCE, TAG_NOBODY, end_of(comm)->failures, &there,
                MPI_STATUS_IGNORE);
     return check_mpi(comm);
 }
@@ -270,6 +338,8 @@ static void destroy_mpi(sl_comm *comm)
     if (all_end(comm)) {
         MPI_Cancel(&own->listening);
         MPI_Wait(&own->listening, MPI_STATUS_IGNORE);
+        MPI_Cancel(&own->asked);
+        MPI_Wait(&own->asked, MPI_STATUS_IGNORE);
         MPI_Comm_free(&own->messages);
         MPI_Comm_free(&own->failures);
         if (own->started_mpi)
@@ -293,6 +363,7 @@ static const sl__transport mpi = {
     .progress = progress_mpi,
     .abort = abort_mpi,
     .check = check_mpi,
+    .ask = ask_mpi,
 };
 
 static sl_status start_mpi(bool *out_started)
@@ -328,8 +399,10 @@ static sl_status join(end *own)
         return sl_fail(SL_EIO, "rank %d: MPI gives no communicator", rank);
     MPI_Comm_set_errhandler(own->messages, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(own->failures, MPI_ERRORS_RETURN);
-    MPI_Irecv(&own->heard, sizeof own->heard, MPI_BYTE, MPI_ANY_SOURCE, 0,
-              own->failures, &own->listening);
+    MPI_Irecv(&own->heard, sizeof own->heard, MPI_BYTE, MPI_ANY_SOURCE,
+              TAG_FAILURE, own->failures, &own->listening);
+    own->answering = MPI_REQUEST_NULL;
+    listen_for_questions(own);
     return sl__comm_start(&own->comm, &mpi, rank, size);
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/text.h"
 
 #include <linux/futex.h>
 #include <sched.h>
@@ -40,7 +41,8 @@ typedef struct post {
     const void **shown;  /* where the caller finds a message */
     void *memory;        /* a send's data, a receive's buffer or NULL */
     size_t bytes;
-    size_t found; /* bytes of a message of the wrong size */
+    size_t found;  /* bytes of a message of the wrong size */
+    double done_s; /* when it was complete */
     int sender;
     int receiver;
     int tag;
@@ -200,6 +202,7 @@ static post *take(list *from, const post *which, int sender, int tag)
 static void complete(hub *shared, post *done, state how)
 {
     int owner = done->owner;
+    done->done_s = sl__seconds();
     atomic_store(&done->state, how);
     wake(&shared->ends[owner]);
 }
@@ -304,7 +307,7 @@ static sl_status check_threads(sl_comm *comm)
     const hub *shared = end_of(comm)->hub;
     if (!atomic_load(&shared->failed))
         return SL_OK;
-    return sl_fail(shared->status, "%s", shared->sentence);
+    return sl__fail_lines(shared->status, shared->sentence);
 }
 
 static void abort_threads(sl_comm *comm, sl_status status, const char *sentence)
@@ -323,6 +326,17 @@ static void abort_threads(sl_comm *comm, sl_status status, const char *sentence)
         wake(&shared->ends[i]);
 }
 
+static void ask_threads(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
+                        double timeout_s)
+{
+    hub *shared = end_of(comm)->hub;
+    (void)timeout_s; /* Nobody is waited for. */
+    for (int i = 0; i < shared->size; i++) {
+        if (i != comm->rank)
+            sl__comm_answer(&shared->ends[i].comm, texts[i]);
+    }
+}
+
 static sl_status test_threads(sl_comm *comm, sl_request *request,
                               bool *out_done)
 {
@@ -335,6 +349,8 @@ static sl_status test_threads(sl_comm *comm, sl_request *request,
                        comm->rank, own->bytes, own->sender, own->tag,
                        own->found);
     *out_done = found == COMPLETE;
+    if (*out_done)
+        request->done_s = own->done_s;
     return *out_done ? SL_OK : check_threads(comm);
 }
 
@@ -364,6 +380,7 @@ static const sl__transport threads = {
     .progress = check_threads,
     .abort = abort_threads,
     .check = check_threads,
+    .ask = ask_threads,
 };
 
 sl_status sl_threads_create(int ranks, sl_comm **out)

@@ -109,6 +109,7 @@ const sl__backend sl__backend_onednn = {
     .copy_in = sl__cpu_copy,
     .copy_out = sl__cpu_copy,
     .clear = sl__cpu_clear,
+    .discard = sl__cpu_discard,
     .descend = descend,
     .begin = begin,
     .end = end,

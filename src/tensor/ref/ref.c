@@ -93,6 +93,7 @@ const sl__backend sl__backend_ref = {
     .copy_in = sl__cpu_copy,
     .copy_out = sl__cpu_copy,
     .clear = sl__cpu_clear,
+    .discard = sl__cpu_discard,
     .descend = sl__cpu_descend,
     .begin = begin,
     .end = end,

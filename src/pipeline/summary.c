@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a run comes to: time and memory, planned and measured. The time that is
+ * planned is a simulation of the schedule with the mean cost of each stage's
+ * programs, as measured, and messages that cost nothing: what is above it was
+ * lost to messages, waking up and unevenness. */
+#include "pipeline/trace.h"
+
+#include "base/memory.h"
+#include "base/writer.h"
+
+#include <string.h>
+
+/* ---------------------------------------------------------------- bytes -- */
+
+void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out)
+{
+    memset(out, 0, sizeof *out);
+    for (const sl__bound *bound = pipeline->bounds; bound;
+         bound = bound->next) {
+        for (int i = 0; i < bound->lane_count; i++) {
+            const sl__lane *lane = &bound->lanes[i];
+            if (!lane->memory)
+                continue; /* On another rank. */
+            const sl_plan *plan = sl_stage_plan(lane->program_stage);
+            bool owns = lane->memory == pipeline->owners[lane->stage];
+            out->parameters += owns ? plan->parameter_bytes : 0;
+            out->gradients += owns ? plan->gradient_bytes : 0;
+            out->packed += plan->packed_bytes;
+            out->workspace += plan->workspace_bytes;
+            out->slabs += lane->slots * plan->slab_bytes;
+            out->messages += lane->slots * plan->message_bytes;
+            out->measured += sl_memory_bytes(lane->memory);
+        }
+    }
+    out->planned = out->parameters + out->gradients + out->packed +
+                   out->workspace + out->slabs + out->messages;
+}
+
+/* ---------------------------------------------------------------- ranks -- */
+
+sl_rank_summary sl_trace_rank(const sl_trace *trace, int rank)
+{
+    sl_rank_summary out = {0};
+    if (rank < 0 || rank >= trace->rank_count)
+        return out;
+    const sl__rank_trace *own = &trace->ranks[rank];
+    out.bytes = own->bytes;
+    for (size_t i = 0; i < own->count; i++) {
+        const sl_event *event = &own->events[i];
+        double took = event->end_s - event->start_s;
+        switch (event->kind) {
+        case SL_EVENT_COMPUTE: out.busy_s += took; break;
+        case SL_EVENT_WAIT: out.waited_s += took; break;
+        case SL_EVENT_SEND:
+            out.sent_bytes += event->bytes;
+            out.sent++;
+            break;
+        default: break;
+        }
+    }
+    return out;
+}
+
+/* ------------------------------------------------------------- planning -- */
+
+/* Mean seconds by stage and kind of program. */
+typedef struct means {
+    double sums[SL_ACTION_KINDS];
+    int counts[SL_ACTION_KINDS];
+} means;
+
+static double mean_of(const means *m, sl_action_kind kind)
+{
+    return m->counts[kind] ? m->sums[kind] / m->counts[kind] : 0;
+}
+
+static sl_status measure_costs(const sl_trace *trace, sl_costs *costs)
+{
+    int stages = sl_schedule_extent(trace->plan).stages;
+    means *all;
+    sl_status status = sl__alloc((size_t)stages, sizeof *all, &all);
+    if (!status)
+        status =
+            sl__alloc((size_t)stages, sizeof *costs->stages, &costs->stages);
+    if (status) {
+        free(all);
+        return status;
+    }
+    costs->stage_count = (size_t)stages;
+    for (int r = 0; r < trace->rank_count; r++) {
+        for (size_t i = 0; i < trace->ranks[r].count; i++) {
+            const sl_event *event = &trace->ranks[r].events[i];
+            if (event->kind != SL_EVENT_COMPUTE)
+                continue;
+            means *own = &all[event->action.stage];
+            own->sums[event->action.kind] += event->end_s - event->start_s;
+            own->counts[event->action.kind]++;
+        }
+    }
+    for (int s = 0; s < stages; s++)
+        costs->stages[s] = (sl_stage_cost){
+            .forward = mean_of(&all[s], SL_FORWARD),
+            .backward_input = mean_of(&all[s], SL_BACKWARD_INPUT),
+            .backward_weight = mean_of(&all[s], SL_BACKWARD_WEIGHT),
+            .backward = mean_of(&all[s], SL_BACKWARD),
+            .activation_bytes = 1};
+    free(all);
+    return SL_OK;
+}
+
+static void measure_bubble(const sl_trace *trace, sl_trace_summary *out)
+{
+    double busy = 0, end = 0;
+    for (int r = 0; r < trace->rank_count; r++) {
+        for (size_t i = 0; i < trace->ranks[r].count; i++) {
+            const sl_event *event = &trace->ranks[r].events[i];
+            if (event->kind != SL_EVENT_COMPUTE)
+                continue;
+            busy += event->end_s - event->start_s;
+            end = event->end_s > end ? event->end_s : end;
+        }
+    }
+    out->measured_s = end;
+    out->bubble_measured = end > 0 ? 1 - busy / (trace->rank_count * end) : 0;
+}
+
+sl_status sl_trace_simulate(const sl_trace *trace, sl_costs *out_costs,
+                            sl_simulation **out)
+{
+    sl_costs costs = SL_COSTS_INIT;
+    sl_simulation *simulation = NULL;
+    sl_status status = measure_costs(trace, &costs);
+    if (!status)
+        status = sl_simulate(trace->plan, &costs, SL_ASYNC, &simulation);
+    if (status) {
+        sl_costs_clear(&costs);
+        return status;
+    }
+    if (out_costs)
+        *out_costs = costs;
+    else
+        sl_costs_clear(&costs);
+    *out = simulation;
+    return SL_OK;
+}
+
+sl_status sl_trace_summarize(const sl_trace *trace, sl_trace_summary *out)
+{
+    sl_simulation *simulation;
+    memset(out, 0, sizeof *out);
+    measure_bubble(trace, out);
+    for (int r = 0; r < trace->rank_count; r++) {
+        out->bytes_planned += trace->ranks[r].bytes.planned;
+        out->bytes_measured += trace->ranks[r].bytes.measured;
+    }
+    sl_status status = sl_trace_simulate(trace, NULL, &simulation);
+    if (status)
+        return status;
+    out->planned_s = sl_simulation_makespan(simulation);
+    out->bubble_planned = sl_simulation_bubble(simulation);
+    sl_simulation_destroy(simulation);
+    return SL_OK;
+}
+
+/* ----------------------------------------------------------------- text -- */
+
+sl_status sl_trace_write_summary(const sl_trace *trace, sl_write_fn write,
+                                 void *context)
+{
+    sl__writer writer;
+    sl_trace_summary all;
+    sl_status status = sl_trace_summarize(trace, &all);
+    if (status)
+        return status;
+    sl__writer_start(&writer, write, context);
+    sl__printf(&writer,
+               "             planned   measured\n"
+               "time      %8.3f ms %8.3f ms\n"
+               "bubble    %11.3f %11.3f\n"
+               "memory    %8.1f MB %8.1f MB\n",
+               all.planned_s * 1e3, all.measured_s * 1e3, all.bubble_planned,
+               all.bubble_measured, (double)all.bytes_planned * 1e-6,
+               (double)all.bytes_measured * 1e-6);
+    sl__puts(&writer, "rank      busy    waited  messages      sent    "
+                      "memory\n");
+    for (int r = 0; r < trace->rank_count; r++) {
+        sl_rank_summary rank = sl_trace_rank(trace, r);
+        sl__printf(&writer, "%4d %6.2f ms %6.2f ms %9zu %6.2f MB %6.1f MB\n", r,
+                   rank.busy_s * 1e3, rank.waited_s * 1e3, rank.sent,
+                   (double)rank.sent_bytes * 1e-6,
+                   (double)rank.bytes.measured * 1e-6);
+    }
+    return sl__writer_finish(&writer);
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A measured run as a Chrome/Perfetto trace: a process per rank, in it a track
+ * of what the rank did, as many tracks of messages as were under way at once,
+ * and an arrow per message. */
+#include "base/memory.h"
+#include "base/writer.h"
+#include "sluice/view.h"
+
+#include <stdio.h>
+
+/* Seconds in the trace's microseconds. */
+#define UNIT 1e6
+
+typedef struct tracer {
+    sl__writer writer;
+    double *lanes; /* by track of messages of a rank: when it is free */
+    size_t lane_count;
+    size_t lane_capacity;
+    bool some; /* whether an event was written */
+} tracer;
+
+static void open_event(tracer *trace, const char *phase, int rank, int track)
+{
+    sl__puts(&trace->writer, trace->some ? ",\n" : "\n");
+    trace->some = true;
+    sl__printf(&trace->writer, "{\"ph\": \"%s\", \"pid\": %d, \"tid\": %d",
+               phase, rank, track);
+}
+
+static void put_time(tracer *trace, const char *key, double seconds)
+{
+    sl__printf(&trace->writer, ", \"%s\": %.3f", key, seconds * UNIT);
+}
+
+static void put_name(tracer *trace, const char *kind, int rank, int track,
+                     const char *name)
+{
+    open_event(trace, "M", rank, track);
+    sl__printf(&trace->writer,
+               ", \"name\": \"%s\", \"args\": {\"name\": \"%s\"}}", kind, name);
+}
+
+static bool is_message(sl_event_kind kind)
+{
+    return kind == SL_EVENT_SEND || kind == SL_EVENT_RECV;
+}
+
+static void put_slice(tracer *trace, const sl_event *event, int rank, int track)
+{
+    char action[SL_ACTION_TEXT_MAX];
+    const char *kind = sl_event_kind_text(event->kind);
+    sl_action_print(&event->action, action);
+    bool own = event->kind == SL_EVENT_COMPUTE || is_message(event->kind) ||
+               event->kind == SL_EVENT_STATE;
+    open_event(trace, "X", rank, track);
+    sl__printf(&trace->writer, ", \"name\": \"%s%s%s\", \"cat\": \"%s\"",
+               own ? "" : kind, own || !*action ? "" : " ", action, kind);
+    put_time(trace, "ts", event->start_s);
+    put_time(trace, "dur", event->end_s - event->start_s);
+    sl__printf(&trace->writer, ", \"args\": {\"action\": \"%s\"", action);
+    if (event->peer >= 0)
+        sl__printf(&trace->writer,
+                   ", \"peer\": %d, \"peer_stage\": %d, \"bytes\": %lld",
+                   event->peer, event->peer_stage, (long long)event->bytes);
+    sl__puts(&trace->writer, "}}");
+}
+
+/* One end of a message's arrow, in the middle of its slice. Both ends name it
+ * alike: by ranks, stages, direction and microbatch. */
+static void put_arrow(tracer *trace, const sl_event *event, int rank, int track)
+{
+    bool sends = event->kind == SL_EVENT_SEND;
+    bool forward =
+        event->action.kind == SL_SEND_F || event->action.kind == SL_RECV_F;
+    int from = sends ? rank : event->peer, to = sends ? event->peer : rank;
+    int stage = event->action.stage, other = event->peer_stage;
+    open_event(trace, sends ? "s" : "f", rank, track);
+    sl__printf(&trace->writer,
+               ", \"name\": \"message\", \"cat\": \"message\", \"id\": "
+               "\"%d.%d-%d.%d%c%d\"%s",
+               from, sends ? stage : other, to, sends ? other : stage,
+               forward ? 'F' : 'B', event->action.microbatch,
+               sends ? "" : ", \"bp\": \"e\"");
+    put_time(trace, "ts", (event->start_s + event->end_s) / 2);
+    sl__putc(&trace->writer, '}');
+}
+
+/* The track, from 1, on which a message fits after those before it. */
+static int pick_lane(tracer *trace, const sl_event *event)
+{
+    size_t lane = 0;
+    while (lane < trace->lane_count && trace->lanes[lane] > event->start_s)
+        lane++;
+    if (lane == trace->lane_count) {
+        sl_status status = sl__grow(&trace->lanes, &trace->lane_capacity,
+                                    lane + 1, sizeof *trace->lanes);
+        if (status) {
+            trace->writer.status = status;
+            return 1;
+        }
+        trace->lane_count++;
+    }
+    trace->lanes[lane] = event->end_s;
+    return (int)lane + 1;
+}
+
+static void put_rank(tracer *trace, const sl_trace *run, int rank)
+{
+    char name[32];
+    size_t count;
+    const sl_event *events = sl_trace_events(run, rank, &count);
+    trace->lane_count = 0;
+    snprintf(name, sizeof name, "rank %d", rank);
+    put_name(trace, "process_name", rank, 0, name);
+    put_name(trace, "thread_name", rank, 0, "rank");
+    open_event(trace, "M", rank, 0);
+    sl__printf(&trace->writer,
+               ", \"name\": \"process_sort_index\", \"args\": "
+               "{\"sort_index\": %d}}",
+               rank);
+    for (size_t i = 0; i < count && !trace->writer.status; i++) {
+        if (!is_message(events[i].kind)) {
+            put_slice(trace, &events[i], rank, 0);
+            continue;
+        }
+        int track = pick_lane(trace, &events[i]);
+        put_slice(trace, &events[i], rank, track);
+        put_arrow(trace, &events[i], rank, track);
+    }
+    for (size_t lane = 1; lane <= trace->lane_count; lane++)
+        put_name(trace, "thread_name", rank, (int)lane, "messages");
+}
+
+static void put_summary(tracer *trace, const sl_trace *run,
+                        const sl_trace_summary *all)
+{
+    sl__writer *writer = &trace->writer;
+    sl__printf(writer,
+               "\"sluice\": {\"version\": 1, \"ranks\": %d, \"planned_s\": "
+               "%.9f, \"measured_s\": %.9f, \"bubble_planned\": %.6f, "
+               "\"bubble_measured\": %.6f, \"bytes\": [",
+               sl_trace_ranks(run), all->planned_s, all->measured_s,
+               all->bubble_planned, all->bubble_measured);
+    for (int r = 0; r < sl_trace_ranks(run); r++) {
+        sl_rank_summary rank = sl_trace_rank(run, r);
+        sl__printf(writer, "%s{\"planned\": %lld, \"measured\": %lld}",
+                   r ? ", " : "", (long long)rank.bytes.planned,
+                   (long long)rank.bytes.measured);
+    }
+    sl__puts(writer, "]}");
+}
+
+sl_status sl_view_write_run(const sl_trace *run, sl_write_fn write,
+                            void *context)
+{
+    sl_trace_summary all;
+    tracer *trace;
+    sl_status status = sl_trace_summarize(run, &all);
+    if (!status)
+        status = sl__alloc(1, sizeof *trace, &trace);
+    if (status)
+        return status;
+    sl__writer_start(&trace->writer, write, context);
+    sl__puts(&trace->writer, "{\"displayTimeUnit\": \"ms\", ");
+    put_summary(trace, run, &all);
+    sl__puts(&trace->writer, ",\n\"traceEvents\": [");
+    for (int r = 0; r < sl_trace_ranks(run) && !trace->writer.status; r++)
+        put_rank(trace, run, r);
+    sl__puts(&trace->writer, "\n]}\n");
+    status = sl__writer_finish(&trace->writer);
+    free(trace->lanes);
+    free(trace);
+    return status;
+}
