@@ -30,6 +30,7 @@ static void add_event(reader *r, sl_event_kind kind, const sl_action *action,
                                        .action = *action,
                                        .peer = -1,
                                        .peer_stage = -1,
+                                       .edge = -1,
                                        .start_s = start,
                                        .end_s = end};
 }
@@ -52,6 +53,7 @@ static void read_wait(reader *r, size_t k)
         sl_event *added = &r->events[r->count - 1];
         added->peer = posted->u.message.peer;
         added->peer_stage = posted->u.message.peer_stage;
+        added->edge = posted->u.message.tag / (2 * r->pipeline->microbatches);
         added->bytes = (int64_t)posted->u.message.bytes;
     }
     *post = 0;

@@ -61,26 +61,27 @@ static void put_slice(tracer *trace, const sl_event *event, int rank, int track)
     sl__printf(&trace->writer, ", \"args\": {\"action\": \"%s\"", action);
     if (event->peer >= 0)
         sl__printf(&trace->writer,
-                   ", \"peer\": %d, \"peer_stage\": %d, \"bytes\": %lld",
-                   event->peer, event->peer_stage, (long long)event->bytes);
+                   ", \"peer\": %d, \"peer_stage\": %d, \"edge\": %d, "
+                   "\"bytes\": %lld",
+                   event->peer, event->peer_stage, event->edge,
+                   (long long)event->bytes);
     sl__puts(&trace->writer, "}}");
 }
 
 /* One end of a message's arrow, in the middle of its slice. Both ends name it
- * alike: by ranks, stages, direction and microbatch. */
+ * alike: by ranks, edge, direction and microbatch. */
 static void put_arrow(tracer *trace, const sl_event *event, int rank, int track)
 {
     bool sends = event->kind == SL_EVENT_SEND;
     bool forward =
         event->action.kind == SL_SEND_F || event->action.kind == SL_RECV_F;
     int from = sends ? rank : event->peer, to = sends ? event->peer : rank;
-    int stage = event->action.stage, other = event->peer_stage;
     open_event(trace, sends ? "s" : "f", rank, track);
     sl__printf(&trace->writer,
                ", \"name\": \"message\", \"cat\": \"message\", \"id\": "
-               "\"%d.%d-%d.%d%c%d\"%s",
-               from, sends ? stage : other, to, sends ? other : stage,
-               forward ? 'F' : 'B', event->action.microbatch,
+               "\"%d-%d.%d%c%d\"%s",
+               from, to, event->edge, forward ? 'F' : 'B',
+               event->action.microbatch,
                sends ? "" : ", \"bp\": \"e\"");
     put_time(trace, "ts", (event->start_s + event->end_s) / 2);
     sl__putc(&trace->writer, '}');

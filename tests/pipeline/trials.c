@@ -82,6 +82,26 @@ static double distance(const float *ours, const float *theirs, size_t count,
     return sqrt(difference) / (sqrt(norm) + 1e-4 * sqrt((double)count));
 }
 
+/* What this replica keeps of a gradient; all of it without sharding. The rest
+ * must be zeros. */
+static bool keep_part(const trial *own, const sl_pipeline *pipeline, float **a,
+                      float **b, size_t *count)
+{
+    static const int some[] = {0, 1, 2, 3};
+    const sl_group group = {some, own->options.replicas};
+    size_t first, length;
+    bool clean = true;
+    if (!pipeline->shards)
+        return true;
+    sl_group_part(&group, *count, pipeline->replica, &first, &length);
+    for (size_t i = 0; i < *count; i++)
+        clean &= (i >= first && i < first + length) || (*a)[i] == 0;
+    *a += first;
+    *b += first;
+    *count = length;
+    return clean;
+}
+
 static sl_status compare_gradients(const trial *own, sl_pipeline *pipeline,
                                    int times)
 {
@@ -108,9 +128,15 @@ static sl_status compare_gradients(const trial *own, sl_pipeline *pipeline,
             if (!status)
                 status = sl_memory_read(own->subject->whole.memory, &theirs, 0,
                                         b, bytes);
+            float *ours = a, *theirs_kept = b;
+            size_t kept = bytes / sizeof *a;
+            if (!status &&
+                !keep_part(own, pipeline, &ours, &theirs_kept, &kept))
+                status = sl_fail(SL_EINVAL, "gradient of '%s': parts of others",
+                                 port.name);
             double off =
                 status ? 0
-                       : distance(a, b, bytes / sizeof *a, times ? times : 1);
+                       : distance(ours, theirs_kept, kept, times ? times : 1);
             if (!status && times == 0) {
                 off = 0;
                 for (size_t k = 0; k < bytes / sizeof *a; k++)
@@ -246,10 +272,93 @@ static void be_late(void)
         usleep((useconds_t)test_random_int(&state, 1, 300));
 }
 
+/* The batch of a replica: its share of the rows. */
+static void share_rows(const trial *own, const sl_pipeline *pipeline,
+                       sl_array arrays[4], sl_argument arguments[4])
+{
+    const subject *s = own->subject;
+    int64_t rows = s->rows / own->options.replicas;
+    for (int i = 0; i < s->count; i++) {
+        arrays[i] = s->arrays[i];
+        arguments[i] = s->arguments[i];
+        arguments[i].arrays = &arrays[i];
+        size_t row = sl_dtype_bytes(arrays[i].dtype);
+        for (int d = 1; d < arrays[i].dims; d++)
+            row *= (size_t)arrays[i].shape[d];
+        arrays[i].shape[0] = rows;
+        arrays[i].data = (const char *)arrays[i].data +
+                         (size_t)(pipeline->replica * rows) * row;
+    }
+}
+
+/* Parameters that are in parts come together, and fall apart again. */
+static sl_status compare_parameters(const trial *own, sl_pipeline *pipeline)
+{
+    int stages;
+    const int *all = sl_pipeline_stages(pipeline, &stages);
+    sl_status status = sl_pipeline_unshard(pipeline);
+    for (int s = 0; s < stages && !status; s++) {
+        const sl_stage *stage;
+        sl_memory *memory;
+        status = sl_pipeline_stage(pipeline, all[s], &stage, &memory);
+        int count = status ? 0 : sl_stage_port_count(stage, SL_PORT_PARAMETER);
+        for (int i = 0; i < count && !status; i++) {
+            sl_port port, theirs;
+            status = sl_stage_port_at(stage, SL_PORT_PARAMETER, i, &port);
+            if (!status)
+                status = sl_stage_port(own->subject->whole.stage,
+                                       SL_PORT_PARAMETER, port.name, &theirs);
+            void *a = malloc((size_t)port.bytes);
+            void *b = malloc((size_t)port.bytes);
+            if (!status)
+                status =
+                    sl_memory_read(memory, &port, 0, a, (size_t)port.bytes);
+            if (!status)
+                status = sl_memory_read(own->subject->whole.memory, &theirs, 0,
+                                        b, (size_t)port.bytes);
+            if (!status && memcmp(a, b, (size_t)port.bytes))
+                status =
+                    sl_fail(SL_EINVAL, "'%s' came back as another", port.name);
+            free(a);
+            free(b);
+        }
+    }
+    return status ? status : sl_pipeline_reshard(pipeline);
+}
+
+static sl_status run_steps(sl_comm *comm, trial *own, sl_pipeline *pipeline)
+{
+    const subject *s = own->subject;
+    sl_array arrays[4];
+    sl_argument arguments[4];
+    bool alone = own->options.replicas == 1;
+    sl_status status = SL_OK;
+    share_rows(own, pipeline, arrays, arguments);
+    /* An eval before, one between and one after touch no gradient. */
+    for (int step = 0; step <= own->steps && !status; step++) {
+        status = sl_pipeline_eval(pipeline, arguments, s->count);
+        if (!status && alone)
+            status = compare_outputs(own, pipeline);
+        if (!status && alone)
+            status = compare_loss(own, pipeline);
+        if (!status)
+            status = compare_gradients(own, pipeline, step);
+        if (step == own->steps || status)
+            break;
+        status = sl_pipeline_step(pipeline, arguments, s->count, 1);
+        if (!status && alone)
+            status = compare_loss(own, pipeline);
+        if (!status && alone)
+            status = compare_outputs(own, pipeline);
+    }
+    if (!status)
+        status = trace_and_check(comm, pipeline);
+    return status ? status : compare_gradients(own, pipeline, own->steps);
+}
+
 sl_status run_trial_rank(sl_comm *comm, void *context)
 {
     trial *own = context;
-    const subject *s = own->subject;
     sl_pipeline *pipeline = NULL;
     sl_pipeline_options options = own->options;
     options.schedule = own->schedule;
@@ -258,28 +367,14 @@ sl_status run_trial_rank(sl_comm *comm, void *context)
     if (!status && own->noise)
         pipeline->before = be_late;
     if (!status)
-        status = sl_pipeline_prepare(pipeline, s->rows);
+        status = sl_pipeline_prepare(pipeline, own->subject->rows /
+                                                   own->options.replicas);
     if (!status)
         status = load(own, pipeline);
-    /* An eval before, one between and one after touch no gradient. */
-    for (int step = 0; step <= own->steps && !status; step++) {
-        status = sl_pipeline_eval(pipeline, s->arguments, s->count);
-        if (!status)
-            status = compare_outputs(own, pipeline);
-        if (!status)
-            status = compare_loss(own, pipeline);
-        if (!status)
-            status = compare_gradients(own, pipeline, step);
-        if (step == own->steps || status)
-            break;
-        status = sl_pipeline_step(pipeline, s->arguments, s->count, 1);
-        if (!status)
-            status = compare_loss(own, pipeline);
-        if (!status)
-            status = compare_outputs(own, pipeline);
-    }
     if (!status)
-        status = compare_gradients(own, pipeline, own->steps);
+        status = run_steps(comm, own, pipeline);
+    if (!status)
+        status = compare_parameters(own, pipeline);
     if (!status && own->bits)
         status = hash_gradients(pipeline, &own->bits[sl_comm_rank(comm)]);
     if (!status) {

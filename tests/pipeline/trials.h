@@ -36,6 +36,11 @@ typedef struct trial {
     bool noise;     /* ranks are late at random */
 } trial;
 
+/* Gathers the trace of the latest step, and finds it in order: compute as
+ * planned, nothing received before it was sent or used before it was received,
+ * bytes as planned. All ranks call it. (traced.c) */
+sl_status trace_and_check(sl_comm *comm, sl_pipeline *pipeline);
+
 /* Options, routes and backends in turn, by `way`. */
 trial make_trial(const subject *s, const sl_schedule *schedule, unsigned way);
 
