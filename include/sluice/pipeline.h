@@ -562,7 +562,7 @@ typedef struct sl_event {
                          for SL_EVENT_TIES and SL_EVENT_END */
     int peer;         /* rank at the other end of the message; else -1 */
     int peer_stage;
-    int edge; /* what the message is: which of sl_model_edges */
+    int edge;      /* what the message is: which of sl_model_edges */
     int64_t bytes; /* of the message */
     /* Since the first compute of any rank. */
     double start_s;

@@ -78,7 +78,7 @@ static double mean_of(const means *m, sl_action_kind kind)
 static sl_status measure_costs(const sl_trace *trace, sl_costs *costs)
 {
     int stages = sl_schedule_extent(trace->plan).stages;
-    means *all;
+    means *all = NULL;
     sl_status status = sl__alloc((size_t)stages, sizeof *all, &all);
     if (!status)
         status =

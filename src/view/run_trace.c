@@ -81,8 +81,7 @@ static void put_arrow(tracer *trace, const sl_event *event, int rank, int track)
                ", \"name\": \"message\", \"cat\": \"message\", \"id\": "
                "\"%d-%d.%d%c%d\"%s",
                from, to, event->edge, forward ? 'F' : 'B',
-               event->action.microbatch,
-               sends ? "" : ", \"bp\": \"e\"");
+               event->action.microbatch, sends ? "" : ", \"bp\": \"e\"");
     put_time(trace, "ts", (event->start_s + event->end_s) / 2);
     sl__putc(&trace->writer, '}');
 }

@@ -2,155 +2,14 @@
  *
  * Pipelines that fail: every rank ends, with the first cause, and nothing is
  * left behind. */
-#include "tensors.h"
+#include "faults.h"
 
-#include <pthread.h>
+#include "comm/comm.h"
+
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-enum { STAGES = 4, MICROBATCHES = 4 };
-
-/* Stages of callbacks that count, and fail or hang where they are told to. */
-typedef struct plan {
-    int stage;    /* -1: none */
-    char program; /* F, B, I, W */
-    int microbatch;
-    bool hangs;
-    bool split; /* the schedule has I and W */
-} plan;
-
-typedef struct callback_stage {
-    const plan *asked;
-    int stage;
-    int calls[4];
-} callback_stage;
-
-static _Thread_local callback_stage own_stages[STAGES];
-
-static sl_status act(callback_stage *own, char program, int at)
-{
-    const plan *p = own->asked;
-    int call = own->calls[at]++;
-    if (p->stage != own->stage || p->program != program ||
-        p->microbatch != call)
-        return SL_OK;
-    if (p->hangs) {
-        /* Longer than anybody waits, but not for ever. */
-        sleep(3);
-        return SL_OK;
-    }
-    return sl_fail(SL_EPARSE, "%c said no", program);
-}
-
-static sl_status forward(void *context, const sl_call *call)
-{
-    callback_stage *own = context;
-    const float *x = call->inputs[0];
-    float *y = call->outputs[0];
-    y[0] = x[0] + (own->stage == STAGES - 1 ? 0 : x[1]);
-    if (own->stage < STAGES - 1)
-        y[1] = x[1] * 2;
-    return act(own, 'F', 0);
-}
-
-static sl_status backward_input(void *context, const sl_call *call)
-{
-    float *dx = call->input_gradients[0];
-    if (dx)
-        dx[0] = dx[1] = 1;
-    return act(context, 'I', 1);
-}
-
-static sl_status backward_weight(void *context, const sl_call *call)
-{
-    (void)call;
-    return act(context, 'W', 2);
-}
-
-static sl_status backward(void *context, const sl_call *call)
-{
-    float *dx = call->input_gradients[0];
-    if (dx)
-        dx[0] = dx[1] = 1;
-    return act(context, 'B', 3);
-}
-
-static sl_status build(void *context, int64_t rows, const sl_model *like,
-                       sl_model **out)
-{
-    sl_model *model;
-    sl_status status = sl_model_create(&model);
-    (void)like;
-    (void)rows;
-    for (int s = 0; s < STAGES && !status; s++) {
-        const sl_value in = {
-            s ? "h" : "x", SL_F32, 2, {1, 2}, s ? SL_GRADIENT : SL_NO_GRADIENT};
-        const sl_value hidden = {"h", SL_F32, 2, {1, 2}, SL_GRADIENT};
-        const sl_value loss = {"loss", SL_F32, 0, {0}, SL_NO_GRADIENT};
-        own_stages[s] = (callback_stage){context, s, {0}};
-        const sl_stage_description mine = {
-            .inputs = &in,
-            .input_count = 1,
-            .outputs = s == STAGES - 1 ? &loss : &hidden,
-            .output_count = 1,
-            .callbacks = {.forward = forward,
-                          .backward = backward,
-                          .backward_input = backward_input,
-                          .backward_weight = backward_weight},
-            .context = &own_stages[s]};
-        status = sl_model_add_callbacks(model, &mine);
-    }
-    if (!status)
-        status = sl_model_link(model);
-    if (status)
-        sl_model_destroy(model);
-    else
-        *out = model;
-    return status;
-}
-
-/* What each rank found. */
-typedef struct found {
-    sl_status status;
-    char sentence[1024];
-} found;
-
-typedef struct job {
-    const plan *asked;
-    const sl_schedule *schedule;
-    double timeout_s;
-    int wrong_rank;  /* gives another shape; -1: none */
-    int absent_rank; /* never steps */
-    found ranks[STAGES];
-} job;
-
-static sl_status run_rank(sl_comm *comm, void *context)
-{
-    job *own = context;
-    int rank = sl_comm_rank(comm);
-    static const float data[MICROBATCHES * 3];
-    int64_t wide = rank == own->wrong_rank ? 3 : 2;
-    const sl_array array = {SL_F32, 2, {MICROBATCHES, wide}, data};
-    const sl_argument argument = {"x", SL_SPREAD_SPLIT, 0, &array, 1};
-    sl_pipeline_options options = SL_PIPELINE_OPTIONS_INIT;
-    sl_pipeline *pipeline = NULL;
-    options.schedule = own->schedule;
-    options.timeout_s = own->timeout_s;
-    sl_status status = sl_pipeline_create(comm, build, (void *)own->asked,
-                                          &options, &pipeline);
-    if (!status && rank == own->absent_rank)
-        usleep(600000);
-    else if (!status)
-        status = sl_pipeline_step(pipeline, &argument, 1, 0);
-    own->ranks[rank].status = status;
-    snprintf(own->ranks[rank].sentence, sizeof own->ranks[rank].sentence, "%s",
-             status ? sl_error_text() : "");
-    sl_pipeline_destroy(pipeline);
-    return status;
-}
 
 static double seconds_now(void)
 {
@@ -171,7 +30,8 @@ static void every_rank_hears_of_a_failing_callback(void **state)
         assert_ok(sl_generate(names[k], &sizes, &schedule));
         for (int s = 0; s < STAGES; s++) {
             for (const char *program = programs; *program; program++) {
-                plan asked = {s, *program, 1, false, k > 0};
+                fault asked = {
+                    .stage = s, .program = *program, .microbatch = 1};
                 job own = {.asked = &asked,
                            .schedule = schedule,
                            .timeout_s = 20,
@@ -182,7 +42,8 @@ static void every_rank_hears_of_a_failing_callback(void **state)
                          s);
                 snprintf(said, sizeof said, "%c said no", *program);
                 double start = seconds_now();
-                sl_status status = sl_threads_run(sizes.ranks, run_rank, &own);
+                sl_status status =
+                    sl_threads_run(sizes.ranks, run_faulty_rank, &own);
                 if (!status || !strstr(sl_error_text(), expected) ||
                     !strstr(sl_error_text(), said))
                     fail_msg("%s: '%s', expected '%s ... %s'", names[k],
@@ -202,7 +63,7 @@ static void nothing_fails_where_nothing_is_wrong(void **state)
 {
     (void)state;
     const sl_sizes sizes = {4, 1, MICROBATCHES};
-    plan asked = {-1, 'F', 0, false, false};
+    fault asked = {.stage = -1};
     sl_schedule *schedule;
     assert_ok(sl_generate("1F1B", &sizes, &schedule));
     job own = {.asked = &asked,
@@ -210,7 +71,7 @@ static void nothing_fails_where_nothing_is_wrong(void **state)
                .timeout_s = 20,
                .wrong_rank = -1,
                .absent_rank = -1};
-    assert_ok(sl_threads_run(4, run_rank, &own));
+    assert_ok(sl_threads_run(4, run_faulty_rank, &own));
     sl_schedule_destroy(schedule);
 }
 
@@ -222,17 +83,30 @@ static void waiting_ends_with_who_was_waited_for(void **state)
     sl_schedule *schedule;
     assert_ok(sl_generate("1F1B", &sizes, &schedule));
     for (int way = 0; way < 2; way++) {
-        plan asked = {way ? 2 : -1, 'F', 1, true, false};
+        fault asked = {.stage = way ? 2 : -1,
+                       .program = 'F',
+                       .microbatch = 1,
+                       .hangs = true};
         job own = {.asked = &asked,
                    .schedule = schedule,
                    .timeout_s = 0.3,
                    .wrong_rank = -1,
                    .absent_rank = way ? -1 : 1};
-        sl_status status = sl_threads_run(4, run_rank, &own);
+        sl_status status = sl_threads_run(4, run_faulty_rank, &own);
         assert_int_equal(status, SL_ETIME);
-        if (!strstr(sl_error_text(), "waited 0.3 s for a message between it "
-                                     "and stage"))
-            fail_msg("%s", sl_error_text());
+        /* Somebody says for whom it waited, and what everybody was doing. */
+        const char *const expected[] = {
+            "waited 0.3 s for a message between it and stage",
+            "\n  rank 0 step 1: waits at ",
+            way ? "\n  rank 1 step 1: waits at "
+                : "\n  rank 1 is not in a step, after 0",
+            way ? "\n  rank 2 step 1: runs 2F1 for "
+                : "\n  rank 2 step 1: waits at 2RECV_F0 for ",
+            "\n  rank 3 step 1: waits at 3RECV_F"};
+        for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+            if (!strstr(sl_error_text(), expected[i]))
+                fail_msg("'%s' is not in: %s", expected[i], sl_error_text());
+        }
     }
     sl_schedule_destroy(schedule);
 }
@@ -242,7 +116,7 @@ static void a_wrong_shape_ends_the_step_everywhere(void **state)
 {
     (void)state;
     const sl_sizes sizes = {4, 1, MICROBATCHES};
-    plan asked = {-1, 'F', 0, false, false};
+    fault asked = {.stage = -1};
     sl_schedule *schedule;
     assert_ok(sl_generate("1F1B", &sizes, &schedule));
     for (int rank = 0; rank < 4; rank++) {
@@ -251,7 +125,7 @@ static void a_wrong_shape_ends_the_step_everywhere(void **state)
                    .timeout_s = 20,
                    .wrong_rank = rank,
                    .absent_rank = -1};
-        assert_fails(sl_threads_run(4, run_rank, &own), SL_EINVAL,
+        assert_fails(sl_threads_run(4, run_faulty_rank, &own), SL_EINVAL,
                      "stage 0: input 'x' is f32 (4, 3), expected f32 (4, 2)");
     }
     sl_schedule_destroy(schedule);
@@ -268,14 +142,14 @@ static void what_cannot_run_is_refused(void **state)
         "", "the schedule is not sound", "the schedule has 2 ranks",
         "the model has 4 stages, and the schedule 5"};
     for (int i = 0; i < 4; i++) {
-        plan asked = {-1, 'F', 0, false, false};
+        fault asked = {.stage = -1};
         sl_schedule *schedule = test_parse(rows[i]);
         job own = {.asked = &asked,
                    .schedule = schedule,
                    .timeout_s = 20,
                    .wrong_rank = -1,
                    .absent_rank = -1};
-        sl_status status = sl_threads_run(4, run_rank, &own);
+        sl_status status = sl_threads_run(4, run_faulty_rank, &own);
         if (i == 0 ? status != SL_EINVAL
                    : !strstr(sl_error_text(), expected[i]))
             fail_msg("%d: %s", i, sl_error_text());
@@ -287,10 +161,10 @@ static void what_cannot_run_is_refused(void **state)
 static sl_status build_unless(void *context, int64_t rows, const sl_model *like,
                               sl_model **out)
 {
-    static _Thread_local plan none = {-1, 'F', 0, false, false};
+    static _Thread_local fault none = {.stage = -1};
     if (*(const bool *)context)
         return sl_fail(SL_EIO, "no model today");
-    return build(&none, rows, like, out);
+    return build_faulty(&none, rows, like, out);
 }
 
 static sl_status prepare_rank(sl_comm *comm, void *context)
@@ -328,6 +202,168 @@ static void a_model_that_fails_on_one_rank_fails_on_all(void **state)
     sl_schedule_destroy(schedule);
 }
 
+/* ------------------------------------------------- kinds without a program */
+
+static sl_status refuse_here(void *context, const sl_action_call *calls,
+                             int count)
+{
+    const int *rank = context;
+    /* Of stages, not ranks, the function is told; two calls are an overlap,
+     * whose stages go there and back. */
+    int stage = calls[0].action.stage;
+    int own = count == 1 ? stage % 2 : stage < 2 ? stage : 3 - stage;
+    if (own != *rank) {
+        for (int i = 0; i < count && calls[i].slot >= 0; i++) {
+            sl_status status = sl_action_call_run(&calls[i]);
+            if (status)
+                return status;
+        }
+        return SL_OK;
+    }
+    return sl_fail(SL_EPARSE, "not on rank %d", *rank);
+}
+
+/* UNSHARD, RESHARD, REDUCE_GRAD and overlaps that fail, on each rank. */
+static void every_other_kind_of_action_may_fail(void **state)
+{
+    (void)state;
+    static const sl_action_kind kinds[] = {SL_UNSHARD, SL_RESHARD,
+                                           SL_REDUCE_GRAD, SL_OVERLAP_F_B};
+    static const char *const names[] = {"UNSHARD", "RESHARD", "REDUCE_GRAD",
+                                        "F"};
+    for (size_t k = 0; k < 4; k++) {
+        const sl_sizes sizes = {2, 2, MICROBATCHES};
+        sl_schedule *order, *lowered;
+        bool overlaps = kinds[k] == SL_OVERLAP_F_B;
+        assert_ok(sl_generate(overlaps ? "DualPipeV" : "Interleaved1F1B",
+                              &sizes, &order));
+        assert_ok(sl_lower(order, SL_LOWER_DEFAULT_PASSES, NULL, &lowered));
+        for (int rank = 0; rank < 2; rank++) {
+            const sl_action_function function = {kinds[k], refuse_here, &rank};
+            fault asked = {.stage = -1};
+            char expected[64];
+            job own = {.asked = &asked,
+                       .schedule = lowered,
+                       .timeout_s = 20,
+                       .wrong_rank = -1,
+                       .absent_rank = -1,
+                       .functions = &function,
+                       .function_count = 1};
+            assert_int_equal(sl_threads_run(2, run_faulty_rank, &own),
+                             SL_EPARSE);
+            for (int r = 0; r < 2; r++) {
+                snprintf(expected, sizeof expected, "rank %d: %s of stage",
+                         rank, names[k]);
+                if (strncmp(own.ranks[r].sentence, expected, strlen(expected)))
+                    fail_msg("'%s', expected '%s ...'", own.ranks[r].sentence,
+                             expected);
+                snprintf(expected, sizeof expected, "not on rank %d", rank);
+                assert_non_null(strstr(own.ranks[r].sentence, expected));
+            }
+        }
+        sl_schedule_destroy(order);
+        sl_schedule_destroy(lowered);
+    }
+}
+
+static sl__transport broken;
+static int broken_rank;
+
+static sl_status broken_send(sl_comm *comm, int peer, int tag, const void *data,
+                             size_t bytes, sl_request *request)
+{
+    (void)comm, (void)peer, (void)tag, (void)data, (void)bytes, (void)request;
+    return sl_fail(SL_EIO, "the wire is cut");
+}
+
+static sl_status broken_recv(sl_comm *comm, int peer, int tag, void *buffer,
+                             size_t bytes, sl_request *request)
+{
+    (void)comm, (void)peer, (void)tag, (void)buffer, (void)bytes, (void)request;
+    return sl_fail(SL_EIO, "the wire is cut");
+}
+
+static void cut_wire(sl_comm *comm)
+{
+    if (sl_comm_rank(comm) == broken_rank)
+        comm->transport = &broken;
+}
+
+/* Sends and receives that fail, on each rank. */
+static void a_cut_wire_ends_the_step_everywhere(void **state)
+{
+    (void)state;
+    const sl_sizes sizes = {4, 1, MICROBATCHES};
+    sl_schedule *schedule;
+    sl_comm *end;
+    assert_ok(sl_threads_create(1, &end));
+    const sl__transport sound = *end->transport;
+    sl_comm_destroy(end);
+    assert_ok(sl_generate("1F1B", &sizes, &schedule));
+    for (int way = 0; way < 8; way++) {
+        broken = sound;
+        broken_rank = way % 4;
+        if (way < 4)
+            broken.send = broken_send;
+        else
+            broken.recv = broken_recv;
+        fault asked = {.stage = -1};
+        job own = {.asked = &asked,
+                   .schedule = schedule,
+                   .timeout_s = 20,
+                   .wrong_rank = -1,
+                   .absent_rank = -1,
+                   .tamper = cut_wire};
+        char expected[64];
+        snprintf(expected, sizeof expected, "rank %d: %s ", broken_rank,
+                 way < 4 ? "send after" : "receive for");
+        assert_int_equal(sl_threads_run(4, run_faulty_rank, &own), SL_EIO);
+        for (int r = 0; r < 4; r++) {
+            if (strncmp(own.ranks[r].sentence, expected, strlen(expected)) ||
+                !strstr(own.ranks[r].sentence, "the wire is cut"))
+                fail_msg("'%s', expected '%s ...'", own.ranks[r].sentence,
+                         expected);
+        }
+    }
+    sl_schedule_destroy(schedule);
+}
+
+/* Functions that make no sense are refused before anything runs. */
+static void odd_functions_are_refused(void **state)
+{
+    (void)state;
+    static const int rank = 0;
+    const sl_sizes sizes = {4, 1, MICROBATCHES};
+    sl_schedule *schedule;
+    assert_ok(sl_generate("1F1B", &sizes, &schedule));
+    const struct {
+        sl_action_function functions[2];
+        int count;
+        const char *expected;
+    } cases[] = {
+        {{{SL_SEND_F, refuse_here, (void *)&rank}}, 1, "not SEND_F"},
+        {{{SL_IDLE, refuse_here, (void *)&rank}}, 1, "a function is for"},
+        {{{SL_FORWARD, NULL, NULL}}, 1, "a function is for"},
+        {{{SL_FORWARD, refuse_here, (void *)&rank},
+          {SL_FORWARD, refuse_here, (void *)&rank}},
+         2,
+         "two functions for F"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fault asked = {.stage = -1};
+        job own = {.asked = &asked,
+                   .schedule = schedule,
+                   .timeout_s = 20,
+                   .wrong_rank = -1,
+                   .absent_rank = -1,
+                   .functions = cases[i].functions,
+                   .function_count = cases[i].count};
+        assert_int_equal(sl_threads_run(4, run_faulty_rank, &own), SL_EINVAL);
+        assert_non_null(strstr(sl_error_text(), cases[i].expected));
+    }
+    sl_schedule_destroy(schedule);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -337,6 +373,9 @@ int main(void)
         cmocka_unit_test(waiting_ends_with_who_was_waited_for),
         cmocka_unit_test(a_wrong_shape_ends_the_step_everywhere),
         cmocka_unit_test(what_cannot_run_is_refused),
+        cmocka_unit_test(every_other_kind_of_action_may_fail),
+        cmocka_unit_test(a_cut_wire_ends_the_step_everywhere),
+        cmocka_unit_test(odd_functions_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

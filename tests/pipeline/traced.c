@@ -25,8 +25,7 @@ static const sl_event *find(const sl_trace *trace, int rank, sl_event_kind kind,
     for (size_t i = 0; i < count; i++) {
         if (events[i].kind == kind && events[i].action.kind == action &&
             events[i].action.stage == stage &&
-            events[i].action.microbatch == microbatch &&
-            events[i].edge == edge)
+            events[i].action.microbatch == microbatch && events[i].edge == edge)
             return &events[i];
     }
     return NULL;
@@ -78,7 +77,8 @@ static sl_status check_message(const sl_trace *trace, int rank,
         find(trace, sent->peer, SL_EVENT_RECV, forward ? SL_RECV_F : SL_RECV_B,
              sent->peer_stage, m, sent->edge);
     if (!received || received->peer != rank ||
-        received->peer_stage != sent->action.stage || received->bytes != sent->bytes)
+        received->peer_stage != sent->action.stage ||
+        received->bytes != sent->bytes)
         return sl_fail(SL_EINVAL, "rank %d: a message that nobody received",
                        rank);
     if (received->end_s < sent->start_s - off)

@@ -314,21 +314,29 @@ static sl_status progress_mpi(sl_comm *comm)
 
 /* ----------------------------------------------------------------- life -- */
 
-/* Whether all ranks have come to their end, without a failure. */
+/* Waits until all ranks have come to their end: a while, and after a failure a
+ * moment, for then some may be gone. A rank that leaves before others have heard
+ * of a failure may get them killed by what launched them. True where all are
+ * there, and none has failed. */
 static bool all_end(sl_comm *comm)
 {
-    const double most = 30;
+    const double most = 30, most_failed = 3;
     MPI_Request barrier;
     int done = 0;
     double start = sl__seconds();
-    if (check_mpi(comm) || MPI_Ibarrier(end_of(comm)->failures, &barrier))
+    bool failed = check_mpi(comm);
+    if (MPI_Ibarrier(end_of(comm)->failures, &barrier))
         return false;
-    while (!done && !check_mpi(comm) && sl__seconds() - start < most) {
+    while (!done) {
         MPI_Test(&barrier, &done, MPI_STATUS_IGNORE);
-        if (sl__seconds() - start > 1e-3)
+        double waited = sl__seconds() - start;
+        failed = check_mpi(comm);
+        if (waited > (failed ? most_failed : most))
+            return false;
+        if (waited > 1e-3)
             nanosleep(&(struct timespec){0, 50000}, NULL);
     }
-    return done;
+    return !failed;
 }
 
 static void destroy_mpi(sl_comm *comm)

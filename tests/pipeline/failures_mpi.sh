@@ -1,0 +1,61 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Steps that go wrong under mpirun: failures_mpi.sh MPIRUN PROGRAM. Every rank
+# that lives says why, and everything ends in time.
+set -eu
+mpirun=$1
+program=$2
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_btl_vader_single_copy_mechanism=none
+export ASAN_OPTIONS="detect_leaks=0"
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+
+# run RANKS WAY STAGE [FLAGS]: what mpirun makes of the exit is its own affair.
+run() {
+    ranks=$1 way=$2 stage=$3
+    shift 3
+    timeout 40 "$mpirun" "$@" -np "$ranks" "$program" "$way" "$stage" \
+        >"$out" 2>&1 || [ $? -ne 124 ] || fail "did not end"
+}
+fail() {
+    echo "$way of stage $stage: $*"
+    cat "$out"
+    exit 1
+}
+# expect COUNT PATTERN: so many lines at least.
+expect() {
+    [ "$(grep -c -- "$2" "$out")" -ge "$1" ] || fail "expected $1 of '$2'"
+}
+
+for stage in 0 1 2 3; do
+    for way in F B; do
+        run 4 $way $stage
+        expect 4 "^heard [0-3]: rank $stage: $way of stage $stage, microbatch 1: $way said no"
+    done
+    for way in I W; do
+        run 2 $way $stage
+        expect 2 "^heard [01]: rank $((stage % 2)): $way of stage $stage, microbatch 1: $way said no"
+    done
+done
+
+# A rank that does not come back, and one that never comes: all others hear who
+# was waited for, and what everybody was doing.
+run 4 hang 2
+expect 3 '^heard [013]: rank [013]: wait around . of stage .*: waited 1 s for a message between it and stage'
+expect 3 '^  rank 2 gives no answer: it computes, or is gone'
+expect 3 '^  rank 3 step 1: waits at 3RECV_F'
+run 4 absent 1
+grep -q '^heard 0: rank [023]: wait around . of stage' "$out" || fail "no report"
+grep -q '^  rank 0 step 1: waits at' "$out" || fail "no report"
+
+# A rank that is killed: mpirun ends the job, and says so. Where it is told not
+# to, the others find out by themselves.
+run 4 kill 2
+grep -qi 'signal 9' "$out" || fail "mpirun does not say that a rank was killed"
+if "$mpirun" --version 2>/dev/null | grep -q 'Open MPI'; then
+    run 4 kill 2 --enable-recovery
+    expect 3 '^heard [013]: rank [013]: wait around . of stage .*: waited 1 s'
+    expect 3 '^  rank 2 gives no answer: it computes, or is gone'
+fi
