@@ -1,15 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "trials.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-/* Slack for clocks of several processes, which are compared by messages. */
-static double slack(sl_comm *comm)
-{
-    return strcmp(sl_comm_name(comm), "threads") == 0 ? 0 : 2e-3;
-}
-
 static bool is_backward_of(sl_action_kind kind)
 {
     return kind == SL_BACKWARD || kind == SL_BACKWARD_INPUT;
@@ -69,7 +60,7 @@ static sl_status check_row(const sl_trace *trace, int rank)
 
 /* A message is received once, after it was sent, and before its user runs. */
 static sl_status check_message(const sl_trace *trace, int rank,
-                               const sl_event *sent, double off)
+                               const sl_event *sent)
 {
     bool forward = sent->action.kind == SL_SEND_F;
     int m = sent->action.microbatch;
@@ -81,7 +72,7 @@ static sl_status check_message(const sl_trace *trace, int rank,
         received->bytes != sent->bytes)
         return sl_fail(SL_EINVAL, "rank %d: a message that nobody received",
                        rank);
-    if (received->end_s < sent->start_s - off)
+    if (received->end_s < sent->start_s)
         return sl_fail(SL_EINVAL, "rank %d: received before it was sent", rank);
     size_t count;
     const sl_event *events = sl_trace_events(trace, sent->peer, &count);
@@ -92,14 +83,14 @@ static sl_status check_message(const sl_trace *trace, int rank,
                     action->microbatch == m &&
                     (forward ? action->kind == SL_FORWARD
                              : is_backward_of(action->kind));
-        if (uses && events[i].start_s < received->end_s - off)
+        if (uses && events[i].start_s < received->end_s)
             return sl_fail(SL_EINVAL, "rank %d: used before it was received",
                            sent->peer);
     }
     return SL_OK;
 }
 
-static sl_status check_trace(const sl_trace *trace, double off)
+static sl_status check_trace(const sl_trace *trace)
 {
     size_t sends = 0, recvs = 0;
     sl_status status = SL_OK;
@@ -112,7 +103,7 @@ static sl_status check_trace(const sl_trace *trace, double off)
             if (events[i].kind != SL_EVENT_SEND)
                 continue;
             sends++;
-            status = check_message(trace, r, &events[i], off);
+            status = check_message(trace, r, &events[i]);
         }
         sl_rank_summary summary = sl_trace_rank(trace, r);
         if (!status && summary.bytes.planned != summary.bytes.measured)
@@ -144,7 +135,7 @@ sl_status trace_and_check(sl_comm *comm, sl_pipeline *pipeline)
     if (!status && (trace != NULL) != (sl_comm_rank(comm) == 0))
         status = sl_fail(SL_EINVAL, "the trace is not rank 0's alone");
     if (!status && trace)
-        status = check_trace(trace, slack(comm));
+        status = check_trace(trace);
     sl_trace_destroy(trace);
     return status;
 }
