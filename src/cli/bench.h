@@ -60,4 +60,7 @@ sl_status bench_split(const bench_subject *subject, double seconds,
 /* Flops of some programs. */
 double bench_flops(const bench_subject *subject, const char *programs);
 
+/* A model whose stages do nothing. */
+sl_status bench_build_empty(int stages, int64_t rows, sl_model **out);
+
 #endif

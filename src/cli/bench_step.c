@@ -14,7 +14,7 @@
 #define VERB "bench step"
 
 typedef struct request {
-    bool gpt2, untied, recompute, json, mpi;
+    bool gpt2, empty, untied, recompute, json, mpi;
     int width, layers, heads, length, vocabulary;
     const char *schedule;
     const char *trace; /* file; NULL: none */
@@ -42,7 +42,10 @@ enum {
 
 static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "The model:", 1},
-    {"model", KEY_MODEL, "mlp|gpt2", 0, "Which one (mlp)", 1},
+    {"model", KEY_MODEL, "mlp|gpt2|empty", 0,
+     "Which one (mlp); empty computes nothing, and shows what a step takes "
+     "besides",
+     1},
     {"d", KEY_WIDTH, "N", 0, "Width (512)", 1},
     {"layers", KEY_LAYERS, "N", 0, "Layers (8)", 1},
     {"heads", KEY_HEADS, "N", 0, "Heads of gpt2 (8)", 1},
@@ -70,12 +73,25 @@ static const struct argp_option options[] = {
     {0},
 };
 
+static error_t parse_model(request *r, const char *arg)
+{
+    r->gpt2 = strcmp(arg, "gpt2") == 0;
+    r->empty = strcmp(arg, "empty") == 0;
+    if (r->gpt2 || r->empty || strcmp(arg, "mlp") == 0)
+        return 0;
+    return cli_refuse("--model is mlp, gpt2 or empty, not '%.40s'", arg);
+}
+
+static const char *model_text(const request *r)
+{
+    return r->gpt2 ? "gpt2" : r->empty ? "empty" : "mlp";
+}
+
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     request *r = state->input;
     switch (key) {
-    case KEY_MODEL:
-        return cli_parse_word("--model", arg, "mlp", "gpt2", &r->gpt2);
+    case KEY_MODEL: return parse_model(r, arg);
     case KEY_WIDTH: return cli_parse_size("--d", arg, &r->width);
     case KEY_LAYERS: return cli_parse_size("--layers", arg, &r->layers);
     case KEY_HEADS: return cli_parse_size("--heads", arg, &r->heads);
@@ -128,6 +144,9 @@ static sl_status build(void *context, int64_t rows, const sl_model *like,
     const request *r = context;
     sl_cut_options options_of_cut = SL_CUT_OPTIONS_INIT;
     sl_graph *graph;
+    int stages = r->sizes.ranks * r->sizes.stages_per_rank;
+    if (r->empty)
+        return bench_build_empty(stages, rows, out);
     sl_status status = sl_graph_create(&graph);
     if (status)
         return status;
@@ -145,7 +164,7 @@ static sl_status build(void *context, int64_t rows, const sl_model *like,
         sl_mlp_build(graph, &config, rows);
     }
     options_of_cut.by = SL_CUT_BY_COST;
-    options_of_cut.stages = r->sizes.ranks * r->sizes.stages_per_rank;
+    options_of_cut.stages = stages;
     options_of_cut.like = like;
     status = sl_model_cut(graph, &options_of_cut, out);
     sl_graph_destroy(graph);
@@ -197,7 +216,7 @@ typedef struct data {
 static sl_status make_data(const request *r, data *out)
 {
     int64_t rows = (int64_t)r->rows * r->sizes.microbatches;
-    int64_t wide = r->gpt2 ? r->length : r->width;
+    int64_t wide = r->gpt2 ? r->length : r->empty ? 1 : r->width;
     size_t count = (size_t)(rows * wide);
     size_t size = r->gpt2 ? sizeof(int64_t) : sizeof(float);
     static const char *const names[2][2] = {{"x", "target"},
@@ -251,8 +270,8 @@ static sl_status time_steps(sl_comm *comm, job *own, sl_pipeline *pipeline,
         status = sl_comm_barrier(comm, &all, SL_COMM_MAX_TAG - 2, 600);
         double start = seconds_now();
         if (!status)
-            status =
-                sl_pipeline_step(pipeline, batch->arguments, 2, (uint64_t)i);
+            status = sl_pipeline_step(pipeline, batch->arguments,
+                                      r->empty ? 1 : 2, (uint64_t)i);
         if (!status)
             status = sl_pipeline_descend(pipeline, 1e-3);
         if (!status)
@@ -298,22 +317,35 @@ static int ascending(const void *left, const void *right)
     return (*a > *b) - (*a < *b);
 }
 
-static void print_json(const request *r, double median, double least,
-                       double rows, const sl_trace_summary *all)
+/* Seconds of a step per action of the busiest rank. */
+static double per_action(const job *own, double median)
 {
+    const sl_schedule *plan = sl_trace_plan(own->trace);
+    size_t most = 1;
+    for (int r = 0; r < sl_schedule_ranks(plan); r++) {
+        size_t length = sl_schedule_length(plan, r);
+        most = length > most ? length : most;
+    }
+    return median / (double)most;
+}
+
+static void print_json(const job *own, double median, double least, double rows,
+                       const sl_trace_summary *all)
+{
+    const request *r = own->asked;
     printf("{\"model\": \"%s\", \"schedule\": \"%s\", \"ranks\": %d, "
            "\"stages_per_rank\": %d, \"microbatches\": %d, "
            "\"microbatch_size\": %d, \"threads\": %d, \"transport\": "
            "\"%s\", \"median_s\": %.9f, \"min_s\": %.9f, "
            "\"bubble_planned\": %.4f, \"bubble_measured\": %.4f, "
            "\"bytes_planned\": %lld, \"bytes_measured\": %lld, "
-           "\"%s_per_s\": %.1f}\n",
-           r->gpt2 ? "gpt2" : "mlp", r->schedule, r->sizes.ranks,
-           r->sizes.stages_per_rank, r->sizes.microbatches, r->rows, r->threads,
+           "\"action_s\": %.9f, \"%s_per_s\": %.1f}\n",
+           model_text(r), r->schedule, r->sizes.ranks, r->sizes.stages_per_rank,
+           r->sizes.microbatches, r->rows, r->threads,
            r->mpi ? "mpi" : "threads", median, least, all->bubble_planned,
            all->bubble_measured, (long long)all->bytes_planned,
-           (long long)all->bytes_measured, r->gpt2 ? "tokens" : "rows",
-           rows / median);
+           (long long)all->bytes_measured, per_action(own, median),
+           r->gpt2 ? "tokens" : "rows", rows / median);
 }
 
 static sl_status print(const job *own)
@@ -329,16 +361,18 @@ static sl_status print(const job *own)
     if (r->gpt2)
         rows *= r->length;
     if (r->json) {
-        print_json(r, median, least, rows, &all);
+        print_json(own, median, least, rows, &all);
         return SL_OK;
     }
     printf("%s, %s, %d ranks x %d stages, %d microbatches of %d, %d thread%s a "
-           "rank, %s\nmedian %.3f ms, least %.3f ms, %.0f %s/s\n\n"
+           "rank, %s\nmedian %.3f ms, least %.3f ms, %.3f us an action, %.0f "
+           "%s/s\n\n"
            "Of the last step:\n",
-           r->gpt2 ? "gpt2" : "mlp", r->schedule, r->sizes.ranks,
-           r->sizes.stages_per_rank, r->sizes.microbatches, r->rows, r->threads,
+           model_text(r), r->schedule, r->sizes.ranks, r->sizes.stages_per_rank,
+           r->sizes.microbatches, r->rows, r->threads,
            r->threads > 1 ? "s" : "", r->mpi ? "mpi" : "threads", median * 1e3,
-           least * 1e3, rows / median, r->gpt2 ? "tokens" : "rows");
+           least * 1e3, per_action(own, median) * 1e6, rows / median,
+           r->gpt2 ? "tokens" : "rows");
     return sl_trace_write_summary(own->trace, sl_write_stdio, stdout);
 }
 
