@@ -167,20 +167,25 @@ static sl_status make_reorder(dnnl_engine_t engine, const sl__md *matrix,
     return SL_OK;
 }
 
+/* Adds a pack that runs so; takes `private`. */
 static sl_status add_pack(sl__packs *packs, const sl__node *node,
                           const sl_tensor *tensor, int64_t bytes,
-                          dnn_job **out_job)
+                          sl__kernel_fn run, void *private)
 {
     sl__pack *pack;
     sl_status status = sl__grow(&packs->data, &packs->capacity,
                                 packs->count + 1, sizeof *packs->data);
     if (!status)
         status = sl__alloc(1, sizeof *pack, &pack);
-    if (status)
+    if (status) {
+        free(private);
         return status;
+    }
     packs->data[packs->count++] = pack;
     pack->tensor = tensor;
-    pack->kernel = (sl__kernel){.run = execute,
+    pack->kernel = (sl__kernel){.run = run,
+                                .private = private,
+                                .state_index = run == execute ? 0 : -1,
                                 .args = pack->args,
                                 .arg_count = 2,
                                 .operand_count = 1,
@@ -188,10 +193,7 @@ static sl_status add_pack(sl__packs *packs, const sl__node *node,
                                 .activation = SL__OP_COUNT,
                                 .packed_operand = -1};
     pack->bytes = bytes;
-    status = sl__alloc(1, sizeof **out_job, out_job);
-    if (!status)
-        pack->kernel.private = *out_job;
-    return status;
+    return SL_OK;
 }
 
 /* Finds the pack of a weight in a layout, or adds it. */
@@ -208,14 +210,17 @@ static sl_status find_pack(dnnl_engine_t engine, sl__packs *packs,
     if (described)
         return sl__dnn_fail("describing a weight", described);
     for (size_t i = 0; i < packs->count; i++) {
-        if (is_same_pack(packs->data[i], tensor, &matrix, layout)) {
+        if (packs->data[i]->kernel.run == execute &&
+            is_same_pack(packs->data[i], tensor, &matrix, layout)) {
             sl__md_clear(&matrix);
             *out = (int)i;
             return SL_OK;
         }
     }
     int64_t bytes = (int64_t)dnnl_memory_desc_get_size(sl__md_use(layout));
-    sl_status status = add_pack(packs, node, tensor, bytes, &job);
+    sl_status status = sl__alloc(1, sizeof *job, &job);
+    if (!status)
+        status = add_pack(packs, node, tensor, bytes, execute, job);
     if (status) {
         sl__md_clear(&matrix);
         return status;
@@ -296,6 +301,85 @@ static bool is_parameter(const sl_tensor *tensor)
     return tensor->base->leaf == SL__PARAMETER;
 }
 
+/* --------------------------------------------------------------- panels -- */
+
+/* Whether a product is of a few rows with a weight. */
+static bool is_thin(const sl__product_spec *spec)
+{
+    return spec->packed && spec->m <= SL__PANEL_ROWS_MAX && spec->m > 0 &&
+           spec->n > 0 && spec->k > 0 && spec->dst[2] == 1;
+}
+
+/* How many vectors wide panels are: three are a little faster than two, unless
+ * the last panel is mostly empty then. */
+static int choose_width(int64_t n, int lanes)
+{
+    int64_t three = 3 * (int64_t)lanes, two = 2 * (int64_t)lanes;
+    int64_t padded3 = (n + three - 1) / three * three;
+    int64_t padded2 = (n + two - 1) / two * two;
+    return padded3 <= padded2 + n / 64 ? 3 : 2;
+}
+
+static sl_status find_panel_pack(sl__packs *packs, const sl__node *node,
+                                 int operand, const sl__panel_pack *wanted,
+                                 int *out)
+{
+    const sl__vector_kernels *vector = sl__vector_choose();
+    const sl_tensor *tensor = node->operands[operand];
+    for (size_t i = 0; i < packs->count; i++) {
+        const sl__pack *known = packs->data[i];
+        const sl__panel_pack *f = known->kernel.private;
+        if (known->kernel.run == vector->pack_panels &&
+            known->tensor->base == tensor->base &&
+            known->tensor->offset == tensor->offset && f->k == wanted->k &&
+            f->n == wanted->n && f->row == wanted->row &&
+            f->column == wanted->column && f->vectors == wanted->vectors) {
+            *out = (int)i;
+            return SL_OK;
+        }
+    }
+    int64_t width = (int64_t)wanted->vectors * vector->lanes;
+    int64_t bytes = (wanted->n + width - 1) / width * width * wanted->k *
+                    (int64_t)sizeof(float);
+    sl__panel_pack *private;
+    sl_status status = sl__alloc(1, sizeof *private, &private);
+    if (status)
+        return status;
+    *private = *wanted;
+    status = add_pack(packs, node, tensor, bytes, vector->pack_panels, private);
+    if (!status)
+        *out = (int)packs->count - 1;
+    return status;
+}
+
+static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
+                                int src, int weights, sl__kernel *kernel)
+{
+    const sl__vector_kernels *vector = sl__vector_choose();
+    int vectors = choose_width(spec->n, vector->lanes);
+    const sl__panel_pack pack = {spec->k, spec->n, spec->weights[1],
+                                 spec->weights[2], vectors};
+    sl__panel_product *product;
+    sl_status status = sl__alloc(1, sizeof *product, &product);
+    if (status)
+        return status;
+    *product = (sl__panel_product){.m = spec->m,
+                                   .n = spec->n,
+                                   .k = spec->k,
+                                   .a_row = spec->src[1],
+                                   .a_column = spec->src[2],
+                                   .out_row = spec->dst[1],
+                                   .vectors = vectors,
+                                   .adds = spec->adds,
+                                   .a = src,
+                                   .b = weights,
+                                   .bias = spec->has_bias ? 2 : -1};
+    kernel->private = product;
+    kernel->run = vector->multiply_panels;
+    kernel->packed_operand = weights;
+    return find_panel_pack(packs, kernel->node, weights, &pack, &kernel->pack);
+}
+
 sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
                                  sl__kernel *kernel)
 {
@@ -307,6 +391,8 @@ sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
         return prepare_flat(&spec, src, weights, kernel);
     const sl__node *node = kernel->node;
     spec.packed = spec.batch == 1 && is_parameter(node->operands[weights]);
+    if (is_thin(&spec))
+        return prepare_panels(packs, &spec, src, weights, kernel);
     dnn_job *job;
     sl_status status = sl__alloc(1, sizeof *job, &job);
     if (status)

@@ -68,8 +68,30 @@ void sl__parallel(int threads, int64_t count, int64_t grain,
 typedef struct sl__vector_kernels {
     const char *name;
     sl__kernel_fn table[SL__OP_COUNT];
-    sl__kernel_fn add_product; /* of an sl__flat_product */
+    sl__kernel_fn add_product;     /* of an sl__flat_product */
+    int lanes;                     /* floats of a vector */
+    sl__kernel_fn multiply_panels; /* of an sl__panel_product */
+    sl__kernel_fn pack_panels;     /* of an sl__panel_pack */
 } sl__vector_kernels;
+
+/* A product of a few rows with a weight in panels of so many vectors' columns:
+ * out (m, n) = or += a (m, k) b (k, n) + bias, rows of out contiguous. Bound by
+ * how fast the weight comes, so that is packed in the order it is read in. */
+enum { SL__PANEL_ROWS_MAX = 64, SL__PANEL_VECTORS_MAX = 3 };
+typedef struct sl__panel_product {
+    int64_t m, n, k;
+    int64_t a_row, a_column, out_row;
+    int vectors;
+    bool adds;
+    int a, b, bias; /* which operands; -1: none */
+} sl__panel_product;
+
+/* A weight (k, n) as it lies, to be packed so. */
+typedef struct sl__panel_pack {
+    int64_t k, n;
+    int64_t row, column;
+    int vectors;
+} sl__panel_pack;
 
 /* The gradient of a weight from a few rows: out (m, n) += a (m, k) b (k, n),
  * with small k, rows of b and out contiguous. Bound by memory, not by

@@ -71,6 +71,10 @@ INLINE vf first_lanes(vf v, int64_t n)
 #include "tensor/onednn/tile.h"
 #include "tensor/onednn/attention.h"
 
+/* Products apply the activation after them by its own kernel. */
+extern const sl__vector_kernels VECTOR(sl__vector);
+#include "tensor/onednn/panels.h"
+
 const sl__vector_kernels VECTOR(sl__vector) = {
     VECTOR_NAME,
     {
@@ -105,4 +109,7 @@ const sl__vector_kernels VECTOR(sl__vector) = {
         [SL__CROSS_ENTROPY_GRAD] = cross_entropy_grad,
     },
     add_product,
+    LANES,
+    multiply_panels,
+    pack_panels,
 };

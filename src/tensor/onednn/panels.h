@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Products of a few rows with a weight: what a small microbatch is made of. The
+ * weight is packed into panels, as many columns as a tile has, k after k, so it
+ * is read once, in order, as fast as memory gives it; the rows stay near. */
+
+enum { PANEL_ROWS = LANES > 4 ? 8 : 4 };
+
+/* A panel of a product under way. */
+typedef struct panel_product {
+    const sl__panel_product *shape;
+    const float *a, *panel, *bias;
+    float *out;
+    int64_t n; /* columns of the panel that there are */
+} panel_product;
+
+/* Some rows of a panel: `rows` and `vectors` are constants where this is
+ * inlined. */
+INLINE void panel_tile(const panel_product *s, int64_t i, int rows, int vectors)
+{
+    const sl__panel_product *f = s->shape;
+    const int64_t width = (int64_t)vectors * LANES;
+    const float *a = s->a + i * f->a_row, *b = s->panel;
+    float *out = s->out + i * f->out_row;
+    vf sum[PANEL_ROWS][SL__PANEL_VECTORS_MAX];
+    float edge[PANEL_ROWS][SL__PANEL_VECTORS_MAX * LANES];
+    const bool whole = s->n == width;
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+        const float *from = f->adds ? out + r * f->out_row : s->bias;
+        if (from && !whole) {
+            memset(edge[r], 0, sizeof edge[r]);
+            memcpy(edge[r], from, sizeof(float) * (size_t)s->n);
+            from = edge[r];
+        }
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++)
+            sum[r][v] = from ? load(from + v * LANES) : (vf){0};
+    }
+    for (int64_t k = 0; k < f->k; k++) {
+        vf right[SL__PANEL_VECTORS_MAX];
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++)
+            right[v] = load(b + v * LANES);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            vf left = splat(a[r * f->a_row]);
+#pragma GCC unroll 8
+            for (int v = 0; v < vectors; v++)
+                sum[r][v] += left * right[v];
+        }
+        a += f->a_column;
+        b += width;
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+        float *to = whole ? out + r * f->out_row : edge[r];
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++)
+            store(to + v * LANES, sum[r][v]);
+        if (!whole)
+            memcpy(out + r * f->out_row, edge[r], sizeof(float) * (size_t)s->n);
+    }
+}
+
+INLINE void panel_rows(const panel_product *s, int vectors)
+{
+    int64_t i = 0, m = s->shape->m;
+    for (; i + PANEL_ROWS <= m; i += PANEL_ROWS)
+        panel_tile(s, i, PANEL_ROWS, vectors);
+    for (; i + 4 <= m; i += 4)
+        panel_tile(s, i, 4, vectors);
+    for (; i + 2 <= m; i += 2)
+        panel_tile(s, i, 2, vectors);
+    if (i < m)
+        panel_tile(s, i, 1, vectors);
+}
+
+/* Panels from..to. */
+static void panel_product_part(void *data, int worker, int64_t from, int64_t to)
+{
+    (void)worker;
+    const work *w = data;
+    const sl__panel_product *f = w->kernel->private;
+    int64_t width = (int64_t)f->vectors * LANES;
+    for (int64_t j = from; j < to; j++) {
+        int64_t first = j * width, left = f->n - first;
+        panel_product s = {
+            .shape = f,
+            .a = w->p[f->a],
+            .panel = (const float *)w->p[f->b] + first * f->k,
+            .bias = f->bias < 0 ? NULL : (const float *)w->p[f->bias] + first,
+            .out = (float *)w->p[w->kernel->operand_count] + first,
+            .n = left < width ? left : width};
+        if (f->vectors == 2)
+            panel_rows(&s, 2);
+        else
+            panel_rows(&s, 3);
+    }
+}
+
+/* Multiplications that are worth a thread. */
+enum { PANEL_GRAIN = 1 << 18 };
+
+static sl_status multiply_panels(ARGS)
+{
+    const sl__panel_product *f = kernel->private;
+    int64_t width = (int64_t)f->vectors * LANES;
+    sl_status status =
+        spread(kernel, p, run, (f->n + width - 1) / width,
+               PANEL_GRAIN / (f->m * f->k * width) + 1, panel_product_part);
+    if (status || kernel->activation == SL__OP_COUNT)
+        return status;
+    int result = kernel->operand_count;
+    const sl__kernel after = {.args = &kernel->args[result],
+                              .node = kernel->node};
+    void *const in_place[] = {p[result], p[result]};
+    return VECTOR(sl__vector).table[kernel->activation](&after, in_place, run);
+}
+
+/* a0 b0 a1 b1 ..., of the lower and of the upper halves. */
+#if defined(__AVX512F__)
+#define WEAVE_LOW(a, b)                                                        \
+    __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, \
+                            22, 7, 23)
+#define WEAVE_HIGH(a, b)                                                       \
+    __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,    \
+                            29, 14, 30, 15, 31)
+#elif defined(__AVX2__)
+#define WEAVE_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define WEAVE_HIGH(a, b)                                                       \
+    __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#else
+#define WEAVE_LOW(a, b)  __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define WEAVE_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#endif
+
+/* LANES columns, each contiguous, by LANES rows: weaving the halves of the list
+ * again and again turns it round. */
+INLINE void turn(const float *in, int64_t column, float *out, int64_t width)
+{
+    vf now[LANES], next[LANES];
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++)
+        now[i] = load(in + i * column);
+#pragma GCC unroll 4
+    for (int round = 1; round < LANES; round *= 2) {
+#pragma GCC unroll 8
+        for (int i = 0; i < LANES / 2; i++) {
+            next[2 * i] = WEAVE_LOW(now[i], now[i + LANES / 2]);
+            next[2 * i + 1] = WEAVE_HIGH(now[i], now[i + LANES / 2]);
+        }
+        memcpy(now, next, sizeof now);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++)
+        store(out + i * width, now[i]);
+}
+
+/* Columns of a panel that lie one after the other, `columns` of them. */
+static void pack_columns(const sl__panel_pack *f, const float *in,
+                         int64_t columns, float *out, int64_t width)
+{
+    int64_t done = columns / LANES * LANES, k = 0;
+    for (; k + LANES <= f->k && f->row == 1; k += LANES) {
+        for (int64_t c = 0; c < done; c += LANES)
+            turn(in + k + c * f->column, f->column, out + k * width + c, width);
+    }
+    for (int64_t c = 0; c < columns; c++) {
+        for (int64_t i = c < done ? k : 0; i < f->k; i++)
+            out[i * width + c] = in[i * f->row + c * f->column];
+    }
+}
+
+/* Packs panels from..to: columns that there are not are zeros. */
+static void pack_panels_part(void *data, int worker, int64_t from, int64_t to)
+{
+    (void)worker;
+    const work *w = data;
+    const sl__panel_pack *f = w->kernel->private;
+    int64_t width = (int64_t)f->vectors * LANES;
+    for (int64_t j = from; j < to; j++) {
+        int64_t first = j * width, left = f->n - first;
+        int64_t columns = left < width ? left : width;
+        const float *in = (const float *)w->p[0] + first * f->column;
+        float *out = (float *)w->p[1] + first * f->k;
+        if (columns < width)
+            memset(out, 0, sizeof *out * (size_t)(width * f->k));
+        if (f->column != 1) {
+            pack_columns(f, in, columns, out, width);
+            continue;
+        }
+        for (int64_t k = 0; k < f->k; k++)
+            memcpy(out + k * width, in + k * f->row,
+                   sizeof *out * (size_t)columns);
+    }
+}
+
+static sl_status pack_panels(ARGS)
+{
+    const sl__panel_pack *f = kernel->private;
+    int64_t width = (int64_t)f->vectors * LANES;
+    return spread(kernel, p, run, (f->n + width - 1) / width,
+                  GRAIN / (f->k * width) + 1, pack_panels_part);
+}
