@@ -72,7 +72,7 @@ typedef struct sl_request {
                          MPI, when it was seen to be */
     bool posted;      /* and neither complete nor cancelled */
     /* The transport's. */
-    void *transport[14];
+    void *transport[8];
 } sl_request;
 
 /* What every MPI has. */

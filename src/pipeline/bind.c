@@ -166,6 +166,20 @@ static sl_status bind_list(sl__binder *b)
     return status ? status : sl__emit_list(b);
 }
 
+/* Room for the mails, at the start of a cache line. */
+static sl_status make_mails(sl__bound *bound)
+{
+    char *memory;
+    sl_status status = sl__arena_take(&bound->arena, bound->mail_count + 1,
+                                      sizeof *bound->mails, &memory);
+    if (status)
+        return status;
+    memory +=
+        (SL__CACHE_LINE - (uintptr_t)memory % SL__CACHE_LINE) % SL__CACHE_LINE;
+    bound->mails = (sl__mail *)(void *)memory;
+    return SL_OK;
+}
+
 /* Slots of both lists are found first: memory is made for the larger. */
 static sl_status bind_lists(sl__binder *b)
 {
@@ -180,8 +194,7 @@ static sl_status bind_lists(sl__binder *b)
         status = make_memory(b);
     if (!status) {
         b->bound->mail_count = sl__place_mails(b, false);
-        status = sl__arena_take(&b->bound->arena, b->bound->mail_count,
-                                sizeof *b->bound->mails, &b->bound->mails);
+        status = make_mails(b->bound);
     }
     b->mails = b->bound->mails;
     for (int train = 0; train <= steps && !status; train++) {

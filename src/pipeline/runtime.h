@@ -25,12 +25,18 @@
 
 #include <stdatomic.h>
 
-/* A request that may not have been posted yet. */
-typedef struct sl__mail {
-    sl_request request;
-    bool posted;
-    int tag; /* of what is posted, while binding tries a list out */
+/* A request that may not have been posted yet; in cache lines of its own, for
+ * ranks on other cores write to it. */
+enum { SL__CACHE_LINE = 64 };
+typedef union sl__mail {
+    struct {
+        sl_request request;
+        bool posted;
+        int tag; /* of what is posted, while binding tries a list out */
+    };
+    char lines[2 * SL__CACHE_LINE];
 } sl__mail;
+_Static_assert(sizeof(sl__mail) == 2 * SL__CACHE_LINE, "a mail fits");
 
 typedef enum sl__instruction_kind {
     SL__DO_PACK, /* weights that have changed */

@@ -9,7 +9,7 @@
  * it is complete; nobody touches it after that.
  *
  * Waiting: a rank spins for a moment, then sleeps on its count of events,
- * which whoever completes one of its requests raises. */
+ * which whoever completes one of its requests raises if it sleeps. */
 #include "comm/comm.h"
 
 #include "base/clock.h"
@@ -19,6 +19,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -34,21 +35,22 @@ typedef enum state {
     HANDED,     /* of a send: the receiver has its memory */
 } state;
 
-/* What a request holds of ours. */
+/* What a request holds of ours. What the other side reads and writes comes
+ * first: with what the request has before it, a cache line. */
 typedef struct post {
     struct post *next;
-    struct post *handed; /* of a receive: the send whose memory it has */
-    const void **shown;  /* where the caller finds a message */
-    void *memory;        /* a send's data, a receive's buffer or NULL */
+    void *memory; /* a send's data, a receive's buffer or NULL */
     size_t bytes;
-    size_t found;  /* bytes of a message of the wrong size */
-    double done_s; /* when it was complete */
-    int sender;
-    int receiver;
     int tag;
-    int owner; /* the rank that posted it */
+    uint16_t sender;
+    uint16_t owner; /* the rank that posted it */
     _Atomic int state;
+    uint16_t receiver;
+    struct post *handed; /* of a receive: the send whose memory it has */
+    size_t found;        /* bytes of a message of the wrong size */
 } post;
+_Static_assert(offsetof(sl_request, transport) + offsetof(post, receiver) <= 64,
+               "what both sides touch is one cache line");
 _Static_assert(sizeof(post) <= sizeof(((sl_request *)0)->transport),
                "a request has room for a post");
 
@@ -57,7 +59,7 @@ typedef struct list {
 } list;
 
 typedef struct bucket {
-    atomic_flag lock;
+    _Alignas(64) atomic_flag lock; /* a cache line each */
     list sends, recvs;
 } bucket;
 
@@ -80,7 +82,7 @@ struct end {
     hub *hub;
     bucket buckets[BUCKETS];
     _Alignas(64) _Atomic uint32_t events;
-    atomic_int sleeping;
+    _Alignas(64) atomic_int sleeping;
 };
 
 static end *end_of(sl_comm *comm)
@@ -93,6 +95,12 @@ static post *post_of(sl_request *request)
     return (post *)(void *)request->transport;
 }
 
+static sl_request *request_of(post *own)
+{
+    return (sl_request *)(void *)((char *)own -
+                                  offsetof(sl_request, transport));
+}
+
 /* ------------------------------------------------------------- sleeping -- */
 
 static void futex(_Atomic uint32_t *word, int operation, uint32_t value,
@@ -102,11 +110,15 @@ static void futex(_Atomic uint32_t *word, int operation, uint32_t value,
             NULL, 0);
 }
 
+/* Called after what a rank may wait for has happened. Either it sees that, for
+ * it looks once more after it has said that it sleeps, or it is seen to sleep
+ * here: all four are in one order. */
 static void wake(end *rank)
 {
+    if (!atomic_load(&rank->sleeping))
+        return;
     atomic_fetch_add(&rank->events, 1);
-    if (atomic_load(&rank->sleeping))
-        futex(&rank->events, FUTEX_WAKE, INT32_MAX, NULL);
+    futex(&rank->events, FUTEX_WAKE, INT32_MAX, NULL);
 }
 
 static void pause_briefly(void)
@@ -199,10 +211,10 @@ static post *take(list *from, const post *which, int sender, int tag)
 }
 
 /* Makes a request complete. It may be gone as soon as its state is set. */
-static void complete(hub *shared, post *done, state how)
+static void complete(hub *shared, post *done, state how, double now)
 {
     int owner = done->owner;
-    done->done_s = sl__seconds();
+    request_of(done)->done_s = now;
     atomic_store(&done->state, how);
     wake(&shared->ends[owner]);
 }
@@ -211,22 +223,23 @@ static void match(hub *shared, post *send, post *recv)
 {
     if (send->bytes != recv->bytes) {
         recv->found = send->bytes;
-        complete(shared, recv, WRONG_SIZE);
-        complete(shared, send, COMPLETE);
+        complete(shared, recv, WRONG_SIZE, 0);
+        complete(shared, send, COMPLETE, 0);
         return;
     }
     if (recv->memory || recv->bytes == 0) {
         if (recv->bytes)
             memcpy(recv->memory, send->memory, recv->bytes);
-        *recv->shown = recv->memory;
-        complete(shared, recv, COMPLETE);
-        complete(shared, send, COMPLETE);
+        request_of(recv)->data = recv->memory;
+        double now = sl__seconds();
+        complete(shared, recv, COMPLETE, now);
+        complete(shared, send, COMPLETE, now);
         return;
     }
     recv->handed = send;
-    *recv->shown = send->memory;
+    request_of(recv)->data = send->memory;
     atomic_store(&send->state, HANDED);
-    complete(shared, recv, COMPLETE);
+    complete(shared, recv, COMPLETE, sl__seconds());
 }
 
 /* -------------------------------------------------------------- posting -- */
@@ -239,8 +252,8 @@ static sl_status send_threads(sl_comm *comm, int peer, int tag,
     post *own = post_of(request);
     own->memory = (void *)data;
     own->bytes = bytes;
-    own->sender = own->owner = comm->rank;
-    own->receiver = peer;
+    own->sender = own->owner = (uint16_t)comm->rank;
+    own->receiver = (uint16_t)peer;
     own->tag = tag;
     bucket *b = bucket_of(&shared->ends[peer], comm->rank, tag);
     lock(b);
@@ -259,10 +272,9 @@ static sl_status recv_threads(sl_comm *comm, int peer, int tag, void *buffer,
     hub *shared = end_of(comm)->hub;
     post *own = post_of(request);
     own->memory = buffer;
-    own->shown = &request->data;
     own->bytes = bytes;
-    own->sender = peer;
-    own->owner = comm->rank;
+    own->sender = (uint16_t)peer;
+    own->owner = (uint16_t)comm->rank;
     own->tag = tag;
     bucket *b = bucket_of(end_of(comm), peer, tag);
     lock(b);
@@ -281,7 +293,7 @@ static void release_threads(sl_comm *comm, sl_request *request)
     post *send = own->handed;
     own->handed = NULL;
     if (send)
-        complete(end_of(comm)->hub, send, COMPLETE);
+        complete(end_of(comm)->hub, send, COMPLETE, sl__seconds());
 }
 
 static void cancel_threads(sl_comm *comm, sl_request *request)
@@ -349,8 +361,6 @@ static sl_status test_threads(sl_comm *comm, sl_request *request,
                        comm->rank, own->bytes, own->sender, own->tag,
                        own->found);
     *out_done = found == COMPLETE;
-    if (*out_done)
-        request->done_s = own->done_s;
     return *out_done ? SL_OK : check_threads(comm);
 }
 
