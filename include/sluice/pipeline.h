@@ -569,8 +569,8 @@ typedef struct sl_event {
     double end_s;
 } sl_event;
 
-/* What all ranks did in the latest step or eval. Recording it takes one look at
- * the clock per instruction and is always on. */
+/* What all ranks did in the latest step or eval. Recording it takes at most
+ * one look at the clock per instruction, and is always on. */
 typedef struct sl_trace sl_trace;
 
 /* All ranks call it, after a step or eval. The trace is rank 0's; others get

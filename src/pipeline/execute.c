@@ -87,13 +87,18 @@ static sl_status post(sl_comm *comm, const sl__instruction *i)
 }
 
 static sl_status wait(sl_comm *comm, const sl__instruction *i, double timeout_s,
-                      sl__stamp *stamp)
+                      sl__stamp *stamp, double *now)
 {
     sl__mail *mail = i->u.message.mail;
+    bool done = false;
     stamp->done_s = 0;
     if (!mail->posted)
         return SL_OK;
-    sl_status status = sl_comm_wait(comm, &mail->request, timeout_s);
+    sl_status status = sl_comm_test(comm, &mail->request, &done);
+    if (!status && !done) {
+        status = sl_comm_wait(comm, &mail->request, timeout_s);
+        *now = sl__seconds();
+    }
     if (status == SL_ETIME)
         return sl_fail(SL_ETIME,
                        "waited %g s for a message between it and stage %d on "
@@ -102,6 +107,7 @@ static sl_status wait(sl_comm *comm, const sl__instruction *i, double timeout_s,
     if (!status) {
         mail->posted = false;
         stamp->done_s = mail->request.done_s;
+        *now = stamp->done_s > *now ? stamp->done_s : *now;
     }
     return status;
 }
@@ -131,7 +137,7 @@ static sl_status take(sl_pipeline *pipeline, sl__bound *bound,
 
 static sl_status execute_one(sl_pipeline *pipeline, sl__bound *bound,
                              const sl__instruction *i, const sl_batch *batch,
-                             uint64_t seed, sl__stamp *stamp)
+                             uint64_t seed, sl__stamp *stamp, double *now)
 {
     sl_comm *comm = pipeline->comm;
     switch (i->kind) {
@@ -147,7 +153,8 @@ static sl_status execute_one(sl_pipeline *pipeline, sl__bound *bound,
         return SL_OK;
     case SL__DO_SEND: return send(comm, i);
     case SL__DO_RECV: return post(comm, i);
-    case SL__DO_WAIT: return wait(comm, i, pipeline->options.timeout_s, stamp);
+    case SL__DO_WAIT:
+        return wait(comm, i, pipeline->options.timeout_s, stamp, now);
     case SL__DO_TAKE: return take(pipeline, bound, i);
     }
     return SL_OK;
@@ -221,9 +228,10 @@ static sl_status walk(sl_pipeline *pipeline, sl__bound *bound,
         atomic_store_explicit(&pipeline->since_s, now, memory_order_relaxed);
         if (pipeline->before)
             pipeline->before();
-        status =
-            execute_one(pipeline, bound, i, batch, seed, &bound->stamps[k]);
-        now = sl__seconds();
+        status = execute_one(pipeline, bound, i, batch, seed, &bound->stamps[k],
+                             &now);
+        if (i->timed)
+            now = sl__seconds();
         if (i->joined)
             bound->stamps[++k].start_s = now;
         /* Between processes messages move when they are looked after. */

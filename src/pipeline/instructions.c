@@ -19,13 +19,31 @@ static sl__mail *mail_of(const sl__binder *b, int stage, int microbatch,
     return &b->mails[lane->mails + 2 * cell + backward];
 }
 
+/* Whether the clock is looked at after an instruction: what moves a few bytes is
+ * over before it has been. A wait looks for itself. */
+static bool is_timed(const sl__instruction *i)
+{
+    enum { FEW_BYTES = 2048 };
+    switch (i->kind) {
+    case SL__DO_FEED: return i->u.feed.bytes > FEW_BYTES;
+    case SL__DO_COPY: return i->u.copy.bytes > FEW_BYTES;
+    case SL__DO_TAKE: return i->u.take.bytes > FEW_BYTES;
+    case SL__DO_SEND:
+    case SL__DO_RECV: return i->u.message.bytes > FEW_BYTES;
+    case SL__DO_WAIT: return false;
+    default: return true;
+    }
+}
+
 static sl_status emit(sl__binder *b, const sl__instruction *instruction)
 {
     sl__instructions *list = b->list;
     sl_status status = sl__grow(&list->data, &list->capacity, list->count + 1,
                                 sizeof *list->data);
-    if (!status)
-        list->data[list->count++] = *instruction;
+    if (!status) {
+        list->data[list->count] = *instruction;
+        list->data[list->count++].timed = is_timed(instruction);
+    }
     return status;
 }
 

@@ -53,6 +53,7 @@ typedef enum sl__instruction_kind {
 typedef struct sl__instruction {
     sl__instruction_kind kind;
     bool joined; /* runs as one with the next, by a function of the caller's */
+    bool timed;  /* takes long enough to look at the clock after it */
     sl_action action; /* what it belongs to; of a message its SEND or RECV */
     union {
         struct {

@@ -11,8 +11,13 @@ typedef struct panel_product {
     const sl__panel_product *shape;
     const float *a, *panel, *bias;
     float *out;
-    int64_t n; /* columns of the panel that there are */
+    int64_t n;     /* columns of the panel that there are */
+    int64_t depth; /* of the part of it at hand */
+    bool adds;
 } panel_product;
+
+/* A panel is gone through in parts that stay near while all rows use them. */
+enum { PANEL_DEPTH = 512 };
 
 /* Some rows of a panel: `rows` and `vectors` are constants where this is
  * inlined. */
@@ -27,7 +32,7 @@ INLINE void panel_tile(const panel_product *s, int64_t i, int rows, int vectors)
     const bool whole = s->n == width;
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
-        const float *from = f->adds ? out + r * f->out_row : s->bias;
+        const float *from = s->adds ? out + r * f->out_row : s->bias;
         if (from && !whole) {
             memset(edge[r], 0, sizeof edge[r]);
             memcpy(edge[r], from, sizeof(float) * (size_t)s->n);
@@ -37,7 +42,7 @@ INLINE void panel_tile(const panel_product *s, int64_t i, int rows, int vectors)
         for (int v = 0; v < vectors; v++)
             sum[r][v] = from ? load(from + v * LANES) : (vf){0};
     }
-    for (int64_t k = 0; k < f->k; k++) {
+    for (int64_t k = 0; k < s->depth; k++) {
         vf right[SL__PANEL_VECTORS_MAX];
 #pragma GCC unroll 8
         for (int v = 0; v < vectors; v++)
@@ -92,10 +97,16 @@ static void panel_product_part(void *data, int worker, int64_t from, int64_t to)
             .bias = f->bias < 0 ? NULL : (const float *)w->p[f->bias] + first,
             .out = (float *)w->p[w->kernel->operand_count] + first,
             .n = left < width ? left : width};
-        if (f->vectors == 2)
-            panel_rows(&s, 2);
-        else
-            panel_rows(&s, 3);
+        for (int64_t k = 0; k < f->k; k += PANEL_DEPTH) {
+            s.depth = f->k - k < PANEL_DEPTH ? f->k - k : PANEL_DEPTH;
+            s.adds = f->adds || k > 0;
+            if (f->vectors == 2)
+                panel_rows(&s, 2);
+            else
+                panel_rows(&s, 3);
+            s.a += s.depth * f->a_column;
+            s.panel += s.depth * width;
+        }
     }
 }
 
