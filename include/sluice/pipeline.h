@@ -499,6 +499,10 @@ SL_API sl_status sl_pipeline_output(sl_pipeline *pipeline, const char *name,
 /* The stages of this rank, and how many. */
 SL_API const int *sl_pipeline_stages(const sl_pipeline *pipeline, int *count);
 
+/* The whole model, for the size of the latest batch; NULL before
+ * sl_pipeline_prepare. */
+SL_API const sl_model *sl_pipeline_model(const sl_pipeline *pipeline);
+
 /* A stage of this rank with the memory that has its parameters and gradients;
  * after sl_pipeline_prepare or a step. */
 SL_API sl_status sl_pipeline_stage(const sl_pipeline *pipeline, int stage,

@@ -14,11 +14,13 @@
  *
  * The functions build into a graph and refuse through it, as ops do. A whole
  * model comes from one call, or piece by piece, with marks or stages of your
- * own between the pieces.
+ * own between the pieces. For a pipeline, sl_gpt2_model and sl_mlp_model cut
+ * them; sl_pipeline_start gives the parameters their first values.
  */
 #ifndef SLUICE_TRAIN_H
 #define SLUICE_TRAIN_H
 
+#include "sluice/pipeline.h"
 #include "sluice/tensor.h"
 
 #ifdef __cplusplus
@@ -90,6 +92,17 @@ SL_API sl_tensor *sl_gpt2_head(sl_graph *graph, const sl_gpt2_config *config,
                                const sl_gpt2_options *options, sl_tensor *h,
                                sl_tensor *wte);
 
+/* GPT-2 for a pipeline: what sl_gpt2_model, an sl_model_fn, is given. A size of
+ * microbatch is a number of sequences. */
+typedef struct sl_gpt2_model_spec {
+    sl_gpt2_config config;
+    sl_gpt2_options options;
+    int64_t length; /* of the sequences */
+    sl_cut_options cut;
+} sl_gpt2_model_spec;
+SL_API sl_status sl_gpt2_model(void *spec, int64_t rows, const sl_model *like,
+                               sl_model **out);
+
 /* ------------------------------------------------------------------ MLP -- */
 
 typedef struct sl_mlp_config {
@@ -107,6 +120,37 @@ SL_API void sl_mlp_build(sl_graph *graph, const sl_mlp_config *config,
                          int64_t rows);
 SL_API sl_tensor *sl_mlp_layer(sl_graph *graph, const sl_mlp_config *config,
                                int index, sl_tensor *x);
+
+/* The MLP for a pipeline: what sl_mlp_model, an sl_model_fn, is given. */
+typedef struct sl_mlp_model_spec {
+    sl_mlp_config config;
+    sl_cut_options cut;
+} sl_mlp_model_spec;
+SL_API sl_status sl_mlp_model(void *spec, int64_t rows, const sl_model *like,
+                              sl_model **out);
+
+/* -------------------------------------------------------- first values -- */
+
+/* How a parameter starts: value + deviation times a standard normal number. */
+typedef struct sl_start {
+    double value;
+    double deviation;
+} sl_start;
+typedef sl_start (*sl_start_fn)(const void *config, const sl_port *parameter);
+
+/* As Hugging Face starts GPT-2: deviations of 0.02, those of what is added to
+ * the residual divided by the root of twice the layers, norms 1, biases 0. */
+SL_API sl_start sl_gpt2_start(const void *gpt2_config,
+                              const sl_port *parameter);
+
+/* Deviations of the root of 1 over the inputs, biases 0. */
+SL_API sl_start sl_mlp_start(const void *mlp_config, const sl_port *parameter);
+
+/* Gives every parameter of this rank's stages its first values, after
+ * sl_pipeline_prepare. A number depends on the seed, the parameter's name and
+ * its place alone: on any layout the model starts the same. */
+SL_API sl_status sl_pipeline_start(sl_pipeline *pipeline, sl_start_fn start,
+                                   const void *config, uint64_t seed);
 
 #ifdef __cplusplus
 }

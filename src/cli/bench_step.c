@@ -142,33 +142,32 @@ static sl_status build(void *context, int64_t rows, const sl_model *like,
                        sl_model **out)
 {
     const request *r = context;
-    sl_cut_options options_of_cut = SL_CUT_OPTIONS_INIT;
-    sl_graph *graph;
+    sl_cut_options cut = SL_CUT_OPTIONS_INIT;
     int stages = r->sizes.ranks * r->sizes.stages_per_rank;
     if (r->empty)
         return bench_build_empty(stages, rows, out);
-    sl_status status = sl_graph_create(&graph);
-    if (status)
-        return status;
-    if (r->gpt2) {
-        sl_gpt2_config config = SL_GPT2_CONFIG_INIT;
-        config.layers = r->layers;
-        config.width = r->width;
-        config.heads = r->heads;
-        config.vocabulary = r->vocabulary;
-        config.positions = r->length;
-        config.tied = !r->untied;
-        sl_gpt2_build(graph, &config, NULL, rows, r->length);
-    } else {
-        sl_mlp_config config = {r->layers, r->width};
-        sl_mlp_build(graph, &config, rows);
+    cut.by = SL_CUT_BY_COST;
+    cut.stages = stages;
+    if (!r->gpt2) {
+        sl_mlp_model_spec mlp = {{r->layers, r->width}, cut};
+        return sl_mlp_model(&mlp, rows, like, out);
     }
-    options_of_cut.by = SL_CUT_BY_COST;
-    options_of_cut.stages = stages;
-    options_of_cut.like = like;
-    status = sl_model_cut(graph, &options_of_cut, out);
-    sl_graph_destroy(graph);
-    return status;
+    sl_gpt2_model_spec gpt2 = {SL_GPT2_CONFIG_INIT, SL_GPT2_OPTIONS_INIT,
+                               r->length, cut};
+    gpt2.config.layers = r->layers;
+    gpt2.config.width = r->width;
+    gpt2.config.heads = r->heads;
+    gpt2.config.vocabulary = r->vocabulary;
+    gpt2.config.positions = r->length;
+    gpt2.config.tied = !r->untied;
+    return sl_gpt2_model(&gpt2, rows, like, out);
+}
+
+static sl_status fill_parameters(const request *r, sl_pipeline *pipeline)
+{
+    const sl_gpt2_config config = {.layers = r->layers};
+    return r->gpt2 ? sl_pipeline_start(pipeline, sl_gpt2_start, &config, 1)
+                   : sl_pipeline_start(pipeline, sl_mlp_start, NULL, 1);
 }
 
 /* Small numbers of either sign. */
@@ -178,32 +177,6 @@ static void fill_floats(float *data, size_t count, uint32_t seed)
         seed = seed * 1664525 + 1013904223;
         data[i] = ((float)(seed >> 8) / 8388608.0f - 1.0f) * 0.05f;
     }
-}
-
-static sl_status fill_parameters(sl_pipeline *pipeline)
-{
-    int stages;
-    const int *all = sl_pipeline_stages(pipeline, &stages);
-    sl_status status = SL_OK;
-    for (int s = 0; s < stages && !status; s++) {
-        const sl_stage *stage;
-        sl_memory *memory;
-        status = sl_pipeline_stage(pipeline, all[s], &stage, &memory);
-        int count = status ? 0 : sl_stage_port_count(stage, SL_PORT_PARAMETER);
-        for (int i = 0; i < count && !status; i++) {
-            sl_port port;
-            status = sl_stage_port_at(stage, SL_PORT_PARAMETER, i, &port);
-            float *data = status ? NULL : malloc((size_t)port.bytes);
-            if (!data)
-                return status ? status : sl_fail(SL_ENOMEM, "out of memory");
-            fill_floats(data, (size_t)port.bytes / sizeof *data,
-                        (uint32_t)strlen(port.name));
-            status =
-                sl_memory_write(memory, &port, 0, data, (size_t)port.bytes);
-            free(data);
-        }
-    }
-    return status;
 }
 
 /* The batch: two arguments alike in shape. */
@@ -300,7 +273,7 @@ static sl_status run_rank(sl_comm *comm, void *context)
         status = sl_pipeline_prepare(pipeline,
                                      (int64_t)r->rows * r->sizes.microbatches);
     if (!status)
-        status = fill_parameters(pipeline);
+        status = fill_parameters(r, pipeline);
     if (!status)
         status = make_data(r, &batch);
     if (!status)

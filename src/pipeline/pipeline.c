@@ -483,6 +483,12 @@ const int *sl_pipeline_stages(const sl_pipeline *pipeline, int *count)
     return pipeline->own_stages;
 }
 
+const sl_model *sl_pipeline_model(const sl_pipeline *pipeline)
+{
+    const sl__bound *bound = pipeline->last ? pipeline->last : pipeline->bounds;
+    return bound ? bound->model : NULL;
+}
+
 sl_status sl_pipeline_stage(const sl_pipeline *pipeline, int stage,
                             const sl_stage **out_stage, sl_memory **out_memory)
 {

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Models cut for pipelines: functions that sl_pipeline_create takes. */
+#include "sluice/train.h"
+
+/* Cuts a graph that was built; it goes. */
+static sl_status cut(sl_graph *graph, const sl_cut_options *options,
+                     const sl_model *like, sl_model **out)
+{
+    sl_cut_options own = *options;
+    own.like = like;
+    sl_status status = sl_model_cut(graph, &own, out);
+    sl_graph_destroy(graph);
+    return status;
+}
+
+sl_status sl_gpt2_model(void *spec, int64_t rows, const sl_model *like,
+                        sl_model **out)
+{
+    const sl_gpt2_model_spec *own = spec;
+    sl_graph *graph;
+    sl_status status = sl_graph_create(&graph);
+    if (status)
+        return status;
+    sl_gpt2_build(graph, &own->config, &own->options, rows, own->length);
+    return cut(graph, &own->cut, like, out);
+}
+
+sl_status sl_mlp_model(void *spec, int64_t rows, const sl_model *like,
+                       sl_model **out)
+{
+    const sl_mlp_model_spec *own = spec;
+    sl_graph *graph;
+    sl_status status = sl_graph_create(&graph);
+    if (status)
+        return status;
+    sl_mlp_build(graph, &own->config, rows);
+    return cut(graph, &own->cut, like, out);
+}
