@@ -397,6 +397,33 @@ SL_API sl_status sl_memory_read(const sl_memory *memory, const sl_port *port,
  * are elsewhere. */
 SL_API sl_status sl_memory_descend(sl_memory *memory, double rate);
 
+/* One step of an optimizer on one parameter, as PyTorch's has it. */
+typedef enum sl_update_kind {
+    SL_UPDATE_ADAMW, /* first: mean of gradients; second: of their squares */
+    SL_UPDATE_SGD,   /* first: momentum; may be NULL without */
+} sl_update_kind;
+typedef struct sl_update {
+    sl_update_kind kind;
+    double rate;
+    double decay; /* of the parameter, times the rate: decoupled */
+    double scale; /* of the gradient, as clipping has it */
+    double beta1, beta2, epsilon; /* of AdamW */
+    double momentum;              /* of SGD */
+    int64_t step;                 /* from 1 */
+} sl_update;
+
+/* Applies it to a parameter, given its gradient's port, and makes the gradient
+ * 0. `first` and `second` are as large as the parameter, in its dtype, and start
+ * as zeros. Not for callbacks. */
+SL_API sl_status sl_memory_update(sl_memory *memory, const sl_port *gradient,
+                                  const sl_update *how, void *first,
+                                  void *second);
+
+/* The sum of the squares of a gradient; the same bits on any number of threads.
+ */
+SL_API sl_status sl_memory_square_sum(const sl_memory *memory,
+                                      const sl_port *gradient, double *out);
+
 /* Makes all gradients of parameters 0, to begin a step. */
 SL_API void sl_memory_zero_gradients(sl_memory *memory);
 

@@ -152,6 +152,74 @@ SL_API sl_start sl_mlp_start(const void *mlp_config, const sl_port *parameter);
 SL_API sl_status sl_pipeline_start(sl_pipeline *pipeline, sl_start_fn start,
                                    const void *config, uint64_t seed);
 
+/* ----------------------------------------------------------- optimizers -- */
+
+typedef struct sl_optimizer_options {
+    sl_update_kind kind;
+    double beta1, beta2, epsilon; /* of AdamW */
+    double momentum;              /* of SGD */
+    double decay;
+    bool decay_all; /* tensors of one dimension too: biases and norms */
+    double clip;    /* the norm of the whole gradient is at most this; 0: any */
+} sl_optimizer_options;
+#define SL_OPTIMIZER_OPTIONS_INIT                                              \
+    {                                                                          \
+        SL_UPDATE_ADAMW, 0.9, 0.95, 1e-8, 0.9, 0.1, false, 1                   \
+    }
+
+/* The optimizer of a rank's stages. */
+typedef struct sl_optimizer sl_optimizer;
+
+/* After sl_pipeline_prepare; the pipeline must outlive it. Stages of callbacks,
+ * and parameters in parts, are refused. */
+SL_API sl_status sl_optimizer_create(sl_pipeline *pipeline,
+                                     const sl_optimizer_options *options,
+                                     sl_optimizer **out);
+SL_API void sl_optimizer_destroy(sl_optimizer *optimizer);
+
+/* One step, of all ranks together, that uses the gradients up. `out_norm`,
+ * unless NULL, is that of the whole model's gradient before it was clipped, a
+ * tied parameter counted once; fails where it is not finite, and then nothing
+ * has changed. */
+SL_API sl_status sl_optimizer_step(sl_optimizer *optimizer, double rate,
+                                   double *out_norm);
+
+/* Steps so far; a checkpoint sets them. */
+SL_API int64_t sl_optimizer_steps(const sl_optimizer *optimizer);
+SL_API void sl_optimizer_set_steps(sl_optimizer *optimizer, int64_t steps);
+
+/* What it keeps for the parameters of this rank, for checkpoints: `exp_avg` and
+ * `exp_avg_sq` of AdamW, `momentum_buffer` of SGD, none without momentum. */
+typedef struct sl_optimizer_state {
+    const char *parameter; /* of a tied one, its name in a checkpoint */
+    const char *kind;
+    sl_port port;
+    int stage;
+    bool first; /* of the stages that it is tied over, this is the first */
+    void *data;
+} sl_optimizer_state;
+SL_API int sl_optimizer_state_count(const sl_optimizer *optimizer);
+SL_API const sl_optimizer_state *
+sl_optimizer_state_at(const sl_optimizer *optimizer, int index);
+
+/* How fast to learn: up from 0 over `warmup` steps, then down to `last` times
+ * the rate at step `steps`. */
+typedef enum sl_rate_kind {
+    SL_RATE_CONSTANT,
+    SL_RATE_LINEAR,
+    SL_RATE_COSINE
+} sl_rate_kind;
+typedef struct sl_rate {
+    sl_rate_kind kind;
+    double rate;
+    double last; /* as a part of the rate */
+    int64_t warmup;
+    int64_t steps;
+} sl_rate;
+
+/* The rate of a step, from 1. */
+SL_API double sl_rate_at(const sl_rate *rate, int64_t step);
+
 #ifdef __cplusplus
 }
 #endif

@@ -105,6 +105,10 @@ typedef struct sl__backend {
     /* value -= rate * gradient, gradient = 0. */
     void (*descend)(sl_dtype dtype, void *value, void *gradient, int64_t count,
                     double rate, int threads);
+    /* A step of an optimizer; gradient = 0. */
+    void (*update)(sl_dtype dtype, const sl_update *how, void *value,
+                   void *gradient, void *first, void *second, int64_t count,
+                   int threads);
     /* Around a run, on the thread that runs. */
     void (*begin)(int threads, sl__saved *out);
     void (*end)(const sl__saved *saved);
@@ -125,6 +129,10 @@ void sl__cpu_clear(void *memory, size_t bytes);
 void sl__cpu_discard(void *memory, size_t bytes);
 void sl__cpu_descend(sl_dtype dtype, void *value, void *gradient, int64_t count,
                      double rate, int threads);
+
+void sl__cpu_update(sl_dtype dtype, const sl_update *how, void *value,
+                    void *gradient, void *first, void *second, int64_t count,
+                    int threads);
 
 /* The dtype a kernel works in: that of its first result. */
 sl_dtype sl__kernel_dtype(const sl__kernel *kernel);

@@ -49,6 +49,11 @@ static sl_status allocate(sl_memory *memory, int64_t bytes, void **out)
     return status;
 }
 
+const sl_stage *sl__memory_stage(const sl_memory *memory)
+{
+    return memory->stage;
+}
+
 int64_t sl_memory_bytes(const sl_memory *memory)
 {
     return memory->bytes;

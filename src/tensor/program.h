@@ -88,6 +88,9 @@ void *sl__memory_pool(const sl_memory *memory, int pool, int slot,
  * it is elsewhere, as the parameters of callbacks are. */
 void *sl__port_memory(const sl_memory *memory, const sl_port *port, int slot);
 
+/* The stage whose memory it is. */
+const sl_stage *sl__memory_stage(const sl_memory *memory);
+
 /* Notes that parameters were written by others than sl_memory_write. */
 void sl__memory_touch(sl_memory *memory);
 

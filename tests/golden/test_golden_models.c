@@ -17,20 +17,9 @@
 
 static float *missing_biases; /* of GPT-2's golden, found once */
 
-/* Loads a model, with what its golden lacks. */
 static int load_whole(const test_stage *stage, const sl_safetensors *file)
 {
-    int loaded = golden_load(stage, file);
-    sl_port port;
-    char name[64];
-    for (int layer = 0; missing_biases; layer++) {
-        golden_bias_name(layer, name);
-        if (sl_stage_port(stage->stage, SL_PORT_PARAMETER, name, &port))
-            break;
-        test_put(stage, SL_PORT_PARAMETER, name, 0,
-                 missing_biases + layer * port.shape[0]);
-    }
-    return loaded;
+    return golden_load_whole(stage, file, missing_biases);
 }
 
 static void compare(const test_stage *stage, sl_port_kind kind,

@@ -37,4 +37,8 @@ void golden_bias_name(int layer, char out[64]);
  * nothing. The caller frees. */
 float *golden_missing_biases(const sl_safetensors *file);
 
+/* golden_load, with these in place, which may be NULL. */
+int golden_load_whole(const test_stage *stage, const sl_safetensors *file,
+                      const float *missing_biases);
+
 #endif

@@ -257,3 +257,19 @@ float *golden_missing_biases(const sl_safetensors *file)
     test_release(&fit.fast);
     return biases;
 }
+
+int golden_load_whole(const test_stage *stage, const sl_safetensors *file,
+                      const float *missing_biases)
+{
+    int loaded = golden_load(stage, file);
+    sl_port port;
+    char name[64];
+    for (int layer = 0; missing_biases; layer++) {
+        golden_bias_name(layer, name);
+        if (sl_stage_port(stage->stage, SL_PORT_PARAMETER, name, &port))
+            break;
+        test_put(stage, SL_PORT_PARAMETER, name, 0,
+                 missing_biases + layer * port.shape[0]);
+    }
+    return loaded;
+}

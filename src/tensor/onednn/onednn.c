@@ -95,6 +95,30 @@ static void descend(sl_dtype dtype, void *value, void *gradient, int64_t count,
     sl__parallel(threads, count, 1 << 16, descend_part, &d);
 }
 
+typedef struct update_job {
+    sl_dtype dtype;
+    const sl_update *how;
+    char *value, *gradient, *first, *second;
+} update_job;
+
+static void update_part(void *data, int worker, int64_t from, int64_t to)
+{
+    const update_job *u = data;
+    size_t at = (size_t)from * sl_dtype_bytes(u->dtype);
+    (void)worker;
+    sl__cpu_update(u->dtype, u->how, u->value + at, u->gradient + at,
+                   u->first ? u->first + at : NULL,
+                   u->second ? u->second + at : NULL, to - from, 1);
+}
+
+static void update(sl_dtype dtype, const sl_update *how, void *value,
+                   void *gradient, void *first, void *second, int64_t count,
+                   int threads)
+{
+    update_job u = {dtype, how, value, gradient, first, second};
+    sl__parallel(threads, count, 1 << 14, update_part, &u);
+}
+
 const sl__backend sl__backend_onednn = {
     .name = "onednn",
     .threads_max = THREADS_MAX,
@@ -111,6 +135,7 @@ const sl__backend sl__backend_onednn = {
     .clear = sl__cpu_clear,
     .discard = sl__cpu_discard,
     .descend = descend,
+    .update = update,
     .begin = begin,
     .end = end,
 };

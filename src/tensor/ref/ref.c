@@ -95,6 +95,7 @@ const sl__backend sl__backend_ref = {
     .clear = sl__cpu_clear,
     .discard = sl__cpu_discard,
     .descend = sl__cpu_descend,
+    .update = sl__cpu_update,
     .begin = begin,
     .end = end,
 };
