@@ -220,6 +220,48 @@ typedef struct sl_rate {
 /* The rate of a step, from 1. */
 SL_API double sl_rate_at(const sl_rate *rate, int64_t step);
 
+/* ----------------------------------------------------------------- data -- */
+
+/* Tokens of a text, or of a file of tokens. */
+typedef struct sl_tokens sl_tokens;
+
+/* Opens a file or a folder. Files that end in `.bin` hold tokens: numbers of 16
+ * bits as nanoGPT writes them, or what llm.c writes behind its header of 256
+ * numbers. All others are text, a token per byte. A folder is all of its files,
+ * one after the other in the order of their paths, hidden ones left out; of one
+ * kind. Nothing that is opened changes afterwards: any thread may read. */
+SL_API sl_status sl_tokens_open(const char *path, sl_tokens **out);
+SL_API void sl_tokens_close(sl_tokens *tokens);
+
+SL_API int64_t sl_tokens_count(const sl_tokens *tokens);
+/* Whether it is text, whose tokens are bytes. */
+SL_API bool sl_tokens_are_bytes(const sl_tokens *tokens);
+
+/* Reads some. A file that has become shorter since is refused. */
+SL_API sl_status sl_tokens_read(const sl_tokens *tokens, int64_t first,
+                                int64_t count, int64_t *out);
+
+/* Windows over a range of tokens, each `length` long and one more for the last
+ * label, `stride` apart; dealt in an order that depends on the seed alone,
+ * another one every epoch, or one after the other. */
+typedef struct sl_windows {
+    const sl_tokens *tokens;
+    int64_t first, count; /* the range */
+    int64_t length;
+    int64_t stride; /* 0: the length */
+    int vocabulary; /* a token past it is refused */
+    bool shuffled;
+    uint64_t seed;
+} sl_windows;
+
+/* How many there are in an epoch; 0 where the range is too short. */
+SL_API int64_t sl_windows_count(const sl_windows *windows);
+
+/* The windows numbered from `number`, from 0 on through all epochs: ids and
+ * labels (rows, length). */
+SL_API sl_status sl_windows_read(const sl_windows *windows, int64_t number,
+                                 int64_t rows, int64_t *ids, int64_t *labels);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Tokens from files. Text is read at once; files of tokens stay open, and are
+ * read where they are needed, so that what has changed under us is noticed. */
+#include "sluice/train.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* One file. */
+typedef struct part {
+    char *path;
+    int fd;         /* of tokens; -1: text, in memory */
+    int64_t offset; /* where its tokens begin, in bytes */
+    int64_t first;  /* its first token's number */
+    int64_t count;
+    int bytes; /* of a token */
+} part;
+
+struct sl_tokens {
+    part *parts;
+    size_t count;
+    size_t capacity;
+    unsigned char *text;
+    size_t text_bytes;
+    size_t text_capacity;
+    int64_t total;
+};
+
+static sl_status fail_file(const char *path, const char *what)
+{
+    return sl_fail(SL_EIO, "cannot %s '%.300s': %s", what, path,
+                   strerror(errno));
+}
+
+static bool is_binary(const char *path)
+{
+    size_t length = strlen(path);
+    return length > 4 && strcmp(path + length - 4, ".bin") == 0;
+}
+
+/* ---------------------------------------------------------------- files -- */
+
+static sl_status read_text(sl_tokens *tokens, part *own, int64_t size)
+{
+    sl_status status =
+        sl__grow(&tokens->text, &tokens->text_capacity,
+                 tokens->text_bytes + (size_t)size + 1, sizeof *tokens->text);
+    int64_t done = 0;
+    while (!status && done < size) {
+        ssize_t got = read(own->fd, tokens->text + tokens->text_bytes + done,
+                           (size_t)(size - done));
+        if (got < 0)
+            status = fail_file(own->path, "read");
+        if (got <= 0)
+            break;
+        done += got;
+    }
+    close(own->fd);
+    own->fd = -1;
+    if (status)
+        return status;
+    own->bytes = 1;
+    own->offset = (int64_t)tokens->text_bytes;
+    own->count = done;
+    tokens->text_bytes += (size_t)done;
+    return SL_OK;
+}
+
+/* The header of llm.c: what it is, which version, how many tokens. */
+enum { HEADER_NUMBERS = 256, MAGIC_16 = 20240520, MAGIC_32 = 20240801 };
+
+static sl_status read_header(part *own, int64_t size)
+{
+    int32_t header[HEADER_NUMBERS];
+    own->bytes = 2;
+    own->count = size / own->bytes;
+    if (size >= (int64_t)sizeof header &&
+        pread(own->fd, header, sizeof header, 0) == (ssize_t)sizeof header &&
+        (header[0] == MAGIC_16 || header[0] == MAGIC_32)) {
+        int version = header[0] == MAGIC_16 ? 1 : 7;
+        own->bytes = header[0] == MAGIC_16 ? 2 : 4;
+        own->offset = sizeof header;
+        own->count = header[2];
+        if (header[1] != version)
+            return sl_fail(SL_EPARSE,
+                           "'%.300s' is version %d of its format, expected %d",
+                           own->path, header[1], version);
+    }
+    if (own->count < 0 || own->offset + own->count * own->bytes != size)
+        return sl_fail(SL_EPARSE,
+                       "'%.300s' has %lld bytes, which are not %lld tokens of "
+                       "%d",
+                       own->path, (long long)size, (long long)own->count,
+                       own->bytes);
+    return SL_OK;
+}
+
+static sl_status add_file(sl_tokens *tokens, const char *path)
+{
+    struct stat about;
+    sl_status status = sl__grow(&tokens->parts, &tokens->capacity,
+                                tokens->count + 1, sizeof *tokens->parts);
+    if (status)
+        return status;
+    part *own = &tokens->parts[tokens->count];
+    *own = (part){.fd = open(path, O_RDONLY | O_CLOEXEC)};
+    if (own->fd < 0)
+        return fail_file(path, "open");
+    tokens->count++;
+    status = sl__alloc(strlen(path) + 1, 1, &own->path);
+    if (status)
+        return status;
+    memcpy(own->path, path, strlen(path) + 1);
+    if (fstat(own->fd, &about))
+        return fail_file(path, "read");
+    if (!S_ISREG(about.st_mode))
+        return sl_fail(SL_EINVAL, "'%.300s' is not a file or a folder", path);
+    bool binary = is_binary(path);
+    if (tokens->count > 1 && binary != is_binary(tokens->parts[0].path))
+        return sl_fail(SL_EINVAL,
+                       "'%.200s' and '%.200s' are of two kinds: tokens and "
+                       "text",
+                       tokens->parts[0].path, path);
+    status = binary ? read_header(own, about.st_size)
+                    : read_text(tokens, own, about.st_size);
+    own->first = tokens->total;
+    tokens->total += status ? 0 : own->count;
+    return status;
+}
+
+/* -------------------------------------------------------------- folders -- */
+
+static int is_shown(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+static int by_bytes(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* All files of a folder and of those in it; links to folders are not followed.
+ */
+static sl_status add_folder(sl_tokens *tokens, const char *path, int depth)
+{
+    enum { DEPTH_MAX = 64 };
+    struct dirent **entries;
+    if (depth > DEPTH_MAX)
+        return sl_fail(SL_EINVAL, "'%.300s' is too deep a folder", path);
+    int count = scandir(path, &entries, is_shown, by_bytes);
+    if (count < 0)
+        return fail_file(path, "read");
+    sl_status status = SL_OK;
+    for (int i = 0; i < count; i++) {
+        char *full = NULL;
+        struct stat about;
+        if (!status && asprintf(&full, "%s/%s", path, entries[i]->d_name) < 0) {
+            full = NULL;
+            status = sl_fail(SL_ENOMEM, "out of memory");
+        }
+        if (!status && lstat(full, &about))
+            status = fail_file(full, "read");
+        if (!status && S_ISLNK(about.st_mode) && stat(full, &about) == 0 &&
+            S_ISDIR(about.st_mode))
+            about.st_mode = 0;
+        if (!status && S_ISDIR(about.st_mode))
+            status = add_folder(tokens, full, depth + 1);
+        else if (!status && S_ISREG(about.st_mode))
+            status = add_file(tokens, full);
+        free(full);
+        free(entries[i]);
+    }
+    free(entries);
+    return status;
+}
+
+/* ----------------------------------------------------------------- life -- */
+
+sl_status sl_tokens_open(const char *path, sl_tokens **out)
+{
+    struct stat about;
+    sl_tokens *tokens;
+    if (stat(path, &about))
+        return fail_file(path, "open");
+    sl_status status = sl__alloc(1, sizeof *tokens, &tokens);
+    if (status)
+        return status;
+    status = S_ISDIR(about.st_mode) ? add_folder(tokens, path, 0)
+                                    : add_file(tokens, path);
+    if (!status && tokens->total == 0)
+        status = sl_fail(SL_EINVAL, "'%.300s' has no tokens in it", path);
+    if (status)
+        sl_tokens_close(tokens);
+    else
+        *out = tokens;
+    return status;
+}
+
+void sl_tokens_close(sl_tokens *tokens)
+{
+    if (!tokens)
+        return;
+    for (size_t i = 0; i < tokens->count; i++) {
+        if (tokens->parts[i].fd >= 0)
+            close(tokens->parts[i].fd);
+        free(tokens->parts[i].path);
+    }
+    free(tokens->parts);
+    free(tokens->text);
+    free(tokens);
+}
+
+int64_t sl_tokens_count(const sl_tokens *tokens)
+{
+    return tokens->total;
+}
+
+bool sl_tokens_are_bytes(const sl_tokens *tokens)
+{
+    return !is_binary(tokens->parts[0].path);
+}
+
+/* -------------------------------------------------------------- reading -- */
+
+/* Reads bytes of a file that is as long as it was. */
+static sl_status read_bytes(const part *own, int64_t at, void *out,
+                            size_t bytes)
+{
+    size_t done = 0;
+    while (done < bytes) {
+        ssize_t got =
+            pread(own->fd, (char *)out + done, bytes - done, at + (off_t)done);
+        if (got < 0)
+            return fail_file(own->path, "read");
+        if (got == 0)
+            return sl_fail(SL_EIO, "'%.300s' has become shorter", own->path);
+        done += (size_t)got;
+    }
+    return SL_OK;
+}
+
+static sl_status read_part(const sl_tokens *tokens, const part *own,
+                           int64_t first, int64_t count, int64_t *out)
+{
+    enum { PIECE = 2048 };
+    if (own->fd < 0) {
+        const unsigned char *text = tokens->text + own->offset + first;
+        for (int64_t i = 0; i < count; i++)
+            out[i] = text[i];
+        return SL_OK;
+    }
+    union {
+        uint16_t narrow[PIECE];
+        uint32_t wide[PIECE];
+    } piece;
+    for (int64_t at = 0; at < count; at += PIECE) {
+        int64_t now = count - at < PIECE ? count - at : PIECE;
+        sl_status status =
+            read_bytes(own, own->offset + (first + at) * own->bytes, &piece,
+                       (size_t)(now * own->bytes));
+        if (status)
+            return status;
+        for (int64_t i = 0; i < now; i++)
+            out[at + i] = own->bytes == 2 ? piece.narrow[i] : piece.wide[i];
+    }
+    return SL_OK;
+}
+
+sl_status sl_tokens_read(const sl_tokens *tokens, int64_t first, int64_t count,
+                         int64_t *out)
+{
+    if (first < 0 || count < 0 || first > tokens->total - count)
+        return sl_fail(SL_EINVAL, "tokens %lld to %lld, and there are %lld",
+                       (long long)first, (long long)(first + count - 1),
+                       (long long)tokens->total);
+    for (size_t i = 0; i < tokens->count && count > 0; i++) {
+        const part *own = &tokens->parts[i];
+        int64_t skip = first - own->first, left = own->count - skip;
+        if (left <= 0)
+            continue;
+        int64_t now = left < count ? left : count;
+        sl_status status = read_part(tokens, own, skip, now, out);
+        if (status)
+            return status;
+        first += now;
+        count -= now;
+        out += now;
+    }
+    return SL_OK;
+}

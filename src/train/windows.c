@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Which tokens a step sees: windows in an order that is a function of the seed
+ * alone. The order of an epoch is a keyed permutation, computed where it is
+ * needed: nothing is stored, and any place of it can be resumed from. */
+#include "sluice/train.h"
+
+#include "base/memory.h"
+#include "tensor/random.h"
+
+static int64_t stride_of(const sl_windows *windows)
+{
+    return windows->stride ? windows->stride : windows->length;
+}
+
+int64_t sl_windows_count(const sl_windows *windows)
+{
+    int64_t spare = windows->count - (windows->length + 1);
+    if (windows->length < 1 || stride_of(windows) < 1 || spare < 0)
+        return 0;
+    return spare / stride_of(windows) + 1;
+}
+
+/* A permutation of 0..count-1: rounds of a Feistel network on the next power of
+ * four, again and again until the number is in range. */
+static int64_t permute(uint64_t key, int64_t count, int64_t place)
+{
+    enum { ROUNDS = 6 };
+    int half = 1;
+    while (half < 31 && ((int64_t)1 << (2 * half)) < count)
+        half++;
+    uint64_t mask = ((uint64_t)1 << half) - 1, x = (uint64_t)place;
+    do {
+        uint64_t left = x >> half, right = x & mask;
+        for (int round = 0; round < ROUNDS; round++) {
+            uint64_t mixed =
+                sl__mix(key + right * 0x9e3779b97f4a7c15u + (uint64_t)round);
+            uint64_t next = left ^ (mixed & mask);
+            left = right;
+            right = next;
+        }
+        x = left << half | right;
+    } while (x >= (uint64_t)count);
+    return (int64_t)x;
+}
+
+static sl_status read_one(const sl_windows *windows, int64_t number,
+                          int64_t *ids, int64_t *labels)
+{
+    int64_t count = sl_windows_count(windows), length = windows->length;
+    int64_t epoch = number / count, place = number % count;
+    if (windows->shuffled)
+        place = permute(sl__mix(windows->seed) + sl__mix((uint64_t)epoch + 1),
+                        count, place);
+    int64_t first = windows->first + place * stride_of(windows);
+    sl_status status = sl_tokens_read(windows->tokens, first, length, ids);
+    if (!status)
+        status = sl_tokens_read(windows->tokens, first + 1, length, labels);
+    for (int64_t i = 0; i < length && !status; i++) {
+        int64_t token = ids[i] < windows->vocabulary ? labels[i] : ids[i];
+        if (token >= windows->vocabulary)
+            return sl_fail(SL_EINVAL,
+                           "token %lld near place %lld of the data is past the "
+                           "vocabulary of %d",
+                           (long long)token, (long long)(first + i),
+                           windows->vocabulary);
+    }
+    return status;
+}
+
+sl_status sl_windows_read(const sl_windows *windows, int64_t number,
+                          int64_t rows, int64_t *ids, int64_t *labels)
+{
+    sl_status status = SL_OK;
+    if (sl_windows_count(windows) == 0)
+        return sl_fail(SL_EINVAL,
+                       "%lld tokens are fewer than the %lld of a sequence and "
+                       "its last label",
+                       (long long)windows->count,
+                       (long long)windows->length + 1);
+    for (int64_t i = 0; i < rows && !status; i++)
+        status = read_one(windows, number + i, ids + i * windows->length,
+                          labels + i * windows->length);
+    return status;
+}
