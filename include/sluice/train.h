@@ -61,6 +61,10 @@ typedef struct sl_gpt2_config {
 SL_API sl_status sl_gpt2_read_config(const char *json, size_t length,
                                      sl_gpt2_config *out);
 
+/* Writes one that Hugging Face reads. */
+SL_API sl_status sl_gpt2_write_config(const sl_gpt2_config *config,
+                                      sl_write_fn write, void *context);
+
 typedef struct sl_gpt2_options {
     sl_dtype dtype; /* of the parameters */
     bool dropout;   /* with the config's rates; that of attention must be 0 */

@@ -2,18 +2,15 @@
  *
  * GPT-2. Modules, and the names of parameters in them, are those of the Hugging
  * Face model; so is the layout of its weights, (in, out) but for lm_head. */
-#include "sluice/train.h"
+#include "train/train.h"
 
-#include "base/text.h"
 #include "tensor/graph.h"
 
-#include <jansson.h>
 #include <math.h>
-#include <string.h>
 
 static const sl_gpt2_options default_options = SL_GPT2_OPTIONS_INIT;
 
-static const char *refusal_of(const sl_gpt2_config *config)
+const char *sl__gpt2_refusal(const sl_gpt2_config *config)
 {
     enum { MOST = 1 << 24 };
     const int sizes[] = {config->layers, config->heads, config->width,
@@ -47,7 +44,7 @@ static bool usable(sl_graph *graph, const sl_gpt2_config *config,
 {
     if (graph->status)
         return false;
-    const char *why = refusal_of(config);
+    const char *why = sl__gpt2_refusal(config);
     if (!why && options->dropout && config->attention_dropout > 0)
         why = "dropout in attention is not built: its rate must be 0";
     if (why)
@@ -221,165 +218,4 @@ void sl_gpt2_build(sl_graph *graph, const sl_gpt2_config *config,
         return;
     sl_output(graph, "logits", h, SL_NO_GRADIENT);
     sl_loss(graph, sl_cross_entropy(h, labels, -100));
-}
-
-/* --------------------------------------------------------------- config -- */
-
-static sl_status read_size(const json_t *config, const char *key, int *out)
-{
-    const json_t *value = json_object_get(config, key);
-    if (!value)
-        return sl_fail(SL_EINVAL, "the config has no '%s'", key);
-    if (!json_is_integer(value) || json_integer_value(value) < 1 ||
-        json_integer_value(value) > INT32_MAX)
-        return sl_fail(SL_EINVAL,
-                       "'%s' of the config is not a number from 1 on", key);
-    *out = (int)json_integer_value(value);
-    return SL_OK;
-}
-
-static sl_status read_number(const json_t *config, const char *key, double *out)
-{
-    const json_t *value = json_object_get(config, key);
-    if (!value)
-        return SL_OK;
-    if (!json_is_number(value))
-        return sl_fail(SL_EINVAL, "'%s' of the config is not a number", key);
-    *out = json_number_value(value);
-    return SL_OK;
-}
-
-/* A switch; absent, it is as it was. */
-static sl_status read_switch(const json_t *config, const char *key, bool *out)
-{
-    const json_t *value = json_object_get(config, key);
-    if (!value)
-        return SL_OK;
-    if (!json_is_boolean(value))
-        return sl_fail(SL_EINVAL,
-                       "'%s' of the config is neither true nor "
-                       "false",
-                       key);
-    *out = json_is_true(value);
-    return SL_OK;
-}
-
-/* A switch that changes the model in a way that is not built. */
-static sl_status refuse_switch(const json_t *config, const char *key,
-                               bool expected)
-{
-    bool value = expected;
-    sl_status status = read_switch(config, key, &value);
-    if (!status && value != expected)
-        status = sl_fail(SL_EINVAL,
-                         "'%s' of the config is %s, which is not "
-                         "built",
-                         key, value ? "true" : "false");
-    return status;
-}
-
-static sl_status read_activation(const json_t *config, sl_activation *out)
-{
-    static const struct {
-        const char *name;
-        sl_activation activation;
-    } known[] = {
-        {"gelu_new", SL_ACTIVATION_GELU_TANH},
-        {"gelu_pytorch_tanh", SL_ACTIVATION_GELU_TANH},
-        {"gelu", SL_ACTIVATION_GELU_ERF},
-        {"relu", SL_ACTIVATION_RELU},
-        {"silu", SL_ACTIVATION_SILU},
-        {"swish", SL_ACTIVATION_SILU},
-    };
-    char quoted[SL__QUOTED_MAX];
-    const json_t *value = json_object_get(config, "activation_function");
-    if (!value)
-        return SL_OK;
-    const char *name = json_is_string(value) ? json_string_value(value) : "";
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strcmp(known[i].name, name) == 0) {
-            *out = known[i].activation;
-            return SL_OK;
-        }
-    }
-    return sl_fail(SL_EINVAL,
-                   "'activation_function' of the config is '%s', expected "
-                   "gelu_new, gelu_pytorch_tanh, gelu, relu, silu or swish",
-                   sl__quoted(name, strlen(name), quoted));
-}
-
-static sl_status check_type(const json_t *config)
-{
-    char quoted[SL__QUOTED_MAX];
-    const json_t *value = json_object_get(config, "model_type");
-    if (!value)
-        return SL_OK;
-    const char *name = json_is_string(value) ? json_string_value(value) : "";
-    if (strcmp(name, "gpt2") == 0)
-        return SL_OK;
-    return sl_fail(SL_EINVAL,
-                   "'model_type' of the config is '%s', expected "
-                   "gpt2",
-                   sl__quoted(name, strlen(name), quoted));
-}
-
-static sl_status read_config(const json_t *config, sl_gpt2_config *out)
-{
-    sl_status status = check_type(config);
-    if (!status)
-        status = read_size(config, "n_layer", &out->layers);
-    if (!status)
-        status = read_size(config, "n_head", &out->heads);
-    if (!status)
-        status = read_size(config, "n_embd", &out->width);
-    if (!status)
-        status = read_size(config, "vocab_size", &out->vocabulary);
-    if (!status)
-        status = read_size(config, "n_positions", &out->positions);
-    const json_t *inner = json_object_get(config, "n_inner");
-    if (!status && inner && !json_is_null(inner))
-        status = read_size(config, "n_inner", &out->inner);
-    if (!status)
-        status = read_number(config, "layer_norm_epsilon", &out->epsilon);
-    if (!status)
-        status = read_number(config, "embd_pdrop", &out->embedding_dropout);
-    if (!status)
-        status = read_number(config, "resid_pdrop", &out->residual_dropout);
-    if (!status)
-        status = read_number(config, "attn_pdrop", &out->attention_dropout);
-    if (!status)
-        status = read_switch(config, "tie_word_embeddings", &out->tied);
-    if (!status)
-        status = read_activation(config, &out->activation);
-    if (!status)
-        status = refuse_switch(config, "scale_attn_weights", true);
-    if (!status)
-        status =
-            refuse_switch(config, "scale_attn_by_inverse_layer_idx", false);
-    if (!status)
-        status = refuse_switch(config, "add_cross_attention", false);
-    return status;
-}
-
-sl_status sl_gpt2_read_config(const char *json, size_t length,
-                              sl_gpt2_config *out)
-{
-    json_error_t error;
-    sl_gpt2_config config = SL_GPT2_CONFIG_INIT;
-    json_t *root = json_loadb(json, length, JSON_REJECT_DUPLICATES, &error);
-    if (!root)
-        return sl_fail(SL_EPARSE, "the config is not JSON: line %d: %.80s",
-                       error.line, error.text);
-    sl_status status =
-        json_is_object(root)
-            ? read_config(root, &config)
-            : sl_fail(SL_EPARSE, "the config is not a JSON object");
-    json_decref(root);
-    const char *why = status ? NULL : refusal_of(&config);
-    if (why)
-        status =
-            sl_fail(SL_EINVAL, "the config asks for what cannot be: %s", why);
-    if (!status)
-        *out = config;
-    return status;
 }

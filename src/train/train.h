@@ -10,4 +10,27 @@
  * its first stage has for it. (start.c) */
 const char *sl__tied_name(const sl_model *model, int stage, const char *name);
 
+/* Why a config cannot be built; NULL where it can. (gpt2.c) */
+const char *sl__gpt2_refusal(const sl_gpt2_config *config);
+
+/* ------------------------------------------------------------- files.c -- */
+
+/* All of a file, freed by the caller, with a NUL behind it. */
+sl_status sl__read_file(const char *path, char **out, size_t *out_length);
+
+/* Writes a file that is on the disk when this returns. */
+sl_status sl__write_file(const char *path, const char *text, size_t length);
+
+/* Bytes of a file, and a number that changes with any of them. */
+sl_status sl__sum_file(const char *path, int64_t *out_bytes, uint64_t *out_sum);
+
+/* Makes what was done in a folder lasting. */
+sl_status sl__sync_folder(const char *path);
+
+/* Removes a folder of files; one that is not there is fine. */
+void sl__remove_folder(const char *path);
+
+/* "folder/name", freed by the caller; NULL where there is no memory. */
+char *sl__join_path(const char *folder, const char *name);
+
 #endif

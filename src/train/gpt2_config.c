@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The config.json of Hugging Face's GPT-2, read and written. */
+#include "train/train.h"
+
+#include "base/text.h"
+
+#include <jansson.h>
+#include <string.h>
+
+static sl_status read_size(const json_t *config, const char *key, int *out)
+{
+    const json_t *value = json_object_get(config, key);
+    if (!value)
+        return sl_fail(SL_EINVAL, "the config has no '%s'", key);
+    if (!json_is_integer(value) || json_integer_value(value) < 1 ||
+        json_integer_value(value) > INT32_MAX)
+        return sl_fail(SL_EINVAL,
+                       "'%s' of the config is not a number from 1 on", key);
+    *out = (int)json_integer_value(value);
+    return SL_OK;
+}
+
+static sl_status read_number(const json_t *config, const char *key, double *out)
+{
+    const json_t *value = json_object_get(config, key);
+    if (!value)
+        return SL_OK;
+    if (!json_is_number(value))
+        return sl_fail(SL_EINVAL, "'%s' of the config is not a number", key);
+    *out = json_number_value(value);
+    return SL_OK;
+}
+
+/* A switch; absent, it is as it was. */
+static sl_status read_switch(const json_t *config, const char *key, bool *out)
+{
+    const json_t *value = json_object_get(config, key);
+    if (!value)
+        return SL_OK;
+    if (!json_is_boolean(value))
+        return sl_fail(SL_EINVAL,
+                       "'%s' of the config is neither true nor "
+                       "false",
+                       key);
+    *out = json_is_true(value);
+    return SL_OK;
+}
+
+/* A switch that changes the model in a way that is not built. */
+static sl_status refuse_switch(const json_t *config, const char *key,
+                               bool expected)
+{
+    bool value = expected;
+    sl_status status = read_switch(config, key, &value);
+    if (!status && value != expected)
+        status = sl_fail(SL_EINVAL,
+                         "'%s' of the config is %s, which is not "
+                         "built",
+                         key, value ? "true" : "false");
+    return status;
+}
+
+/* The first name of each is the one that is written. */
+static const struct {
+    const char *name;
+    sl_activation activation;
+} activations[] = {
+    {"gelu_new", SL_ACTIVATION_GELU_TANH},
+    {"gelu_pytorch_tanh", SL_ACTIVATION_GELU_TANH},
+    {"gelu", SL_ACTIVATION_GELU_ERF},
+    {"relu", SL_ACTIVATION_RELU},
+    {"silu", SL_ACTIVATION_SILU},
+    {"swish", SL_ACTIVATION_SILU},
+};
+enum { ACTIVATIONS = sizeof activations / sizeof *activations };
+
+static sl_status read_activation(const json_t *config, sl_activation *out)
+{
+    char quoted[SL__QUOTED_MAX];
+    const json_t *value = json_object_get(config, "activation_function");
+    if (!value)
+        return SL_OK;
+    const char *name = json_is_string(value) ? json_string_value(value) : "";
+    for (int i = 0; i < ACTIVATIONS; i++) {
+        if (strcmp(activations[i].name, name) == 0) {
+            *out = activations[i].activation;
+            return SL_OK;
+        }
+    }
+    return sl_fail(SL_EINVAL,
+                   "'activation_function' of the config is '%s', expected "
+                   "gelu_new, gelu_pytorch_tanh, gelu, relu, silu or swish",
+                   sl__quoted(name, strlen(name), quoted));
+}
+
+static sl_status check_type(const json_t *config)
+{
+    char quoted[SL__QUOTED_MAX];
+    const json_t *value = json_object_get(config, "model_type");
+    if (!value)
+        return SL_OK;
+    const char *name = json_is_string(value) ? json_string_value(value) : "";
+    if (strcmp(name, "gpt2") == 0)
+        return SL_OK;
+    return sl_fail(SL_EINVAL,
+                   "'model_type' of the config is '%s', expected "
+                   "gpt2",
+                   sl__quoted(name, strlen(name), quoted));
+}
+
+static sl_status read_config(const json_t *config, sl_gpt2_config *out)
+{
+    sl_status status = check_type(config);
+    if (!status)
+        status = read_size(config, "n_layer", &out->layers);
+    if (!status)
+        status = read_size(config, "n_head", &out->heads);
+    if (!status)
+        status = read_size(config, "n_embd", &out->width);
+    if (!status)
+        status = read_size(config, "vocab_size", &out->vocabulary);
+    if (!status)
+        status = read_size(config, "n_positions", &out->positions);
+    const json_t *inner = json_object_get(config, "n_inner");
+    if (!status && inner && !json_is_null(inner))
+        status = read_size(config, "n_inner", &out->inner);
+    if (!status)
+        status = read_number(config, "layer_norm_epsilon", &out->epsilon);
+    if (!status)
+        status = read_number(config, "embd_pdrop", &out->embedding_dropout);
+    if (!status)
+        status = read_number(config, "resid_pdrop", &out->residual_dropout);
+    if (!status)
+        status = read_number(config, "attn_pdrop", &out->attention_dropout);
+    if (!status)
+        status = read_switch(config, "tie_word_embeddings", &out->tied);
+    if (!status)
+        status = read_activation(config, &out->activation);
+    if (!status)
+        status = refuse_switch(config, "scale_attn_weights", true);
+    if (!status)
+        status =
+            refuse_switch(config, "scale_attn_by_inverse_layer_idx", false);
+    if (!status)
+        status = refuse_switch(config, "add_cross_attention", false);
+    return status;
+}
+
+sl_status sl_gpt2_read_config(const char *json, size_t length,
+                              sl_gpt2_config *out)
+{
+    json_error_t error;
+    sl_gpt2_config config = SL_GPT2_CONFIG_INIT;
+    json_t *root = json_loadb(json, length, JSON_REJECT_DUPLICATES, &error);
+    if (!root)
+        return sl_fail(SL_EPARSE, "the config is not JSON: line %d: %.80s",
+                       error.line, error.text);
+    sl_status status =
+        json_is_object(root)
+            ? read_config(root, &config)
+            : sl_fail(SL_EPARSE, "the config is not a JSON object");
+    json_decref(root);
+    const char *why = status ? NULL : sl__gpt2_refusal(&config);
+    if (why)
+        status =
+            sl_fail(SL_EINVAL, "the config asks for what cannot be: %s", why);
+    if (!status)
+        *out = config;
+    return status;
+}
+
+sl_status sl_gpt2_write_config(const sl_gpt2_config *config, sl_write_fn write,
+                               void *context)
+{
+    const char *activation = activations[0].name;
+    for (int i = ACTIVATIONS - 1; i >= 0; i--) {
+        if (activations[i].activation == config->activation)
+            activation = activations[i].name;
+    }
+    json_t *root = json_pack(
+        "{s:s, s:[s], s:i, s:i, s:i, s:i, s:i, s:o, s:s, s:f, s:f, s:f, s:f, "
+        "s:b, s:s}",
+        "model_type", "gpt2", "architectures", "GPT2LMHeadModel", "vocab_size",
+        config->vocabulary, "n_positions", config->positions, "n_embd",
+        config->width, "n_layer", config->layers, "n_head", config->heads,
+        "n_inner", config->inner ? json_integer(config->inner) : json_null(),
+        "activation_function", activation, "layer_norm_epsilon",
+        config->epsilon, "embd_pdrop", config->embedding_dropout, "resid_pdrop",
+        config->residual_dropout, "attn_pdrop", config->attention_dropout,
+        "tie_word_embeddings", config->tied, "torch_dtype", "float32");
+    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    json_decref(root);
+    if (!text)
+        return sl_fail(SL_ENOMEM, "out of memory");
+    sl_status status = write(context, text, strlen(text));
+    if (!status)
+        status = write(context, "\n", 1);
+    free(text);
+    return status;
+}
