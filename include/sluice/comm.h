@@ -77,6 +77,8 @@ typedef struct sl_request {
 
 /* What every MPI has. */
 #define SL_COMM_MAX_TAG (1 << 19)
+/* The first that pipelines leave to their callers, up to SL_COMM_MAX_TAG - 2. */
+#define SL_COMM_OWN_TAG 400000
 
 /* Posts a message to another rank. It is complete when its memory may change:
  * when it was copied, or, where it was handed over, released. Messages of one
@@ -127,8 +129,12 @@ SL_API void sl_comm_abort(sl_comm *comm, sl_status status,
  * time, so it may read only what never changes or is atomic. */
 typedef void (*sl_answer_fn)(void *context, char *text, size_t size);
 
-/* Sets what this rank answers; NULL before what it reads goes away. */
-SL_API void sl_comm_answer(sl_comm *comm, sl_answer_fn answer, void *context);
+/* Sets what this rank answers, until what it reads goes away: then it is cleared,
+ * where it is still that which has this context. */
+SL_API void sl_comm_set_answer(sl_comm *comm, sl_answer_fn answer,
+                               void *context);
+
+SL_API void sl_comm_clear_answer(sl_comm *comm, const void *context);
 
 /* Asks all ranks, each with room in `texts`, and waits so long at most. Whoever
  * does not answer, as a process that never comes back to its messages, leaves

@@ -9,6 +9,9 @@
 /* Room for the sentence of a failure, or a report of several lines. */
 enum { SL__ERROR_TEXT_MAX = 8192 };
 
+/* The same for what another rank is told: its number comes before it. */
+enum { SL__REPORT_MAX = SL__ERROR_TEXT_MAX - 32 };
+
 /* Fails with a text that may have several lines, and nothing of anybody's input
  * that was not made fit. Returns `status`. */
 sl_status sl__fail_lines(sl_status status, const char *text);

@@ -4,7 +4,6 @@
  * descent, under a schedule, on ranks that are threads or processes. */
 #include "bench.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +67,7 @@ static const struct argp_option options[] = {
     {"steps", KEY_STEPS, "N", 0, "Steps to time (10)", 3},
     {"warmup", KEY_WARMUP, "N", 0, "Steps before these (3)", 3},
     {"trace", KEY_TRACE, "FILE", 0,
-     "Write the last step as a Chrome/Perfetto trace", 3},
+     "Write the last step as a Chrome/Perfetto trace; - writes it alone", 3},
     {"json", KEY_JSON, NULL, 0, "JSON", 3},
     {0},
 };
@@ -349,17 +348,9 @@ static sl_status print(const job *own)
     return sl_trace_write_summary(own->trace, sl_write_stdio, stdout);
 }
 
-static sl_status write_trace(const job *own)
+static sl_status write_document(const void *what, sl_write_fn write, void *sink)
 {
-    FILE *file = fopen(own->asked->trace, "w");
-    if (!file)
-        return sl_fail(SL_EIO, "cannot write '%.200s': %s", own->asked->trace,
-                       strerror(errno));
-    sl_status status = sl_view_write_run(own->trace, sl_write_stdio, file);
-    if (fclose(file) && !status)
-        status = sl_fail(SL_EIO, "cannot write '%.200s': %s", own->asked->trace,
-                         strerror(errno));
-    return status;
+    return sl_view_write_run(what, write, sink);
 }
 
 static sl_status run_mpi(job *own, bool *out_first)
@@ -393,6 +384,9 @@ int bench_step(int argc, char **argv)
     int exit_status = cli_parse(VERB, &argp, argc, argv, &asked);
     if (exit_status)
         return exit_status;
+    if (asked.json && asked.trace && strcmp(asked.trace, "-") == 0)
+        return cli_say(VERB, CLI_WRONG,
+                       "--json and --trace - both want standard output");
     if (asked.steps > 10000 || asked.sizes.ranks > SL_COMM_MAX_RANKS)
         return cli_say(VERB, CLI_WRONG,
                        "at most 10000 steps and %d ranks, please",
@@ -405,11 +399,13 @@ int bench_step(int argc, char **argv)
                        : sl_threads_run(asked.sizes.ranks, run_rank, &own);
     sl_schedule_destroy(schedule);
     if (!status && first && asked.trace)
-        status = write_trace(&own);
-    if (!status && first)
+        exit_status =
+            cli_write_to(VERB, asked.trace, write_document, own.trace);
+    bool shown = asked.trace && strcmp(asked.trace, "-") == 0;
+    if (!status && first && !exit_status && !shown)
         status = print(&own);
     sl_trace_destroy(own.trace);
     if (status)
         return cli_failed(VERB, status);
-    return cli_flush(VERB, SL_OK);
+    return exit_status ? exit_status : cli_flush(VERB, SL_OK);
 }

@@ -58,6 +58,23 @@ void cli_flush_at_exit(void)
         _exit(CLI_WRONG);
 }
 
+int cli_write_to(const char *verb, const char *path, cli_document document,
+                 const void *what)
+{
+    if (strcmp(path, "-") == 0)
+        return cli_flush(verb, document(what, sl_write_stdio, stdout));
+    FILE *file = fopen(path, "w");
+    if (!file)
+        return cli_say(verb, CLI_WRONG, "cannot write %.200s: %s", path,
+                       strerror(errno));
+    sl_status status = document(what, sl_write_stdio, file);
+    if (fclose(file) != 0 && !status)
+        status = sl_fail(SL_EIO, "cannot write: %s", strerror(errno));
+    if (status)
+        return cli_say(verb, CLI_WRONG, "%.200s: %s", path, sl_error_text());
+    return CLI_DONE;
+}
+
 const char *cli_join(const char *const *words, size_t count, char *out,
                      size_t size)
 {

@@ -71,4 +71,12 @@ void cli_flush_at_exit(void);
 const char *cli_join(const char *const *words, size_t count, char *out,
                      size_t size);
 
+/* What writes a document of the caller's to a sink. */
+typedef sl_status (*cli_document)(const void *what, sl_write_fn write,
+                                  void *sink);
+
+/* Writes it to a file, or to standard output where that is `-`. */
+int cli_write_to(const char *verb, const char *path, cli_document document,
+                 const void *what);
+
 #endif

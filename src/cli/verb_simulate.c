@@ -307,23 +307,23 @@ static void print_result(const sl_schedule *schedule,
     print_path(schedule, result);
 }
 
+/* A schedule with what a simulation made of it. */
+typedef struct simulated {
+    const sl_schedule *schedule;
+    const sl_simulation *result;
+} simulated;
+
+static sl_status write_document(const void *what, sl_write_fn write, void *sink)
+{
+    const simulated *own = what;
+    return sl_view_write_trace(own->schedule, own->result, write, sink);
+}
+
 static int write_trace(const char *path, const sl_schedule *schedule,
                        const sl_simulation *result)
 {
-    if (strcmp(path, "-") == 0)
-        return cli_flush(VERB, sl_view_write_trace(schedule, result,
-                                                   sl_write_stdio, stdout));
-    FILE *file = fopen(path, "w");
-    if (!file)
-        return cli_say(VERB, CLI_WRONG, "cannot write %.200s: %s", path,
-                       strerror(errno));
-    sl_status status =
-        sl_view_write_trace(schedule, result, sl_write_stdio, file);
-    if (fclose(file) != 0 && !status)
-        status = sl_fail(SL_EIO, "cannot write: %s", strerror(errno));
-    if (status)
-        return cli_say(VERB, CLI_WRONG, "%.200s: %s", path, sl_error_text());
-    return 0;
+    const simulated own = {schedule, result};
+    return cli_write_to(VERB, path, write_document, &own);
 }
 
 static int show(const request *asked, const sl_schedule *schedule,

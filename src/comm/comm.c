@@ -4,6 +4,7 @@
 #include "comm/comm.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,13 +15,16 @@ sl_status sl__comm_start(sl_comm *comm, const sl__transport *transport,
     comm->transport = transport;
     comm->rank = rank;
     comm->size = size;
-    pthread_mutex_init(&comm->answering, NULL);
+    if (pthread_mutex_init(&comm->answering, NULL))
+        return sl_fail(SL_ENOMEM, "out of memory: a lock");
+    comm->started = true;
     return sl__alloc(2 * (size_t)size, sizeof *comm->requests, &comm->requests);
 }
 
 void sl__comm_end(sl_comm *comm)
 {
-    pthread_mutex_destroy(&comm->answering);
+    if (comm->started)
+        pthread_mutex_destroy(&comm->answering);
     free(comm->requests);
     free(comm->scratch);
 }
@@ -136,7 +140,7 @@ sl_status sl_comm_progress(sl_comm *comm)
 
 /* -------------------------------------------------------------- asking -- */
 
-void sl_comm_answer(sl_comm *comm, sl_answer_fn answer, void *context)
+void sl_comm_set_answer(sl_comm *comm, sl_answer_fn answer, void *context)
 {
     pthread_mutex_lock(&comm->answering);
     comm->answer = answer;
@@ -144,7 +148,17 @@ void sl_comm_answer(sl_comm *comm, sl_answer_fn answer, void *context)
     pthread_mutex_unlock(&comm->answering);
 }
 
-void sl__comm_answer(sl_comm *comm, char text[SL_COMM_ANSWER_MAX])
+void sl_comm_clear_answer(sl_comm *comm, const void *context)
+{
+    pthread_mutex_lock(&comm->answering);
+    if (comm->answer_context == context) {
+        comm->answer = NULL;
+        comm->answer_context = NULL;
+    }
+    pthread_mutex_unlock(&comm->answering);
+}
+
+void sl__comm_call_answer(sl_comm *comm, char text[SL_COMM_ANSWER_MAX])
 {
     pthread_mutex_lock(&comm->answering);
     if (comm->answer)
@@ -157,13 +171,13 @@ void sl_comm_ask(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
 {
     for (int i = 0; i < comm->size; i++)
         texts[i][0] = '\0';
-    sl__comm_answer(comm, texts[comm->rank]);
+    sl__comm_call_answer(comm, texts[comm->rank]);
     comm->transport->ask(comm, texts, timeout_s);
 }
 
 void sl_comm_abort(sl_comm *comm, sl_status status, const char *sentence)
 {
-    char kept[SL__SENTENCE_MAX];
+    char kept[SL__ERROR_TEXT_MAX];
     snprintf(kept, sizeof kept, "rank %d: %s", comm->rank, sentence);
     comm->transport->abort(comm, status ? status : SL_EINVAL, kept);
 }

@@ -42,20 +42,18 @@ struct sl_comm {
     void *scratch;        /* of collectives */
     size_t scratch_bytes;
     /* What this rank answers; guarded, for other threads may call it. */
+    bool started; /* the lock is there */
     pthread_mutex_t answering;
     sl_answer_fn answer;
     void *answer_context;
 };
 
 /* The answer of an end, where it has one. */
-void sl__comm_answer(sl_comm *comm, char text[SL_COMM_ANSWER_MAX]);
+void sl__comm_call_answer(sl_comm *comm, char text[SL_COMM_ANSWER_MAX]);
 
 /* Fills in what every end has; and frees it. */
 sl_status sl__comm_start(sl_comm *comm, const sl__transport *transport,
                          int rank, int size);
 void sl__comm_end(sl_comm *comm);
-
-/* Longest sentence of a failure that is carried to other ranks. */
-enum { SL__SENTENCE_MAX = 8000 };
 
 #endif

@@ -63,16 +63,14 @@ static sl_status make_memory(sl__binder *b)
         if (pipeline->rank_of[lane->stage] != sl__own_rank(b))
             continue;
         sl_memory **owner = &pipeline->owners[lane->stage];
-        int slots = lane->slots ? lane->slots : 1;
         if (*owner) {
-            status = sl_memory_create_beside(lane->program_stage, slots, *owner,
-                                             &lane->memory);
+            status = sl_memory_create_beside(lane->program_stage, lane->slots,
+                                             *owner, &lane->memory);
             continue;
         }
-        status = sl_memory_create(lane->program_stage, slots, owner);
+        status = sl_memory_create(lane->program_stage, lane->slots, owner);
         if (!status) {
             lane->memory = *owner;
-            lane->slots = slots;
             pipeline->owner_stages[lane->stage] = lane->program_stage;
         }
     }

@@ -54,18 +54,6 @@ static sl_status run(const sl__instruction *i, const sl__bound *bound,
     return function->call(function->context, calls, i->joined ? 2 : 1);
 }
 
-static sl_status run_state(sl_pipeline *pipeline, const sl__instruction *i)
-{
-    const sl_action_function *function = i->u.run.function;
-    const sl_action_call call = {.action = i->action,
-                                 .stage = i->u.run.program_stage,
-                                 .memory = i->u.run.memory,
-                                 .slot = -1,
-                                 .options = SL_RUN_OPTIONS_INIT};
-    return function ? function->call(function->context, &call, 1)
-                    : sl__run_state(pipeline, &i->action);
-}
-
 static sl_status send(sl_comm *comm, const sl__instruction *i)
 {
     sl__mail *mail = i->u.message.mail;
@@ -143,7 +131,8 @@ static sl_status execute_one(sl_pipeline *pipeline, sl__bound *bound,
     switch (i->kind) {
     case SL__DO_PACK: return sl__memory_pack(i->u.run.memory);
     case SL__DO_RUN: return run(i, bound, seed);
-    case SL__DO_STATE: return run_state(pipeline, i);
+    case SL__DO_STATE:
+        return sl__run_state(pipeline, i->u.run.function, &i->action);
     case SL__DO_FEED:
         return sl_batch_copy(batch, pipeline->argument_of[i->u.feed.argument],
                              i->action.microbatch, i->u.feed.to,
@@ -194,12 +183,12 @@ static sl_status tell(sl_pipeline *pipeline, const sl__instruction *i,
         [SL_UNSHARD] = "UNSHARD",
         [SL_RESHARD] = "RESHARD",
         [SL_REDUCE_GRAD] = "REDUCE_GRAD"};
-    char why[500], where[40] = "", text[SL__ERROR_TEXT_MAX];
+    char why[500], where[40] = "", text[SL__REPORT_MAX];
     snprintf(why, sizeof why, "%s", sl_error_text());
     sl_status heard = sl_comm_progress(pipeline->comm);
     if (heard)
         return heard;
-    if (i->kind != SL__DO_STATE)
+    if (i->kind != SL__DO_STATE && i->kind != SL__DO_PACK)
         snprintf(where, sizeof where, ", microbatch %d", i->action.microbatch);
     int length =
         snprintf(text, sizeof text, "%s%s of stage %d%s: %s", doing[i->kind],

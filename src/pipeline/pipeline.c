@@ -243,7 +243,7 @@ sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build, void *context,
         sl_pipeline_destroy(pipeline);
         return status;
     }
-    sl_comm_answer(comm, sl__answer, pipeline);
+    sl_comm_set_answer(comm, sl__answer, pipeline);
     *out = pipeline;
     return SL_OK;
 }
@@ -252,7 +252,7 @@ void sl_pipeline_destroy(sl_pipeline *pipeline)
 {
     if (!pipeline)
         return;
-    sl_comm_answer(pipeline->comm, NULL, NULL);
+    sl_comm_clear_answer(pipeline->comm, pipeline);
     sl_schedule_destroy(pipeline->plan);
     while (pipeline->bounds) {
         sl__bound *next = pipeline->bounds->next;
@@ -269,12 +269,17 @@ void sl_pipeline_destroy(sl_pipeline *pipeline)
     free(pipeline);
 }
 
-sl_status sl__spread(sl_comm *comm, sl_status status)
+sl_status sl__spread(sl_pipeline *pipeline, sl_status status)
 {
-    char why[SL__ERROR_TEXT_MAX];
-    snprintf(why, sizeof why, "%s", sl_error_text());
-    sl_status heard = sl_comm_progress(comm);
-    return heard ? heard : sl__fail_all(comm, status, why);
+    char why[SL__REPORT_MAX];
+    int length = snprintf(why, sizeof why, "%s", sl_error_text());
+    sl_status heard = sl_comm_progress(pipeline->comm);
+    if (heard)
+        return heard;
+    if (status == SL_ETIME)
+        sl__append_report(pipeline, -1, why + length,
+                          sizeof why - (size_t)length);
+    return sl__fail_all(pipeline->comm, status, why);
 }
 
 /* ---------------------------------------------------------------- steps -- */
@@ -321,7 +326,7 @@ sl_status sl_pipeline_prepare(sl_pipeline *pipeline, int64_t rows)
     for (int m = 0; m < pipeline->microbatches; m++)
         pipeline->rows[m] = sl_microbatch_rows(rows, pipeline->microbatches, m);
     sl_status status = bind(pipeline, pipeline->rows, &bound);
-    return status ? sl__spread(pipeline->comm, status) : SL_OK;
+    return status ? sl__spread(pipeline, status) : SL_OK;
 }
 
 /* The losses for everybody, where that is wanted; and the end of the step,
@@ -352,6 +357,16 @@ static sl_status finish(sl_pipeline *pipeline, const sl_model *model)
     return status;
 }
 
+/* What was waited for, where that took too long. */
+static sl_status explain(const sl_pipeline *pipeline, sl_status status,
+                         const char *what)
+{
+    if (status != SL_ETIME || sl_comm_progress(pipeline->comm))
+        return status;
+    return sl_fail(SL_ETIME, "waited %g s for %s", pipeline->options.timeout_s,
+                   what);
+}
+
 static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
                           uint64_t seed, bool train)
 {
@@ -366,6 +381,7 @@ static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
             sl_merge_restart(bound->merges[i]);
     }
     pipeline->last = bound;
+    pipeline->latest = NULL;
     pipeline->has_losses = false;
     atomic_fetch_add(&pipeline->steps, 1);
     if (train) {
@@ -377,12 +393,13 @@ static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
                              train ? &bound->train : &bound->eval, batch, seed);
     pipeline->end_s[0] = sl__seconds();
     if (!status && train)
-        status = sl__join_ties(pipeline, bound->model);
+        status = explain(pipeline, sl__join_ties(pipeline, bound->model),
+                         "the sum of tied gradients");
     pipeline->end_s[1] = sl__seconds();
     if (!status)
-        status = finish(pipeline, bound->model);
+        status = explain(pipeline, finish(pipeline, bound->model),
+                         "the end of the step");
     pipeline->end_s[2] = sl__seconds();
-    atomic_store(&pipeline->doing, NULL);
     return status;
 }
 
@@ -415,12 +432,15 @@ static sl_status split(sl_pipeline *pipeline, const sl_argument *arguments,
 static sl_status run_batch(sl_pipeline *pipeline, const sl_argument *arguments,
                            int count, uint64_t seed, bool train)
 {
+    /* Of several pipelines on a transport, that which runs answers. */
+    sl_comm_set_answer(pipeline->comm, sl__answer, pipeline);
     sl_status status = split(pipeline, arguments, count);
     if (!status)
         status = run_list(pipeline, pipeline->batch, seed, train);
-    if (!status)
-        return SL_OK;
-    return sl__spread(pipeline->comm, status);
+    if (status)
+        status = sl__spread(pipeline, status);
+    atomic_store(&pipeline->doing, NULL);
+    return status;
 }
 
 sl_status sl_pipeline_step(sl_pipeline *pipeline, const sl_argument *arguments,

@@ -30,6 +30,9 @@ static sl_status run_on(sl_pipeline *pipeline, sl_action_kind kind,
     int ranks[SL_COMM_MAX_RANKS];
     const sl_group peers = peers_of(pipeline, ranks);
     char *data = sl__port_memory(memory, port, 0);
+    if (!data)
+        return sl_fail(SL_EINVAL, "'%.60s' is not in memory that is known here",
+                       port->name);
     size_t size = sl_dtype_bytes(port->dtype), first, length;
     size_t count = (size_t)port->bytes / size;
     double timeout_s = pipeline->options.timeout_s;
@@ -51,7 +54,7 @@ static sl_status run_on(sl_pipeline *pipeline, sl_action_kind kind,
     return status;
 }
 
-sl_status sl__run_state(sl_pipeline *pipeline, const sl_action *action)
+static sl_status run_ours(sl_pipeline *pipeline, const sl_action *action)
 {
     int stage = action->stage;
     const sl_stage *program_stage = pipeline->owner_stages[stage];
@@ -75,9 +78,25 @@ sl_status sl__run_state(sl_pipeline *pipeline, const sl_action *action)
     return status;
 }
 
+sl_status sl__run_state(sl_pipeline *pipeline,
+                        const sl_action_function *function,
+                        const sl_action *action)
+{
+    const sl_action_call call = {.action = *action,
+                                 .stage = pipeline->owner_stages[action->stage],
+                                 .memory = pipeline->owners[action->stage],
+                                 .slot = -1,
+                                 .options = SL_RUN_OPTIONS_INIT};
+    return function && function->call
+               ? function->call(function->context, &call, 1)
+               : run_ours(pipeline, action);
+}
+
 void sl__part_replicas(sl_pipeline *pipeline)
 {
-    if (pipeline->replica > 0 && !pipeline->shards)
+    /* What a function of the caller's reduces is the caller's affair. */
+    if (pipeline->replica > 0 && !pipeline->shards &&
+        !pipeline->functions[SL_REDUCE_GRAD].call)
         sl_pipeline_zero_gradients(pipeline);
 }
 
@@ -88,6 +107,8 @@ sl_status sl__descend_part(sl_pipeline *pipeline, int stage, double rate)
     const sl_stage *program_stage = pipeline->owner_stages[stage];
     int count = sl_stage_port_count(program_stage, SL_PORT_PARAMETER_GRADIENT);
     sl_status status = SL_OK;
+    if (count && sl__is_callbacks(program_stage))
+        return sl_fail(SL_EINVAL, "this stage has no gradients here");
     for (int i = 0; i < count && !status; i++) {
         sl_port port;
         size_t first, length;
@@ -129,12 +150,13 @@ static sl_status run_on_all(sl_pipeline *pipeline, sl_action_kind kind)
 {
     sl_status status = SL_OK;
     for (int i = 0; i < pipeline->own_count && !status; i++) {
-        const sl_action action =
-            sl_action_make(kind, pipeline->own_stages[i], 0);
-        if (pipeline->owners[pipeline->own_stages[i]])
-            status = sl__run_state(pipeline, &action);
+        int stage = pipeline->own_stages[i];
+        const sl_action action = sl_action_make(kind, stage, 0);
+        if (pipeline->owners[stage])
+            status =
+                sl__run_state(pipeline, &pipeline->functions[kind], &action);
     }
-    return status;
+    return status ? sl__spread(pipeline, status) : SL_OK;
 }
 
 sl_status sl_pipeline_unshard(sl_pipeline *pipeline)

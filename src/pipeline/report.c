@@ -55,9 +55,10 @@ void sl__answer(void *context, char *text, size_t size)
 /* A line; true where there was room for it. */
 static bool add_line(int rank, const char *answer, char **text, size_t *size)
 {
-    int length =
-        snprintf(*text, *size, "\n  rank %d %s", rank,
-                 *answer ? answer : "gives no answer: it computes, or is gone");
+    int length = snprintf(
+        *text, *size, "\n  rank %d %s", rank,
+        *answer ? answer
+                : "gives no answer: it computes, is gone, or has no pipeline");
     if (length < 0 || (size_t)length >= *size) {
         **text = '\0';
         return false;

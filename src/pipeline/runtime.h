@@ -176,8 +176,8 @@ void sl__unbind(const sl_pipeline *pipeline, sl__bound *bound);
 sl_status sl__fail_all(sl_comm *comm, sl_status status, const char *text);
 
 /* The same for a failure that only this rank has seen, with its sentence: the
- * others must not wait. */
-sl_status sl__spread(sl_comm *comm, sl_status status);
+ * others must not wait. Where it has waited too long, with a report. */
+sl_status sl__spread(sl_pipeline *pipeline, sl_status status);
 
 /* Walks a list. */
 sl_status sl__execute(sl_pipeline *pipeline, sl__bound *bound,
@@ -203,13 +203,15 @@ static inline bool sl__is_own(const sl_pipeline *pipeline, int stage)
     return pipeline->rank_of[stage] == pipeline->rank;
 }
 
-/* Tags that messages do not use: from 2^18, of tied gradients; from 2^18 + 2^17
- * of parameters over replicas; the last but one is free for the caller. */
+/* Tags that messages do not use: of tied gradients, of parameters over replicas
+ * by stage, the caller's own, and the last for the end of a step. */
 enum {
     SL__TAG_TIES = SL_COMM_MAX_TAG / 2,
     SL__TAG_REPLICAS = SL__TAG_TIES + SL_COMM_MAX_TAG / 8,
     SL__TAG_END = SL_COMM_MAX_TAG - 1,
 };
+_Static_assert(SL__TAG_REPLICAS + SL_MAX_STAGES <= SL_COMM_OWN_TAG,
+               "every stage has a tag, below those of the caller");
 
 /* -------------------------------------------------- tied_gradients.c -- */
 
@@ -232,7 +234,10 @@ sl_status sl__descend_part(sl_pipeline *pipeline, int stage, double rate);
 /* What gradients hold before a step stands in the first replica alone. */
 void sl__part_replicas(sl_pipeline *pipeline);
 
-/* UNSHARD, RESHARD or REDUCE_GRAD of a stage, over the replicas. */
-sl_status sl__run_state(sl_pipeline *pipeline, const sl_action *action);
+/* UNSHARD, RESHARD or REDUCE_GRAD of a stage, over the replicas; by a function
+ * of the caller's where there is one. */
+sl_status sl__run_state(sl_pipeline *pipeline,
+                        const sl_action_function *function,
+                        const sl_action *action);
 
 #endif

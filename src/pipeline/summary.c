@@ -148,18 +148,19 @@ sl_status sl_trace_simulate(const sl_trace *trace, sl_costs *out_costs,
 sl_status sl_trace_summarize(const sl_trace *trace, sl_trace_summary *out)
 {
     sl_simulation *simulation;
-    memset(out, 0, sizeof *out);
-    measure_bubble(trace, out);
-    for (int r = 0; r < trace->rank_count; r++) {
-        out->bytes_planned += trace->ranks[r].bytes.planned;
-        out->bytes_measured += trace->ranks[r].bytes.measured;
-    }
+    sl_trace_summary all = {0};
     sl_status status = sl_trace_simulate(trace, NULL, &simulation);
     if (status)
         return status;
-    out->planned_s = sl_simulation_makespan(simulation);
-    out->bubble_planned = sl_simulation_bubble(simulation);
+    measure_bubble(trace, &all);
+    for (int r = 0; r < trace->rank_count; r++) {
+        all.bytes_planned += trace->ranks[r].bytes.planned;
+        all.bytes_measured += trace->ranks[r].bytes.measured;
+    }
+    all.planned_s = sl_simulation_makespan(simulation);
+    all.bubble_planned = sl_simulation_bubble(simulation);
     sl_simulation_destroy(simulation);
+    *out = all;
     return SL_OK;
 }
 

@@ -101,9 +101,6 @@ static sl_status read_events(const sl_pipeline *pipeline, reader *r)
     const sl__bound *bound = pipeline->last;
     const sl__instructions *list = pipeline->latest;
     *r = (reader){.pipeline = pipeline, .bound = bound, .list = list};
-    if (!list)
-        return sl_fail(SL_EINVAL, "there was no step, or it has failed: there "
-                                  "is nothing to trace");
     sl_status status =
         sl__alloc(bound->mail_count, sizeof *r->posts, &r->posts);
     if (!status)
@@ -315,6 +312,9 @@ sl_status sl_pipeline_trace(sl_pipeline *pipeline, sl_trace **out)
     reader own = {0};
     sl_trace *trace = NULL;
     bool first = sl_comm_rank(pipeline->comm) == 0;
+    if (!pipeline->latest)
+        return sl_fail(SL_EINVAL, "there was no step, or it has failed: there "
+                                  "is nothing to trace");
     sl_status status = read_events(pipeline, &own);
     if (!status && first)
         status = sl__alloc(1, sizeof *trace, &trace);
@@ -325,7 +325,7 @@ sl_status sl_pipeline_trace(sl_pipeline *pipeline, sl_trace **out)
     free(own.events);
     if (status) {
         sl_trace_destroy(trace);
-        return sl__spread(pipeline->comm, status);
+        return sl__spread(pipeline, status);
     }
     *out = trace;
     return SL_OK;

@@ -17,7 +17,8 @@ typedef struct tracer {
     double *lanes; /* by track of messages of a rank: when it is free */
     size_t lane_count;
     size_t lane_capacity;
-    bool some; /* whether an event was written */
+    double zero_s; /* before everything: viewers drop what is below 0 */
+    bool some;     /* whether an event was written */
 } tracer;
 
 static void open_event(tracer *trace, const char *phase, int rank, int track)
@@ -28,9 +29,10 @@ static void open_event(tracer *trace, const char *phase, int rank, int track)
                phase, rank, track);
 }
 
-static void put_time(tracer *trace, const char *key, double seconds)
+static void put_time(tracer *trace, double seconds)
 {
-    sl__printf(&trace->writer, ", \"%s\": %.3f", key, seconds * UNIT);
+    sl__printf(&trace->writer, ", \"ts\": %.3f",
+               (seconds - trace->zero_s) * UNIT);
 }
 
 static void put_name(tracer *trace, const char *kind, int rank, int track,
@@ -56,8 +58,9 @@ static void put_slice(tracer *trace, const sl_event *event, int rank, int track)
     open_event(trace, "X", rank, track);
     sl__printf(&trace->writer, ", \"name\": \"%s%s%s\", \"cat\": \"%s\"",
                own ? "" : kind, own || !*action ? "" : " ", action, kind);
-    put_time(trace, "ts", event->start_s);
-    put_time(trace, "dur", event->end_s - event->start_s);
+    put_time(trace, event->start_s);
+    sl__printf(&trace->writer, ", \"dur\": %.3f",
+               (event->end_s - event->start_s) * UNIT);
     sl__printf(&trace->writer, ", \"args\": {\"action\": \"%s\"", action);
     if (event->peer >= 0)
         sl__printf(&trace->writer,
@@ -68,7 +71,8 @@ static void put_slice(tracer *trace, const sl_event *event, int rank, int track)
     sl__puts(&trace->writer, "}}");
 }
 
-/* One end of a message's arrow, in the middle of its slice. Both ends name it
+/* One end of a message's arrow: from when it was posted to when it was there,
+ * which lies just inside of the receive. Both ends name it
  * alike: by ranks, edge, direction and microbatch. */
 static void put_arrow(tracer *trace, const sl_event *event, int rank, int track)
 {
@@ -82,7 +86,7 @@ static void put_arrow(tracer *trace, const sl_event *event, int rank, int track)
                "\"%d-%d.%d%c%d\"%s",
                from, to, event->edge, forward ? 'F' : 'B',
                event->action.microbatch, sends ? "" : ", \"bp\": \"e\"");
-    put_time(trace, "ts", (event->start_s + event->end_s) / 2);
+    put_time(trace, sends ? event->start_s : event->end_s - 1e-9);
     sl__putc(&trace->writer, '}');
 }
 
@@ -161,6 +165,14 @@ sl_status sl_view_write_run(const sl_trace *run, sl_write_fn write,
         status = sl__alloc(1, sizeof *trace, &trace);
     if (status)
         return status;
+    for (int r = 0; r < sl_trace_ranks(run); r++) {
+        size_t count;
+        const sl_event *events = sl_trace_events(run, r, &count);
+        for (size_t i = 0; i < count; i++) {
+            if (events[i].start_s < trace->zero_s)
+                trace->zero_s = events[i].start_s;
+        }
+    }
     sl__writer_start(&trace->writer, write, context);
     sl__puts(&trace->writer, "{\"displayTimeUnit\": \"ms\", ");
     put_summary(trace, run, &all);

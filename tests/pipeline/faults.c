@@ -117,7 +117,7 @@ sl_status run_faulty_rank(sl_comm *comm, void *context)
     sl_status status = sl_pipeline_create(
         comm, build_faulty, (void *)own->asked, &options, &pipeline);
     if (!status && rank == own->absent_rank)
-        usleep(600000);
+        sleep(3);
     else if (!status)
         status = sl_pipeline_step(pipeline, &argument, 1, 0);
     own->ranks[rank].status = status;

@@ -89,14 +89,14 @@ static void waiting_ends_with_who_was_waited_for(void **state)
                        .hangs = true};
         job own = {.asked = &asked,
                    .schedule = schedule,
-                   .timeout_s = 0.3,
+                   .timeout_s = 1,
                    .wrong_rank = -1,
                    .absent_rank = way ? -1 : 1};
         sl_status status = sl_threads_run(4, run_faulty_rank, &own);
         assert_int_equal(status, SL_ETIME);
         /* Somebody says for whom it waited, and what everybody was doing. */
         const char *const expected[] = {
-            "waited 0.3 s for a message between it and stage",
+            "waited 1 s for a message between it and stage",
             "\n  rank 0 step 1: waits at ",
             way ? "\n  rank 1 step 1: waits at "
                 : "\n  rank 1 is not in a step, after 0",
@@ -107,6 +107,34 @@ static void waiting_ends_with_who_was_waited_for(void **state)
             if (!strstr(sl_error_text(), expected[i]))
                 fail_msg("'%s' is not in: %s", expected[i], sl_error_text());
         }
+    }
+    sl_schedule_destroy(schedule);
+}
+
+/* Also where all work is done, and the end of the step does not come. */
+static void the_end_of_a_step_is_not_waited_for_for_ever(void **state)
+{
+    (void)state;
+    const sl_sizes sizes = {4, 1, MICROBATCHES};
+    sl_schedule *schedule;
+    assert_ok(sl_generate("1F1B", &sizes, &schedule));
+    fault asked = {.stage = 0,
+                   .program = 'B',
+                   .microbatch = MICROBATCHES - 1,
+                   .hangs = true};
+    job own = {.asked = &asked,
+               .schedule = schedule,
+               .timeout_s = 0.5,
+               .wrong_rank = -1,
+               .absent_rank = -1};
+    assert_int_equal(sl_threads_run(4, run_faulty_rank, &own), SL_ETIME);
+    static const char *const expected[] = {
+        "waited 0.5 s for the end of the step",
+        "\n  rank 0 step 1: runs 0B3 for",
+        "\n  rank 2 step 1: has done its part, and waits for the others"};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        if (!strstr(sl_error_text(), expected[i]))
+            fail_msg("'%s' is not in: %s", expected[i], sl_error_text());
     }
     sl_schedule_destroy(schedule);
 }
@@ -371,6 +399,7 @@ int main(void)
         cmocka_unit_test(nothing_fails_where_nothing_is_wrong),
         cmocka_unit_test(every_rank_hears_of_a_failing_callback),
         cmocka_unit_test(waiting_ends_with_who_was_waited_for),
+        cmocka_unit_test(the_end_of_a_step_is_not_waited_for_for_ever),
         cmocka_unit_test(a_wrong_shape_ends_the_step_everywhere),
         cmocka_unit_test(what_cannot_run_is_refused),
         cmocka_unit_test(every_other_kind_of_action_may_fail),

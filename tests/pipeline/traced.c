@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "trials.h"
 
+#include "pipeline/runtime.h"
+
+#include <jansson.h>
+
 static bool is_backward_of(sl_action_kind kind)
 {
     return kind == SL_BACKWARD || kind == SL_BACKWARD_INPUT;
@@ -90,7 +94,25 @@ static sl_status check_message(const sl_trace *trace, int rank,
     return SL_OK;
 }
 
-static sl_status check_trace(const sl_trace *trace)
+/* How many messages the latest run sends: one for each edge between ranks and
+ * microbatch, and as many back in a step, where a gradient flows. */
+static size_t count_messages(const sl_pipeline *pipeline)
+{
+    int count;
+    const sl_model *model = sl_pipeline_model(pipeline);
+    const sl_edge *edges = sl_model_edges(model, &count);
+    bool step = pipeline->latest == &pipeline->last->train;
+    size_t messages = 0;
+    for (int e = 0; e < count; e++) {
+        if (pipeline->rank_of[edges[e].from] == pipeline->rank_of[edges[e].to])
+            continue;
+        messages += 1 + (step && edges[e].gradient_name);
+    }
+    return messages * (size_t)pipeline->microbatches *
+           (size_t)pipeline->options.replicas;
+}
+
+static sl_status check_trace(const sl_pipeline *pipeline, const sl_trace *trace)
 {
     size_t sends = 0, recvs = 0;
     sl_status status = SL_OK;
@@ -113,9 +135,11 @@ static sl_status check_trace(const sl_trace *trace)
                              r, (long long)summary.bytes.planned,
                              (long long)summary.bytes.measured);
     }
-    if (!status && sends != recvs)
+    size_t expected = count_messages(pipeline);
+    if (!status && (sends != expected || recvs != expected))
         status =
-            sl_fail(SL_EINVAL, "%zu messages sent, %zu received", sends, recvs);
+            sl_fail(SL_EINVAL, "%zu messages sent, %zu received, expected %zu",
+                    sends, recvs, expected);
     sl_trace_summary all;
     if (!status)
         status = sl_trace_summarize(trace, &all);
@@ -128,6 +152,62 @@ static sl_status check_trace(const sl_trace *trace)
     return status;
 }
 
+/* Arrows by their names, and where each begins. */
+static size_t note_arrows(json_t *events, json_t *starts, sl_status *status)
+{
+    size_t i, arrows = 0;
+    json_t *event;
+    json_array_foreach(events, i, event)
+    {
+        const char *phase = json_string_value(json_object_get(event, "ph"));
+        json_t *ts = json_object_get(event, "ts");
+        if (*phase != 'M' && !(json_number_value(ts) >= 0))
+            *status = sl_fail(SL_EINVAL, "an event below 0");
+        if (*phase != 's')
+            continue;
+        arrows++;
+        json_object_set(starts, json_string_value(json_object_get(event, "id")),
+                        ts);
+    }
+    return arrows;
+}
+
+/* What viewers make of it: no time below 0, and of each arrow a start, then an
+ * end. */
+static sl_status check_document(const sl_trace *trace)
+{
+    sl_string text = SL_STRING_INIT;
+    sl_status status = sl_view_write_run(trace, sl_write_string, &text);
+    json_t *root = status ? NULL : json_loads(text.data, 0, NULL);
+    json_t *events = json_object_get(root, "traceEvents"), *event;
+    json_t *starts = json_object();
+    size_t i, ends = 0, messages = 0;
+    if (!status && !events)
+        status = sl_fail(SL_EINVAL, "the trace is not JSON");
+    size_t arrows = note_arrows(events, starts, &status);
+    json_array_foreach(events, i, event)
+    {
+        const char *id = json_string_value(json_object_get(event, "id"));
+        if (*json_string_value(json_object_get(event, "ph")) != 'f')
+            continue;
+        ends++;
+        const json_t *start = json_object_get(starts, id);
+        double at = json_number_value(json_object_get(event, "ts"));
+        if (!start || at < json_number_value(start) - 2e-3)
+            status = sl_fail(SL_EINVAL, "arrow %s goes back in time", id);
+    }
+    for (int r = 0; r < sl_trace_ranks(trace); r++)
+        messages += sl_trace_rank(trace, r).sent;
+    if (!status && (arrows != messages || ends != messages ||
+                    json_object_size(starts) != messages))
+        status =
+            sl_fail(SL_EINVAL, "%zu arrows for %zu messages", arrows, messages);
+    json_decref(starts);
+    json_decref(root);
+    sl_string_clear(&text);
+    return status;
+}
+
 sl_status trace_and_check(sl_comm *comm, sl_pipeline *pipeline)
 {
     sl_trace *trace = NULL;
@@ -135,7 +215,9 @@ sl_status trace_and_check(sl_comm *comm, sl_pipeline *pipeline)
     if (!status && (trace != NULL) != (sl_comm_rank(comm) == 0))
         status = sl_fail(SL_EINVAL, "the trace is not rank 0's alone");
     if (!status && trace)
-        status = check_trace(trace);
+        status = check_trace(pipeline, trace);
+    if (!status && trace)
+        status = check_document(trace);
     sl_trace_destroy(trace);
     return status;
 }

@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__has_feature)
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED 1
+#elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define SANITIZED 1
 #endif

@@ -22,8 +22,12 @@ static sl_tensor *with_gelu(sl_tensor *x)
     return sl_gelu_tanh(x);
 }
 
-/* Two layers, so that the weight of the second has an input gradient; the first
- * weight is used twice, so that one of its products adds. */
+static sl_tensor *with_erf(sl_tensor *x)
+{
+    return sl_gelu_erf(x);
+}
+
+/* Layers with gradients for weights and inputs alike; a weight is used twice. */
 static sl_graph *build(int64_t m, int64_t k, int64_t n, sl_layout layout,
                        bool biased, activation_fn activation)
 {
@@ -47,10 +51,11 @@ static sl_graph *build(int64_t m, int64_t k, int64_t n, sl_layout layout,
 
 static void compare(int64_t m, int64_t k, int64_t n, unsigned way)
 {
-    static const activation_fn activations[] = {plain, with_relu, with_gelu};
+    static const activation_fn activations[] = {plain, with_relu, with_gelu,
+                                                with_erf};
     sl_stage_options options = SL_STAGE_OPTIONS_INIT;
     sl_graph *graph = build(m, k, n, way % 2 ? SL_OUT_IN : SL_IN_OUT,
-                            way / 2 % 2, activations[way % 3]);
+                            way / 2 % 2, activations[way / 4 % 4]);
     options.backend = "ref";
     test_stage ref = test_compile(graph, &options, 1);
     options.backend = "onednn";
@@ -75,7 +80,8 @@ static void thin_products_match_ref(void **state)
     (void)state;
     static const char *const sets[] = {"avx512", "avx2", "portable"};
     static const int rows[] = {1, 2, 3, 5, 7, 8, 9, 16, 23, 64, 65};
-    static const int wide[] = {1, 15, 16, 33, 47, 48, 49, 95, 97, 130, 192};
+    static const int wide[] = {1,  15, 16,  33,  47,  48,  49,
+                               95, 97, 130, 192, 511, 513, 1025};
     unsigned way = 0;
     for (int s = 0; s < 3; s++) {
         if (!sl__vector_force(sets[s])) {

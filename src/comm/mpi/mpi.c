@@ -30,7 +30,7 @@ sl_status sl_mpi_create(sl_comm **out)
 /* A failure on its way to another rank. */
 typedef struct failure {
     int status;
-    char sentence[SL__SENTENCE_MAX];
+    char sentence[SL__ERROR_TEXT_MAX];
 } failure;
 
 typedef struct end {
@@ -103,7 +103,7 @@ static void answer_mpi(end *own)
     if (!there || own->asked != MPI_REQUEST_NULL)
         return;
     memset(own->answer, 0, sizeof own->answer);
-    sl__comm_answer(&own->comm, own->answer);
+    sl__comm_call_answer(&own->comm, own->answer);
     MPI_Isend(own->answer, sizeof own->answer, MPI_BYTE, from.MPI_SOURCE,
               TAG_ANSWER, own->failures, &own->answering);
     listen_for_questions(own);
@@ -120,7 +120,7 @@ static sl_status check_mpi(sl_comm *comm)
     }
     if (!own->failed)
         return SL_OK;
-    own->heard.sentence[SL__SENTENCE_MAX - 1] = '\0';
+    own->heard.sentence[SL__ERROR_TEXT_MAX - 1] = '\0';
     return sl__fail_lines((sl_status)own->heard.status, own->heard.sentence);
 }
 
@@ -134,19 +134,21 @@ static void ask_mpi(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
     MPI_Request answers[SL_COMM_MAX_RANKS];
     int done = 0;
     for (int i = 0; i < comm->size; i++) {
-        MPI_Request sent;
+        MPI_Request sent = MPI_REQUEST_NULL;
         answers[i] = MPI_REQUEST_NULL;
         if (i == comm->rank)
             continue;
         MPI_Irecv(texts[i], SL_COMM_ANSWER_MAX, MPI_BYTE, i, TAG_ANSWER,
                   own->failures, &answers[i]);
         MPI_Isend(&question, 1, MPI_INT, i, TAG_QUESTION, own->failures, &sent);
-        MPI_Request_free(&sent);
+        if (sent != MPI_REQUEST_NULL)
+            MPI_Request_free(&sent);
     }
     double until = sl__seconds() + timeout_s;
     while (!done && sl__seconds() < until) {
         MPI_Testall(comm->size, answers, &done, MPI_STATUSES_IGNORE);
         answer_mpi(own);
+        nanosleep(&(struct timespec){0, 50000}, NULL);
     }
     for (int i = 0; i < comm->size; i++) {
         if (answers[i] != MPI_REQUEST_NULL) {
@@ -163,11 +165,16 @@ static void abort_mpi(sl_comm *comm, sl_status status, const char *sentence)
     end *own = end_of(comm);
     if (check_mpi(comm))
         return;
+    MPI_Status how;
+    int cancelled;
     MPI_Cancel(&own->listening);
-    MPI_Wait(&own->listening, MPI_STATUS_IGNORE);
+    MPI_Wait(&own->listening, &how);
+    MPI_Test_cancelled(&how, &cancelled);
+    own->failed = true;
+    if (!cancelled)
+        return; /* Somebody else's came just now. */
     own->heard.status = (int)status;
     snprintf(own->heard.sentence, sizeof own->heard.sentence, "%s", sentence);
-    own->failed = true;
     MPI_Request sends[SL_COMM_MAX_RANKS];
     int count = 0, done = 0;
     for (int i = 0; i < comm->size; i++) {
@@ -176,8 +183,10 @@ static void abort_mpi(sl_comm *comm, sl_status status, const char *sentence)
                       own->failures, &sends[count++]);
     }
     double until = sl__seconds() + 1;
-    while (!done && sl__seconds() < until)
+    while (!done && sl__seconds() < until) {
         MPI_Testall(count, sends, &done, MPI_STATUSES_IGNORE);
+        nanosleep(&(struct timespec){0, 50000}, NULL);
+    }
 }
 
 /* ------------------------------------------------------------- messages -- */
@@ -314,13 +323,13 @@ static sl_status progress_mpi(sl_comm *comm)
 
 /* ----------------------------------------------------------------- life -- */
 
-/* Waits until all ranks have come to their end: a while, and after a failure a
- * moment, for then some may be gone. A rank that leaves before others have heard
+/* Waits until all ranks have come to their end; after a failure for a moment
+ * alone, for then some may be gone. A rank that leaves before others have heard
  * of a failure may get them killed by what launched them. True where all are
  * there, and none has failed. */
 static bool all_end(sl_comm *comm)
 {
-    const double most = 30, most_failed = 3;
+    const double most_failed = 3;
     MPI_Request barrier;
     int done = 0;
     double start = sl__seconds();
@@ -331,7 +340,7 @@ static bool all_end(sl_comm *comm)
         MPI_Test(&barrier, &done, MPI_STATUS_IGNORE);
         double waited = sl__seconds() - start;
         failed = check_mpi(comm);
-        if (waited > (failed ? most_failed : most))
+        if (failed && waited > most_failed)
             return false;
         if (waited > 1e-3)
             nanosleep(&(struct timespec){0, 50000}, NULL);
@@ -348,6 +357,8 @@ static void destroy_mpi(sl_comm *comm)
         MPI_Wait(&own->listening, MPI_STATUS_IGNORE);
         MPI_Cancel(&own->asked);
         MPI_Wait(&own->asked, MPI_STATUS_IGNORE);
+        if (own->answering != MPI_REQUEST_NULL)
+            MPI_Wait(&own->answering, MPI_STATUS_IGNORE);
         MPI_Comm_free(&own->messages);
         MPI_Comm_free(&own->failures);
         if (own->started_mpi)
@@ -407,11 +418,19 @@ static sl_status join(end *own)
         return sl_fail(SL_EIO, "rank %d: MPI gives no communicator", rank);
     MPI_Comm_set_errhandler(own->messages, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(own->failures, MPI_ERRORS_RETURN);
+    sl_status status = sl__comm_start(&own->comm, &mpi, rank, size);
+    if (status) {
+        sl__comm_end(&own->comm);
+        MPI_Comm_free(&own->messages);
+        MPI_Comm_free(&own->failures);
+        return status;
+    }
+    /* From here on MPI writes to `own`: nothing may fail any more. */
     MPI_Irecv(&own->heard, sizeof own->heard, MPI_BYTE, MPI_ANY_SOURCE,
               TAG_FAILURE, own->failures, &own->listening);
     own->answering = MPI_REQUEST_NULL;
     listen_for_questions(own);
-    return sl__comm_start(&own->comm, &mpi, rank, size);
+    return SL_OK;
 }
 
 sl_status sl_mpi_create(sl_comm **out)
@@ -423,6 +442,8 @@ sl_status sl_mpi_create(sl_comm **out)
     if (!status)
         status = join(own);
     if (status) {
+        if (own && own->started_mpi)
+            MPI_Finalize();
         free(own);
         return status;
     }

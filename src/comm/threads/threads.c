@@ -73,7 +73,7 @@ typedef struct hub {
     atomic_int failing; /* some rank has claimed to be the first to fail */
     atomic_int failed;  /* its sentence can be read */
     sl_status status;
-    char sentence[SL__SENTENCE_MAX];
+    char sentence[SL__ERROR_TEXT_MAX];
     int spins;
 } hub;
 
@@ -345,7 +345,7 @@ static void ask_threads(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
     (void)timeout_s; /* Nobody is waited for. */
     for (int i = 0; i < shared->size; i++) {
         if (i != comm->rank)
-            sl__comm_answer(&shared->ends[i].comm, texts[i]);
+            sl__comm_call_answer(&shared->ends[i].comm, texts[i]);
     }
 }
 

@@ -4,7 +4,8 @@
  * weight is packed into panels, as many columns as a tile has, k after k, so it
  * is read once, in order, as fast as memory gives it; the rows stay near. */
 
-enum { PANEL_ROWS = LANES > 4 ? 8 : 4 };
+/* With three vectors each, as many sums as there are registers for. */
+enum { PANEL_ROWS = LANES > 8 ? 8 : 4 };
 
 /* A panel of a product under way. */
 typedef struct panel_product {
