@@ -437,7 +437,8 @@ typedef struct sl_pipeline_options {
     sl_stage_options stage; /* `backward` is the schedule's affair */
     sl_loss_kind loss;
     bool keep_outputs; /* for sl_pipeline_output, where they are computed */
-    bool share_losses; /* with every rank, else with that of the loss */
+    bool share_losses; /* with every rank of the replica, else with that of the
+                          loss */
     double timeout_s;  /* that nothing may be waited for longer */
     /* Pipelines side by side, each on data of its own: ranks of the schedule
      * times replicas are the ranks of the transport, those of a pipeline next
@@ -455,8 +456,9 @@ typedef struct sl_pipeline_options {
     }
 
 /* Called by every rank, each with its end of the transport, which must outlive
- * the pipeline; messages of the caller's own take tags from 400000 to
- * SL_COMM_MAX_TAG - 2. The schedule has as many ranks. Refused with
+ * the pipeline; messages of the caller's own take tags from
+ * SL_COMM_OWN_TAG on. The transport has the
+ * schedule's ranks, times replicas. Refused with
  * SL_EUNSOUND: a schedule that is not sound, or would deadlock. Models are
  * built and stages compiled when a step first needs their size. */
 SL_API sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build,
@@ -487,7 +489,7 @@ SL_API sl_status sl_pipeline_eval(sl_pipeline *pipeline,
  * that does not have them. */
 SL_API const double *sl_pipeline_losses(const sl_pipeline *pipeline,
                                         int *count);
-/* The batch's, as SL_LOSS_MEAN or SL_LOSS_SUM has it. */
+/* The batch's, as SL_LOSS_MEAN or SL_LOSS_SUM has it: of this replica's. */
 SL_API sl_status sl_pipeline_loss(const sl_pipeline *pipeline, double *out);
 
 /* An output of the latest step or eval, concatenated along dimension 0, on the
@@ -512,7 +514,8 @@ SL_API sl_status sl_pipeline_stage(const sl_pipeline *pipeline, int stage,
 /* Plain gradient descent on all stages of this rank: sl_memory_descend. */
 SL_API sl_status sl_pipeline_descend(sl_pipeline *pipeline, double rate);
 
-/* Seconds that programs ran on this rank in the latest step or eval. */
+/* Seconds that compute took on this rank in the latest step or eval, with what
+ * little its messages took to post. */
 SL_API double sl_pipeline_busy(const sl_pipeline *pipeline);
 
 /* Makes the gradients of all stages of this rank 0. */
@@ -534,7 +537,8 @@ typedef struct sl_rank_bytes {
     int64_t slabs;     /* what microbatches in flight hold for backward */
     int64_t messages;  /* inputs and outputs of these, and their gradients */
     int64_t planned;   /* all of the above */
-    int64_t measured;  /* what was allocated */
+    int64_t measured;  /* what was allocated; after RESHARD some of it is with
+                          the system again */
 } sl_rank_bytes;
 SL_API void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out);
 
@@ -573,8 +577,9 @@ typedef struct sl_event {
     double end_s;
 } sl_event;
 
-/* What all ranks did in the latest step or eval. Recording it takes at most
- * one look at the clock per instruction, and is always on. */
+/* What all ranks did in the latest step or eval. Recording it takes a
+ * look at the clock where time passes, and is always on: what is too short to
+ * look, as a small message, counts to what comes after it. */
 typedef struct sl_trace sl_trace;
 
 /* All ranks call it, after a step or eval. The trace is rank 0's; others get

@@ -95,7 +95,7 @@ const sl_stage *sl__memory_stage(const sl_memory *memory);
 void sl__memory_touch(sl_memory *memory);
 
 /* Gives the memory of a parameter or gradient back, all but a part, in bytes;
- * what is given back reads as zeros. Packed weights go too. */
+ * what is given back reads as zeros. Weights that this memory packed go too. */
 void sl__memory_forget(sl_memory *memory, const sl_port *port, size_t first,
                        size_t length);
 

@@ -27,9 +27,23 @@ grep -q mlp "$out" && bad "--model gpt2 shows the mlp"
 run bench step --d 8 --layers 4 -p 2 -v 2 -m 4 --schedule Interleaved1F1B \
     --steps 2 --warmup 1 --json
 [ $status = 0 ] || bad "bench step: $(cat "$err")"
-for word in median_s min_s bubble_measured bytes_planned rows_per_s; do
-    grep -q "\"$word\": [0-9.]*" "$out" || bad "bench step --json without $word"
+for word in median_s min_s bubble_planned bubble_measured bytes_planned \
+    bytes_measured action_s rows_per_s; do
+    grep -q "\"$word\": [0-9.]\+" "$out" || bad "bench step --json without $word"
 done
+run bench step --model empty -p 2 -m 4 --steps 2 --trace "$out.trace"
+[ $status = 0 ] || bad "bench step --model empty: $(cat "$err")"
+grep -q 'us an action' "$out" || bad "bench step shows no time of an action"
+grep -q '"traceEvents"' "$out.trace" || bad "bench step --trace"
+run bench step --model empty -p 2 -m 4 --steps 2 --trace -
+[ $status = 0 ] && grep -q '^{"displayTimeUnit"' "$out" || bad "--trace -"
+grep -q median "$out" && bad "--trace - writes more than the trace"
+rm -f "$out.trace"
+refuses "a folder" "cannot write /nowhere/at/all" \
+    -- bench step --model empty --trace /nowhere/at/all
+refuses "both" "both want standard output" \
+    -- bench step --model empty --trace - --json
+refuses "a model" "--model is mlp, gpt2 or empty" -- bench step --model llama
 run bench step --model gpt2 --d 8 --layers 2 --heads 2 --seq 4 --vocab 9 -p 2 \
     --schedule zbv -v 2 -m 4 --steps 2 --warmup 1
 [ $status = 0 ] || bad "bench step gpt2: $(cat "$err")"

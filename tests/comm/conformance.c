@@ -467,6 +467,50 @@ static void a_failure_ends_every_wait(sl_comm *comm)
     must_fail(sl_comm_progress(comm), SL_EUNSOUND, expected);
 }
 
+/* ---------------------------------------------------------------- asking -- */
+
+static void say_rank(void *context, char *text, size_t size)
+{
+    snprintf(text, size, "I am %d", *(const int *)context);
+}
+
+/* Every rank asks all others, again and again, while these wait for it. */
+static void ranks_say_what_they_do(sl_comm *comm)
+{
+    static _Thread_local int rank;
+    int size = sl_comm_size(comm), ranks[16], other = 0;
+    char(*texts)[SL_COMM_ANSWER_MAX] = malloc((size_t)size * sizeof *texts);
+    sl_group all = {ranks, size};
+    rank = sl_comm_rank(comm);
+    for (int i = 0; i < size; i++)
+        ranks[i] = i;
+    for (int round = 0; round < 3; round++) {
+        sl_comm_set_answer(comm, say_rank, &rank);
+        sl_comm_clear_answer(comm, &other); /* That is not what is set. */
+        must_ok(sl_comm_barrier(comm, &all, 90, TIMEOUT));
+        for (int asker = 0; asker < size; asker++) {
+            if (asker == rank) {
+                sl_comm_ask(comm, texts, TIMEOUT);
+                for (int i = 0; i < size; i++) {
+                    char expected[32];
+                    snprintf(expected, sizeof expected, "I am %d", i);
+                    must(strcmp(texts[i], expected) == 0);
+                }
+            }
+            must_ok(sl_comm_barrier(comm, &all, 90, TIMEOUT));
+        }
+        sl_comm_clear_answer(comm, &rank);
+        must_ok(sl_comm_barrier(comm, &all, 90, TIMEOUT));
+        if (rank == round % size) {
+            sl_comm_ask(comm, texts, TIMEOUT);
+            for (int i = 0; i < size; i++)
+                must(texts[i][0] == '\0');
+        }
+        must_ok(sl_comm_barrier(comm, &all, 90, TIMEOUT));
+    }
+    free(texts);
+}
+
 const conformance_case conformance_cases[] = {
     {"one_tag_keeps_its_order", one_tag_keeps_its_order, false},
     {"many_tags_in_flight", many_tags_in_flight, false},
@@ -482,6 +526,7 @@ const conformance_case conformance_cases[] = {
     {"a_broadcast_reaches_all", a_broadcast_reaches_all, false},
     {"waiting_has_an_end", waiting_has_an_end, false},
     {"a_cancelled_request_is_gone", a_cancelled_request_is_gone, false},
+    {"ranks_say_what_they_do", ranks_say_what_they_do, false},
     {"a_failure_ends_every_wait", a_failure_ends_every_wait, true},
 };
 const int conformance_count =

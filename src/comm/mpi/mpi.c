@@ -33,6 +33,12 @@ typedef struct failure {
     char sentence[SL__ERROR_TEXT_MAX];
 } failure;
 
+/* An answer, and the number of the question. */
+typedef struct reply {
+    int number;
+    char text[SL_COMM_ANSWER_MAX];
+} reply;
+
 typedef struct end {
     sl_comm comm; /* first */
     MPI_Comm messages;
@@ -43,8 +49,8 @@ typedef struct end {
     bool started_mpi;
     /* Questions, and what is answered: one after the other. */
     MPI_Request asked, answering;
-    int question;
-    char answer[SL_COMM_ANSWER_MAX];
+    int question, questions; /* its number, and how many this rank has asked */
+    reply answer;
 } end;
 
 /* Tags of messages that are not the caller's. */
@@ -102,9 +108,9 @@ static void answer_mpi(end *own)
         MPI_Test(&own->asked, &there, &from);
     if (!there || own->asked != MPI_REQUEST_NULL)
         return;
-    memset(own->answer, 0, sizeof own->answer);
-    sl__comm_call_answer(&own->comm, own->answer);
-    MPI_Isend(own->answer, sizeof own->answer, MPI_BYTE, from.MPI_SOURCE,
+    own->answer = (reply){.number = own->question};
+    sl__comm_call_answer(&own->comm, own->answer.text);
+    MPI_Isend(&own->answer, sizeof own->answer, MPI_BYTE, from.MPI_SOURCE,
               TAG_ANSWER, own->failures, &own->answering);
     listen_for_questions(own);
 }
@@ -124,39 +130,70 @@ static sl_status check_mpi(sl_comm *comm)
     return sl__fail_lines((sl_status)own->heard.status, own->heard.sentence);
 }
 
-/* Asks everybody at once, and listens for a while. Questions are an int that
- * never changes: they may leave whenever they do. */
+static void listen_for_answer(end *own, int rank, reply *to,
+                              MPI_Request *request)
+{
+    MPI_Irecv(to, sizeof *to, MPI_BYTE, rank, TAG_ANSWER, own->failures,
+              request);
+}
+
+/* Takes the answers that have come; true while some have not. One to an earlier
+ * question, which nobody waited for, is passed over. */
+static bool take_answers(end *own, MPI_Request *requests, reply *replies,
+                         char (*texts)[SL_COMM_ANSWER_MAX])
+{
+    bool missing = false;
+    for (int i = 0; i < own->comm.size; i++) {
+        int there = 0;
+        if (requests[i] == MPI_REQUEST_NULL)
+            continue;
+        MPI_Test(&requests[i], &there, MPI_STATUS_IGNORE);
+        if (there && replies[i].number == own->questions) {
+            memcpy(texts[i], replies[i].text, SL_COMM_ANSWER_MAX);
+            texts[i][SL_COMM_ANSWER_MAX - 1] = '\0';
+            continue;
+        }
+        if (there)
+            listen_for_answer(own, i, &replies[i], &requests[i]);
+        missing = true;
+    }
+    return missing;
+}
+
+/* Asks everybody at once, and listens for a while. */
 static void ask_mpi(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
                     double timeout_s)
 {
-    static const int question = 1;
     end *own = end_of(comm);
-    MPI_Request answers[SL_COMM_MAX_RANKS];
-    int done = 0;
+    MPI_Request answers[SL_COMM_MAX_RANKS], sent[SL_COMM_MAX_RANKS];
+    reply *replies;
+    if (sl__alloc((size_t)comm->size, sizeof *replies, &replies))
+        return;
+    own->questions++;
     for (int i = 0; i < comm->size; i++) {
-        MPI_Request sent = MPI_REQUEST_NULL;
-        answers[i] = MPI_REQUEST_NULL;
+        answers[i] = sent[i] = MPI_REQUEST_NULL;
         if (i == comm->rank)
             continue;
-        MPI_Irecv(texts[i], SL_COMM_ANSWER_MAX, MPI_BYTE, i, TAG_ANSWER,
-                  own->failures, &answers[i]);
-        MPI_Isend(&question, 1, MPI_INT, i, TAG_QUESTION, own->failures, &sent);
-        if (sent != MPI_REQUEST_NULL)
-            MPI_Request_free(&sent);
+        listen_for_answer(own, i, &replies[i], &answers[i]);
+        MPI_Isend(&own->questions, 1, MPI_INT, i, TAG_QUESTION, own->failures,
+                  &sent[i]);
     }
     double until = sl__seconds() + timeout_s;
-    while (!done && sl__seconds() < until) {
-        MPI_Testall(comm->size, answers, &done, MPI_STATUSES_IGNORE);
+    while (take_answers(own, answers, replies, texts) &&
+           sl__seconds() < until) {
         answer_mpi(own);
         nanosleep(&(struct timespec){0, 50000}, NULL);
     }
     for (int i = 0; i < comm->size; i++) {
+        /* A question is a few bytes, which have left, or never will. */
+        if (sent[i] != MPI_REQUEST_NULL)
+            MPI_Request_free(&sent[i]);
         if (answers[i] != MPI_REQUEST_NULL) {
             MPI_Cancel(&answers[i]);
             MPI_Wait(&answers[i], MPI_STATUS_IGNORE);
         }
-        texts[i][SL_COMM_ANSWER_MAX - 1] = '\0';
     }
+    free(replies);
 }
 
 /* Tells every other rank, and gives the news a second to leave. */

@@ -75,7 +75,8 @@ typedef struct sl__vector_kernels {
 } sl__vector_kernels;
 
 /* A product of a few rows with a weight in panels of so many vectors' columns:
- * out (m, n) = or += a (m, k) b (k, n) + bias, rows of out contiguous. Bound by
+ * out (m, n) = a (m, k) b (k, n) + bias, or, without bias, out += a b; rows of
+ * out contiguous. Bound by
  * how fast the weight comes, so that is packed in the order it is read in. */
 enum { SL__PANEL_ROWS_MAX = 64, SL__PANEL_VECTORS_MAX = 3 };
 typedef struct sl__panel_product {
