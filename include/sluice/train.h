@@ -266,6 +266,65 @@ SL_API int64_t sl_windows_count(const sl_windows *windows);
 SL_API sl_status sl_windows_read(const sl_windows *windows, int64_t number,
                                  int64_t rows, int64_t *ids, int64_t *labels);
 
+/* -------------------------------------------------------------- weights -- */
+
+/* The tensors of a model in safetensors files. */
+typedef struct sl_weights sl_weights;
+
+/* Opens a file, or a folder as Hugging Face writes it: model.safetensors, or
+ * numbered files of which model.safetensors.index.json tells. */
+SL_API sl_status sl_weights_open(const char *path, sl_weights **out);
+SL_API void sl_weights_close(sl_weights *weights);
+
+/* By name, with or without the `transformer.` that some files leave out; NULL
+ * where there is none. */
+SL_API const sl_safetensor *sl_weights_find(const sl_weights *weights,
+                                            const char *name);
+
+/* Writes them into the parameters of this rank. One that is missing, or has
+ * another dtype or shape, is refused by name, and then nothing has changed. */
+SL_API sl_status sl_weights_load(const sl_weights *weights,
+                                 sl_pipeline *pipeline);
+
+/* ---------------------------------------------------------- checkpoints -- */
+
+/* Where a run stands. */
+typedef struct sl_progress {
+    int64_t step;      /* that are done */
+    int64_t sequences; /* that were seen */
+    uint64_t seed;
+    double validation; /* loss; NaN: none yet */
+} sl_progress;
+
+/* Writes `folder`/step-00000100: the model as Hugging Face lays it out, a file
+ * per rank, the optimizer's state beside it, and where the run stands. All ranks
+ * call it. It is there as a whole, and lasting, when this returns, or not at
+ * all. */
+SL_API sl_status sl_checkpoint_write(sl_pipeline *pipeline,
+                                     const sl_optimizer *optimizer,
+                                     const sl_gpt2_config *config,
+                                     const sl_progress *progress,
+                                     const char *folder);
+
+/* Whether a checkpoint is as it was written, to the last byte. */
+SL_API sl_status sl_checkpoint_check(const char *path, sl_progress *out);
+
+/* The newest checkpoint of a folder that is sound, freed by the caller; those
+ * that are not are told of. SL_ENOTFOUND where there is none. */
+SL_API sl_status sl_checkpoint_find(const char *folder,
+                                    void (*tell)(void *context,
+                                                 const char *sentence),
+                                    void *context, char **out);
+
+/* Reads one into this rank's parameters and state, written by any number of
+ * ranks under any schedule. */
+SL_API sl_status sl_checkpoint_read(const char *path, sl_pipeline *pipeline,
+                                    sl_optimizer *optimizer);
+
+/* Removes all but the newest `keep`, and that with the least loss of validation;
+ * also what was left of one that was never finished. */
+SL_API sl_status sl_checkpoint_prune(const char *folder, int keep);
+
 #ifdef __cplusplus
 }
 #endif

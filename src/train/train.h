@@ -13,6 +13,16 @@ const char *sl__tied_name(const sl_model *model, int stage, const char *name);
 /* Why a config cannot be built; NULL where it can. (gpt2.c) */
 const char *sl__gpt2_refusal(const sl_gpt2_config *config);
 
+/* ----------------------------------------------------------- weights.c -- */
+
+/* sl_weights_open of files whose names begin with another word than `model`. */
+sl_status sl__weights_open_as(const char *path, const char *stem,
+                              sl_weights **out);
+
+/* Whether a tensor, which may be NULL, is what a port takes. */
+sl_status sl__check_tensor(const sl_safetensor *found, const char *name,
+                           const sl_port *port);
+
 /* ------------------------------------------------------------- files.c -- */
 
 /* All of a file, freed by the caller, with a NUL behind it. */

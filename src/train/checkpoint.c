@@ -1,0 +1,702 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Checkpoints. One is a folder that is written under a hidden name, made
+ * lasting, and renamed: it is there as a whole or not at all. Last in it comes
+ * training.json, with the size and sum of every other file, by which a damaged
+ * one is known. */
+#include "train/train.h"
+
+#include "base/memory.h"
+#include "pipeline/runtime.h"
+#include "tensor/program.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* -------------------------------------------------------- a rank's files -- */
+
+/* What a rank tells the first of a file that it wrote. */
+typedef struct written {
+    char name[64];
+    int64_t bytes;
+    uint64_t sum;
+} written;
+
+/* Both files of a rank; a status, so that all know. */
+typedef struct share {
+    written files[2]; /* model, optimizer */
+    int64_t status;
+} share;
+
+static void name_file(const char *stem, int rank, int ranks, char *out,
+                      size_t size)
+{
+    if (ranks == 1)
+        snprintf(out, size, "%s.safetensors", stem);
+    else
+        snprintf(out, size, "%s-%05d-of-%05d.safetensors", stem, rank + 1,
+                 ranks);
+}
+
+/* Tensors being collected, with names and data of their own. */
+typedef struct collection {
+    sl__arena arena;
+    sl_safetensor *tensors;
+    size_t count;
+    size_t capacity;
+} collection;
+
+static sl_status collect(collection *c, const char *name, const sl_port *port,
+                         const void *data)
+{
+    const char *kept;
+    sl_status status =
+        sl__grow(&c->tensors, &c->capacity, c->count + 1, sizeof *c->tensors);
+    if (!status)
+        status = sl__arena_text(&c->arena, name, strlen(name), &kept);
+    if (status)
+        return status;
+    sl_safetensor *new = &c->tensors[c->count++];
+    *new = (sl_safetensor){.name = kept,
+                           .dtype = port->dtype,
+                           .dims = port->dims,
+                           .data = data,
+                           .bytes = (size_t)port->bytes};
+    memcpy(new->shape, port->shape, sizeof new->shape);
+    return SL_OK;
+}
+
+static void clear(collection *c)
+{
+    free(c->tensors);
+    sl__arena_clear(&c->arena);
+}
+
+/* The tie of a parameter, and whether this stage is the one that writes it. */
+static const sl_tie *find_tie(const sl_model *model, int stage,
+                              const char *name, bool *out_writes)
+{
+    int count;
+    const sl_tie *ties = sl_model_ties(model, &count);
+    *out_writes = true;
+    for (int t = 0; t < count; t++) {
+        for (int k = 0; k < ties[t].stage_count; k++) {
+            if (ties[t].stages[k] != stage ||
+                strcmp(ties[t].stage_names[k], name) != 0)
+                continue;
+            *out_writes = k == 0;
+            return &ties[t];
+        }
+    }
+    return NULL;
+}
+
+/* Whether a stage has this name for a parameter. */
+static bool has_name(const sl_stage *stage, const sl_port *port,
+                     const char *name)
+{
+    const sl__names *names = &stage->graph->parameters;
+    const sl__named *found = sl__find_name(names, name);
+    return found && found->tensor->leaf_index == port->index;
+}
+
+/* A parameter under all of its names, as a state dict has it: those that its
+ * stage has, and those that others have. */
+static sl_status collect_parameter(collection *c, const sl_model *model,
+                                   int stage, const sl_stage *program_stage,
+                                   const sl_memory *memory, const sl_port *port)
+{
+    bool writes;
+    char *data;
+    const sl_tie *tie = find_tie(model, stage, port->name, &writes);
+    if (!writes)
+        return SL_OK;
+    sl_status status = sl__arena_take(&c->arena, (size_t)port->bytes, 1, &data);
+    if (!status)
+        status = sl_memory_read(memory, port, 0, data, (size_t)port->bytes);
+    const sl__names *names = &program_stage->graph->parameters;
+    for (size_t i = 0; i < names->count && !status; i++) {
+        if (names->data[i].tensor->leaf_index == port->index)
+            status = collect(c, names->data[i].name, port, data);
+    }
+    for (int i = 0; tie && i < tie->name_count && !status; i++) {
+        if (!has_name(program_stage, port, tie->names[i]))
+            status = collect(c, tie->names[i], port, data);
+    }
+    return status;
+}
+
+static sl_status collect_model(collection *c, const sl_pipeline *pipeline)
+{
+    int stages;
+    const int *all = sl_pipeline_stages(pipeline, &stages);
+    const sl_model *model = sl_pipeline_model(pipeline);
+    sl_status status = SL_OK;
+    for (int s = 0; s < stages && !status; s++) {
+        const sl_stage *stage;
+        sl_memory *memory;
+        status = sl_pipeline_stage(pipeline, all[s], &stage, &memory);
+        int count = status ? 0 : sl_stage_port_count(stage, SL_PORT_PARAMETER);
+        for (int i = 0; i < count && !status; i++) {
+            sl_port port;
+            status = sl_stage_port_at(stage, SL_PORT_PARAMETER, i, &port);
+            if (!status)
+                status =
+                    collect_parameter(c, model, all[s], stage, memory, &port);
+        }
+    }
+    return status;
+}
+
+static sl_status collect_optimizer(collection *c, const sl_optimizer *optimizer)
+{
+    sl_status status = SL_OK;
+    for (int i = 0; i < sl_optimizer_state_count(optimizer) && !status; i++) {
+        const sl_optimizer_state *state = sl_optimizer_state_at(optimizer, i);
+        char name[512];
+        snprintf(name, sizeof name, "%s.%s", state->kind, state->parameter);
+        if (state->first)
+            status = collect(c, name, &state->port, state->data);
+    }
+    return status;
+}
+
+/* Writes a collection, and notes what became of it. */
+static sl_status write_collection(const collection *c, const char *folder,
+                                  written *out)
+{
+    static const char *const metadata[] = {"format", "pt", NULL};
+    char *path = sl__join_path(folder, out->name);
+    if (!path)
+        return sl_fail(SL_ENOMEM, "out of memory");
+    sl_status status =
+        sl_safetensors_write(path, c->tensors, c->count, metadata);
+    if (!status)
+        status = sl__sum_file(path, &out->bytes, &out->sum);
+    free(path);
+    return status;
+}
+
+static sl_status write_share(const sl_pipeline *pipeline,
+                             const sl_optimizer *optimizer, const char *folder,
+                             share *out)
+{
+    collection model = {0}, state = {0};
+    name_file("model", pipeline->rank, pipeline->ranks, out->files[0].name,
+              sizeof out->files[0].name);
+    name_file("optimizer", pipeline->rank, pipeline->ranks, out->files[1].name,
+              sizeof out->files[1].name);
+    sl_status status = collect_model(&model, pipeline);
+    if (!status)
+        status = write_collection(&model, folder, &out->files[0]);
+    if (!status)
+        status = collect_optimizer(&state, optimizer);
+    if (!status)
+        status = write_collection(&state, folder, &out->files[1]);
+    clear(&model);
+    clear(&state);
+    return status;
+}
+
+/* ------------------------------------------------------------------ JSON -- */
+
+static sl_status write_json(const json_t *root, const char *folder,
+                            const char *name)
+{
+    char *path = sl__join_path(folder, name);
+    char *text = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);
+    sl_status status = path && text ? sl__write_file(path, text, strlen(text))
+                                    : sl_fail(SL_ENOMEM, "out of memory");
+    free(path);
+    free(text);
+    return status;
+}
+
+/* A sum over the text of an object, without its own. */
+static sl_status sum_json(json_t *root, char out[17])
+{
+    uint64_t sum = 0xcbf29ce484222325u;
+    json_object_del(root, "sum");
+    char *text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
+    if (!text)
+        return sl_fail(SL_ENOMEM, "out of memory");
+    for (const char *at = text; *at; at++)
+        sum = (sum ^ (unsigned char)*at) * 0x100000001b3u;
+    free(text);
+    snprintf(out, 17, "%016" PRIx64, sum);
+    return SL_OK;
+}
+
+/* Which file has which tensor, as Hugging Face tells it. */
+static sl_status write_index(const share *shares, int ranks, int which,
+                             const char *folder, const char *name)
+{
+    json_t *map = json_object();
+    int64_t total = 0;
+    sl_status status = map ? SL_OK : sl_fail(SL_ENOMEM, "out of memory");
+    for (int r = 0; r < ranks && !status; r++) {
+        const char *file = shares[r].files[which].name;
+        char *path = sl__join_path(folder, file);
+        sl_safetensors *tensors = NULL;
+        status = path ? sl_safetensors_open(path, &tensors)
+                      : sl_fail(SL_ENOMEM, "out of memory");
+        size_t count = status ? 0 : sl_safetensors_count(tensors);
+        for (size_t i = 0; i < count; i++) {
+            const sl_safetensor *tensor = sl_safetensors_at(tensors, i);
+            json_object_set_new(map, tensor->name, json_string(file));
+            total += (int64_t)tensor->bytes;
+        }
+        sl_safetensors_close(tensors);
+        free(path);
+    }
+    json_t *root = json_pack("{s:{s:I}, s:o}", "metadata", "total_size",
+                             (json_int_t)total, "weight_map", map);
+    if (!status)
+        status = write_json(root, folder, name);
+    json_decref(root);
+    return status;
+}
+
+static sl_status write_training(const share *shares, int ranks,
+                                const sl_optimizer *optimizer,
+                                const sl_progress *progress, const char *folder)
+{
+    char text[32], sum[17];
+    json_t *files = json_object();
+    for (int i = 0; i < 2 * ranks; i++) {
+        const written *file = &shares[i / 2].files[i % 2];
+        snprintf(sum, sizeof sum, "%016" PRIx64, file->sum);
+        json_object_set_new(files, file->name,
+                            json_pack("{s:I, s:s}", "bytes",
+                                      (json_int_t)file->bytes, "sum", sum));
+    }
+    snprintf(text, sizeof text, "%" PRIu64, progress->seed);
+    json_t *root = json_pack(
+        "{s:i, s:I, s:I, s:s, s:o, s:I, s:o}", "version", 1, "step",
+        (json_int_t)progress->step, "sequences",
+        (json_int_t)progress->sequences, "seed", text, "validation",
+        isfinite(progress->validation) ? json_real(progress->validation)
+                                       : json_null(),
+        "optimizer_steps", (json_int_t)sl_optimizer_steps(optimizer), "files",
+        files);
+    sl_status status =
+        root ? sum_json(root, sum) : sl_fail(SL_ENOMEM, "out of memory");
+    if (!status)
+        json_object_set_new(root, "sum", json_string(sum));
+    if (!status)
+        status = write_json(root, folder, "training.json");
+    json_decref(root);
+    return status;
+}
+
+/* --------------------------------------------------------------- writing -- */
+
+static sl_status write_config(const sl_gpt2_config *config, const char *folder)
+{
+    sl_string text = SL_STRING_INIT;
+    char *path = sl__join_path(folder, "config.json");
+    sl_status status =
+        path ? sl_gpt2_write_config(config, sl_write_string, &text)
+             : sl_fail(SL_ENOMEM, "out of memory");
+    if (!status)
+        status = sl__write_file(path, text.data, text.length);
+    sl_string_clear(&text);
+    free(path);
+    return status;
+}
+
+static sl_status make_folder(const char *path)
+{
+    if (mkdir(path, 0777) == 0 || errno == EEXIST)
+        return SL_OK;
+    return sl_fail(SL_EIO, "cannot make the folder '%.300s': %s", path,
+                   strerror(errno));
+}
+
+/* The first rank's part: everything around the files, and then the rename. */
+static sl_status finish(const share *shares, int ranks,
+                        const sl_optimizer *optimizer,
+                        const sl_gpt2_config *config,
+                        const sl_progress *progress, const char *folder,
+                        const char *partial, const char *final)
+{
+    sl_status status = write_config(config, partial);
+    if (!status && ranks > 1)
+        status = write_index(shares, ranks, 0, partial,
+                             "model.safetensors.index.json");
+    if (!status && ranks > 1)
+        status = write_index(shares, ranks, 1, partial,
+                             "optimizer.safetensors.index.json");
+    if (!status)
+        status = write_training(shares, ranks, optimizer, progress, partial);
+    if (!status)
+        status = sl__sync_folder(partial);
+    /* One of this step may be there, from a run that was resumed earlier. */
+    if (!status)
+        sl__remove_folder(final);
+    if (!status && rename(partial, final))
+        status = sl_fail(SL_EIO, "cannot rename to '%.300s': %s", final,
+                         strerror(errno));
+    return status ? status : sl__sync_folder(folder);
+}
+
+/* Whether all ranks have come here without a failure; tells them of one. */
+static sl_status agree(sl_pipeline *pipeline, share *shares, sl_status status)
+{
+    int ranks[SL_COMM_MAX_RANKS];
+    char why[300];
+    snprintf(why, sizeof why, "%s", status ? sl_error_text() : "");
+    for (int r = 0; r < pipeline->ranks; r++)
+        ranks[r] = sl__comm_rank(pipeline, r);
+    const sl_group group = {ranks, pipeline->ranks};
+    shares[pipeline->rank].status = status;
+    sl_status shared = sl_comm_allgather(
+        pipeline->comm, &group, SL__TAG_END, sizeof *shares, shares,
+        (size_t)pipeline->ranks, pipeline->options.timeout_s);
+    if (shared)
+        return shared;
+    if (status)
+        return sl_fail(status, "%s", why);
+    for (int r = 0; r < pipeline->ranks; r++) {
+        if (shares[r].status)
+            return sl_fail((sl_status)shares[r].status,
+                           "rank %d cannot write its part of the checkpoint",
+                           r);
+    }
+    return SL_OK;
+}
+
+sl_status sl_checkpoint_write(sl_pipeline *pipeline,
+                              const sl_optimizer *optimizer,
+                              const sl_gpt2_config *config,
+                              const sl_progress *progress, const char *folder)
+{
+    char name[64];
+    share *shares = NULL;
+    char *partial = NULL, *final = NULL;
+    bool first = pipeline->rank == 0;
+    if (pipeline->replica > 0)
+        return SL_OK; /* They are all alike. */
+    snprintf(name, sizeof name, ".step-%08lld.partial",
+             (long long)progress->step);
+    partial = sl__join_path(folder, name);
+    snprintf(name, sizeof name, "step-%08lld", (long long)progress->step);
+    final = sl__join_path(folder, name);
+    sl_status status =
+        sl__alloc((size_t)pipeline->ranks, sizeof *shares, &shares);
+    if (!status && (!partial || !final))
+        status = sl_fail(SL_ENOMEM, "out of memory");
+    if (!status) {
+        if (first) {
+            status = make_folder(folder);
+            sl__remove_folder(partial);
+            if (!status)
+                status = make_folder(partial);
+        }
+        status = agree(pipeline, shares, status);
+        if (!status)
+            status = agree(pipeline, shares,
+                           write_share(pipeline, optimizer, partial,
+                                       &shares[pipeline->rank]));
+        if (!status)
+            status =
+                agree(pipeline, shares,
+                      first ? finish(shares, pipeline->ranks, optimizer, config,
+                                     progress, folder, partial, final)
+                            : SL_OK);
+        if (status && first)
+            sl__remove_folder(partial);
+    }
+    free(shares);
+    free(partial);
+    free(final);
+    return status;
+}
+
+/* -------------------------------------------------------------- checking -- */
+
+static sl_status damaged(const char *path, const char *why)
+{
+    return sl_fail(SL_EPARSE, "the checkpoint '%.300s' is damaged: %.200s",
+                   path, why);
+}
+
+/* Reads training.json, of which every byte counts. */
+static sl_status read_training(const char *path, json_t **out)
+{
+    char *file = sl__join_path(path, "training.json"), *text = NULL, sum[17];
+    size_t length;
+    sl_status status = file ? sl__read_file(file, &text, &length)
+                            : sl_fail(SL_ENOMEM, "out of memory");
+    free(file);
+    if (status)
+        return status;
+    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, NULL);
+    free(text);
+    const char *known = json_string_value(json_object_get(root, "sum"));
+    char kept[17] = "";
+    snprintf(kept, sizeof kept, "%.16s", known ? known : "");
+    if (!json_is_object(root) || sum_json(root, sum) || strcmp(kept, sum) != 0)
+        status = damaged(path, "training.json is not as it was written");
+    else if (json_integer_value(json_object_get(root, "version")) != 1)
+        status = sl_fail(SL_EINVAL,
+                         "the checkpoint '%.300s' is of another version", path);
+    if (status)
+        json_decref(root);
+    else
+        *out = root;
+    return status;
+}
+
+static void read_progress(const json_t *root, sl_progress *out)
+{
+    const json_t *loss = json_object_get(root, "validation");
+    const char *seed = json_string_value(json_object_get(root, "seed"));
+    *out = (sl_progress){
+        .step = json_integer_value(json_object_get(root, "step")),
+        .sequences = json_integer_value(json_object_get(root, "sequences")),
+        .seed = seed ? strtoull(seed, NULL, 10) : 0,
+        .validation = json_is_number(loss) ? json_number_value(loss) : NAN};
+}
+
+static sl_status check_file(const char *path, const char *name,
+                            const json_t *expected)
+{
+    char sum[17], why[200];
+    int64_t bytes = 0;
+    uint64_t value = 0;
+    const char *known = json_string_value(json_object_get(expected, "sum"));
+    char *file = sl__join_path(path, name);
+    sl_status status = file ? sl__sum_file(file, &bytes, &value)
+                            : sl_fail(SL_ENOMEM, "out of memory");
+    free(file);
+    if (status) {
+        snprintf(why, sizeof why, "%.180s", sl_error_text());
+        return damaged(path, why);
+    }
+    snprintf(sum, sizeof sum, "%016" PRIx64, value);
+    if (bytes == json_integer_value(json_object_get(expected, "bytes")) &&
+        known && strcmp(known, sum) == 0)
+        return SL_OK;
+    snprintf(why, sizeof why, "%.100s is not as it was written", name);
+    return damaged(path, why);
+}
+
+sl_status sl_checkpoint_check(const char *path, sl_progress *out)
+{
+    json_t *root, *value;
+    const char *name;
+    sl_status status = read_training(path, &root);
+    if (status)
+        return status;
+    json_object_foreach(json_object_get(root, "files"), name, value)
+    {
+        if (!status)
+            status = check_file(path, name, value);
+    }
+    if (!status)
+        read_progress(root, out);
+    json_decref(root);
+    return status;
+}
+
+/* --------------------------------------------------------------- folders -- */
+
+static int is_checkpoint(const struct dirent *entry)
+{
+    return strncmp(entry->d_name, "step-", 5) == 0;
+}
+
+/* Newest last: names are numbers of equal length, or longer ones. */
+static int by_step(const struct dirent **a, const struct dirent **b)
+{
+    long long x = atoll((*a)->d_name + 5), y = atoll((*b)->d_name + 5);
+    return (x > y) - (x < y);
+}
+
+static sl_status list(const char *folder, struct dirent ***out, int *out_count)
+{
+    *out_count = scandir(folder, out, is_checkpoint, by_step);
+    if (*out_count >= 0)
+        return SL_OK;
+    return sl_fail(errno == ENOENT ? SL_ENOTFOUND : SL_EIO,
+                   "cannot read the folder '%.300s': %s", folder,
+                   strerror(errno));
+}
+
+static void free_list(struct dirent **entries, int count)
+{
+    for (int i = 0; i < count; i++)
+        free(entries[i]);
+    free(entries);
+}
+
+sl_status sl_checkpoint_find(const char *folder,
+                             void (*tell)(void *context, const char *sentence),
+                             void *context, char **out)
+{
+    struct dirent **entries;
+    int count;
+    char *found = NULL;
+    sl_status status = list(folder, &entries, &count);
+    if (status)
+        return status;
+    for (int i = count - 1; i >= 0 && !found; i--) {
+        sl_progress progress;
+        char *path = sl__join_path(folder, entries[i]->d_name);
+        if (path && !sl_checkpoint_check(path, &progress)) {
+            found = path;
+            continue;
+        }
+        if (tell)
+            tell(context, path ? sl_error_text() : "out of memory");
+        free(path);
+    }
+    free_list(entries, count);
+    if (!found)
+        return sl_fail(SL_ENOTFOUND, "there is no sound checkpoint in '%.300s'",
+                       folder);
+    *out = found;
+    return SL_OK;
+}
+
+/* Points a link at a checkpoint, in one move. */
+static void point(const char *folder, const char *name, const char *target)
+{
+    char hidden[64];
+    snprintf(hidden, sizeof hidden, ".%s.new", name);
+    char *new = sl__join_path(folder, hidden);
+    char *link = sl__join_path(folder, name);
+    if (new &&link) {
+        unlink(new);
+        if (symlink(target, new) == 0 && rename(new, link))
+            unlink(new);
+    }
+    free(new);
+    free(link);
+}
+
+/* Removes a checkpoint so that what is left of it is never taken for one. */
+static void remove_one(const char *folder, const char *name)
+{
+    char hidden[300];
+    snprintf(hidden, sizeof hidden, ".%.255s.old", name);
+    char *path = sl__join_path(folder, name);
+    char *gone = sl__join_path(folder, hidden);
+    if (path && gone) {
+        sl__remove_folder(gone);
+        if (rename(path, gone) == 0)
+            sl__remove_folder(gone);
+    }
+    free(path);
+    free(gone);
+}
+
+/* What was never finished, or never wholly removed. */
+static void remove_rests(const char *folder)
+{
+    DIR *open = opendir(folder);
+    struct dirent *entry;
+    while (open && (entry = readdir(open))) {
+        const char *dot = strrchr(entry->d_name, '.');
+        if (strncmp(entry->d_name, ".step-", 6) != 0 ||
+            (strcmp(dot, ".partial") != 0 && strcmp(dot, ".old") != 0))
+            continue;
+        char *path = sl__join_path(folder, entry->d_name);
+        if (path)
+            sl__remove_folder(path);
+        free(path);
+    }
+    if (open)
+        closedir(open);
+}
+
+sl_status sl_checkpoint_prune(const char *folder, int keep)
+{
+    struct dirent **entries;
+    int count, best = -1;
+    double least = INFINITY;
+    sl_status status = list(folder, &entries, &count);
+    if (status)
+        return status;
+    remove_rests(folder);
+    for (int i = 0; i < count; i++) {
+        char *path = sl__join_path(folder, entries[i]->d_name);
+        json_t *root;
+        sl_progress progress;
+        if (path && !read_training(path, &root)) {
+            read_progress(root, &progress);
+            json_decref(root);
+            if (progress.validation < least) {
+                least = progress.validation;
+                best = i;
+            }
+        }
+        free(path);
+    }
+    if (best >= 0)
+        point(folder, "best", entries[best]->d_name);
+    if (count > 0)
+        point(folder, "latest", entries[count - 1]->d_name);
+    for (int i = 0; i < count - keep && keep > 0; i++) {
+        if (i != best)
+            remove_one(folder, entries[i]->d_name);
+    }
+    free_list(entries, count);
+    return SL_OK;
+}
+
+/* --------------------------------------------------------------- reading -- */
+
+static sl_status read_optimizer(const char *path, sl_optimizer *optimizer,
+                                int64_t steps)
+{
+    sl_weights *states;
+    sl_status status = sl__weights_open_as(path, "optimizer", &states);
+    if (status)
+        return status;
+    /* All are looked at before any changes. */
+    for (int pass = 0; pass < 2; pass++) {
+        int count = sl_optimizer_state_count(optimizer);
+        for (int i = 0; i < count && !status; i++) {
+            const sl_optimizer_state *own = sl_optimizer_state_at(optimizer, i);
+            char name[512];
+            snprintf(name, sizeof name, "%s.%s", own->kind, own->parameter);
+            const sl_safetensor *found = sl_weights_find(states, name);
+            status = sl__check_tensor(found, name, &own->port);
+            if (!status && pass)
+                memcpy(own->data, found->data, found->bytes);
+        }
+    }
+    sl_weights_close(states);
+    if (!status)
+        sl_optimizer_set_steps(optimizer, steps);
+    return status;
+}
+
+sl_status sl_checkpoint_read(const char *path, sl_pipeline *pipeline,
+                             sl_optimizer *optimizer)
+{
+    json_t *root;
+    sl_weights *weights = NULL;
+    sl_status status = read_training(path, &root);
+    if (status)
+        return status;
+    int64_t steps =
+        json_integer_value(json_object_get(root, "optimizer_steps"));
+    json_decref(root);
+    status = sl_weights_open(path, &weights);
+    if (!status && optimizer)
+        status = read_optimizer(path, optimizer, steps);
+    if (!status)
+        status = sl_weights_load(weights, pipeline);
+    sl_weights_close(weights);
+    return status;
+}

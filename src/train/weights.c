@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Weights in safetensors files, one or several, found by name. */
+#include "train/train.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct sl_weights {
+    sl_safetensors **files;
+    size_t count;
+    size_t capacity;
+};
+
+static sl_status add_file(sl_weights *weights, const char *path)
+{
+    sl_status status = sl__grow(&weights->files, &weights->capacity,
+                                weights->count + 1, sizeof *weights->files);
+    if (!status)
+        status = sl_safetensors_open(path, &weights->files[weights->count]);
+    if (!status)
+        weights->count++;
+    return status;
+}
+
+/* Whether a file of the index was named before it. */
+static bool is_known(json_t *map, void *until, const char *name)
+{
+    for (void *at = json_object_iter(map); at != until;
+         at = json_object_iter_next(map, at)) {
+        const char *other = json_string_value(json_object_iter_value(at));
+        if (other && strcmp(other, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The files that an index names, each once. */
+static sl_status add_indexed(sl_weights *weights, const char *folder,
+                             const char *index)
+{
+    char *text;
+    size_t length;
+    json_error_t error;
+    sl_status status = sl__read_file(index, &text, &length);
+    if (status)
+        return status;
+    json_t *root = json_loadb(text, length, 0, &error);
+    free(text);
+    json_t *map = json_object_get(root, "weight_map");
+    if (!json_is_object(map))
+        status = sl_fail(SL_EPARSE, "'%.300s' has no weight_map", index);
+    for (void *at = json_object_iter(map); at && !status;
+         at = json_object_iter_next(map, at)) {
+        const char *name = json_string_value(json_object_iter_value(at));
+        char *path = NULL;
+        if (!name || strchr(name, '/'))
+            status =
+                sl_fail(SL_EPARSE, "'%.300s' names a file that is none", index);
+        if (!status && is_known(map, at, name))
+            continue;
+        if (!status && !(path = sl__join_path(folder, name)))
+            status = sl_fail(SL_ENOMEM, "out of memory");
+        if (!status)
+            status = add_file(weights, path);
+        free(path);
+    }
+    json_decref(root);
+    return status;
+}
+
+static bool exists(const char *path)
+{
+    struct stat about;
+    return path && stat(path, &about) == 0;
+}
+
+sl_status sl__weights_open_as(const char *path, const char *stem,
+                              sl_weights **out)
+{
+    struct stat about;
+    sl_weights *weights;
+    char *single = NULL, *index = NULL, name[64];
+    sl_status status = sl__alloc(1, sizeof *weights, &weights);
+    if (status)
+        return status;
+    bool folder = stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+    snprintf(name, sizeof name, "%s.safetensors", stem);
+    single = sl__join_path(path, name);
+    snprintf(name, sizeof name, "%s.safetensors.index.json", stem);
+    index = sl__join_path(path, name);
+    if (!single || !index)
+        status = sl_fail(SL_ENOMEM, "out of memory");
+    else if (!folder)
+        status = add_file(weights, path);
+    else if (exists(index))
+        status = add_indexed(weights, path, index);
+    else
+        status = add_file(weights, single);
+    free(single);
+    free(index);
+    if (status)
+        sl_weights_close(weights);
+    else
+        *out = weights;
+    return status;
+}
+
+sl_status sl_weights_open(const char *path, sl_weights **out)
+{
+    return sl__weights_open_as(path, "model", out);
+}
+
+void sl_weights_close(sl_weights *weights)
+{
+    if (!weights)
+        return;
+    for (size_t i = 0; i < weights->count; i++)
+        sl_safetensors_close(weights->files[i]);
+    free(weights->files);
+    free(weights);
+}
+
+const sl_safetensor *sl_weights_find(const sl_weights *weights,
+                                     const char *name)
+{
+    static const char prefix[] = "transformer.";
+    size_t skip = sizeof prefix - 1;
+    for (size_t i = 0; i < weights->count; i++) {
+        const sl_safetensor *found =
+            sl_safetensors_find(weights->files[i], name);
+        if (found)
+            return found;
+    }
+    return strncmp(name, prefix, skip) == 0
+               ? sl_weights_find(weights, name + skip)
+               : NULL;
+}
+
+/* -------------------------------------------------------------- loading -- */
+
+static void describe(sl_dtype dtype, int dims, const int64_t *shape, char *out,
+                     size_t size)
+{
+    int used = snprintf(out, size, "%s (", sl_dtype_text(dtype));
+    for (int d = 0; d < dims && used > 0 && (size_t)used < size; d++)
+        used += snprintf(out + used, size - (size_t)used, "%s%lld",
+                         d ? ", " : "", (long long)shape[d]);
+    if (used > 0 && (size_t)used < size)
+        snprintf(out + used, size - (size_t)used, ")");
+}
+
+sl_status sl__check_tensor(const sl_safetensor *found, const char *name,
+                           const sl_port *port)
+{
+    char ours[100], theirs[100];
+    if (!found)
+        return sl_fail(SL_ENOTFOUND, "the weights have no '%.100s'", name);
+    bool same = found->dtype == port->dtype && found->dims == port->dims;
+    for (int d = 0; d < port->dims && same; d++)
+        same = found->shape[d] == port->shape[d];
+    if (same)
+        return SL_OK;
+    describe(port->dtype, port->dims, port->shape, ours, sizeof ours);
+    describe(found->dtype, found->dims, found->shape, theirs, sizeof theirs);
+    return sl_fail(SL_EINVAL, "'%.100s' of the weights is %s, expected %s",
+                   name, theirs, ours);
+}
+
+/* A parameter by its own name, or by another that it is tied to. */
+static const sl_safetensor *find_tied(const sl_weights *weights,
+                                      const sl_model *model, int stage,
+                                      const char *name)
+{
+    int count;
+    const sl_tie *ties = sl_model_ties(model, &count);
+    const sl_safetensor *found = sl_weights_find(weights, name);
+    for (int t = 0; t < count && !found; t++) {
+        bool own = false;
+        for (int k = 0; k < ties[t].stage_count; k++)
+            own |= ties[t].stages[k] == stage &&
+                   strcmp(ties[t].stage_names[k], name) == 0;
+        for (int i = 0; i < ties[t].name_count && own && !found; i++)
+            found = sl_weights_find(weights, ties[t].names[i]);
+    }
+    return found;
+}
+
+/* Holds every parameter of this rank against the weights, or writes it. */
+static sl_status walk(const sl_weights *weights, sl_pipeline *pipeline,
+                      bool write)
+{
+    int stages;
+    const int *all = sl_pipeline_stages(pipeline, &stages);
+    const sl_model *model = sl_pipeline_model(pipeline);
+    sl_status status = SL_OK;
+    for (int s = 0; s < stages && !status; s++) {
+        const sl_stage *stage;
+        sl_memory *memory;
+        status = sl_pipeline_stage(pipeline, all[s], &stage, &memory);
+        int count = status ? 0 : sl_stage_port_count(stage, SL_PORT_PARAMETER);
+        for (int i = 0; i < count && !status; i++) {
+            sl_port port;
+            status = sl_stage_port_at(stage, SL_PORT_PARAMETER, i, &port);
+            const sl_safetensor *found =
+                status ? NULL : find_tied(weights, model, all[s], port.name);
+            if (!status)
+                status = sl__check_tensor(found, port.name, &port);
+            if (!status && write)
+                status = sl_memory_write(memory, &port, 0, found->data,
+                                         found->bytes);
+        }
+    }
+    return status;
+}
+
+sl_status sl_weights_load(const sl_weights *weights, sl_pipeline *pipeline)
+{
+    sl_status status = walk(weights, pipeline, false);
+    return status ? status : walk(weights, pipeline, true);
+}
