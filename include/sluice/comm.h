@@ -111,8 +111,12 @@ SL_API sl_status sl_comm_wait(sl_comm *comm, sl_request *request,
                               double timeout_s);
 
 /* Takes a request back that will not complete any more, after a failure: its
- * memory is the caller's again. One that is not posted is left alone. */
+ * memory is the caller's again, unless sl_comm_holds_memory. One that is not posted is left alone. */
 SL_API void sl_comm_cancel(sl_comm *comm, sl_request *request);
+
+/* Whether something could not be taken back: over MPI a message that the other
+ * side has begun to move stays with MPI, and so does its memory, for good. */
+SL_API bool sl_comm_holds_memory(const sl_comm *comm);
 
 /* Moves messages along while the rank computes; fails where a rank has. */
 SL_API sl_status sl_comm_progress(sl_comm *comm);

@@ -527,7 +527,7 @@ SL_API void sl_pipeline_zero_gradients(sl_pipeline *pipeline);
 SL_API sl_status sl_pipeline_unshard(sl_pipeline *pipeline);
 SL_API sl_status sl_pipeline_reshard(sl_pipeline *pipeline);
 
-/* Bytes of tensor memory of a rank. All are known, and allocated, after
+/* Bytes of tensor memory of a rank, but for what a transport keeps to sum in. All are known, and allocated, after
  * sl_pipeline_prepare; a batch of another shape adds to them. */
 typedef struct sl_rank_bytes {
     int64_t parameters;
@@ -536,6 +536,7 @@ typedef struct sl_rank_bytes {
     int64_t workspace; /* of programs while they run */
     int64_t slabs;     /* what microbatches in flight hold for backward */
     int64_t messages;  /* inputs and outputs of these, and their gradients */
+    int64_t ties;      /* for summing gradients that callbacks have */
     int64_t planned;   /* all of the above */
     int64_t measured;  /* what was allocated; after RESHARD some of it is with
                           the system again */

@@ -387,10 +387,13 @@ int bench_step(int argc, char **argv)
     if (asked.json && asked.trace && strcmp(asked.trace, "-") == 0)
         return cli_say(VERB, CLI_WRONG,
                        "--json and --trace - both want standard output");
-    if (asked.steps > 10000 || asked.sizes.ranks > SL_COMM_MAX_RANKS)
-        return cli_say(VERB, CLI_WRONG,
-                       "at most 10000 steps and %d ranks, please",
-                       SL_COMM_MAX_RANKS);
+    if (asked.steps > 10000 || asked.warmup > 1000000 ||
+        asked.sizes.ranks > SL_COMM_MAX_RANKS)
+        return cli_say(
+            VERB, CLI_WRONG,
+            "at most 10000 steps, 1000000 before them, and %d ranks, "
+            "please",
+            SL_COMM_MAX_RANKS);
     sl_status status = sl_generate(asked.schedule, &asked.sizes, &schedule);
     if (status)
         return cli_failed(VERB, status);

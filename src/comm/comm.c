@@ -25,6 +25,8 @@ void sl__comm_end(sl_comm *comm)
 {
     if (comm->started)
         pthread_mutex_destroy(&comm->answering);
+    if (comm->holds_memory)
+        return;
     free(comm->requests);
     free(comm->scratch);
 }
@@ -100,6 +102,11 @@ void sl_comm_cancel(sl_comm *comm, sl_request *request)
     if (request->posted)
         comm->transport->cancel(comm, request);
     request->posted = false;
+}
+
+bool sl_comm_holds_memory(const sl_comm *comm)
+{
+    return comm->holds_memory;
 }
 
 void sl_comm_release(sl_comm *comm, sl_request *request)

@@ -43,6 +43,7 @@ struct sl_comm {
     size_t scratch_bytes;
     /* What this rank answers; guarded, for other threads may call it. */
     bool started; /* the lock is there */
+    bool holds_memory;
     pthread_mutex_t answering;
     sl_answer_fn answer;
     void *answer_context;

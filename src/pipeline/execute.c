@@ -11,26 +11,29 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Another seed for every microbatch. */
-static uint64_t mix(uint64_t seed, int microbatch)
+/* Another seed for every microbatch of every replica. */
+static uint64_t mix(uint64_t seed, int microbatch, int replica)
 {
-    uint64_t x = seed + 0x9e3779b97f4a7c15u * ((uint64_t)microbatch + 1);
+    uint64_t place = (uint64_t)replica << 32 | (uint64_t)microbatch;
+    uint64_t x = seed + 0x9e3779b97f4a7c15u * (place + 1);
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return x ^ (x >> 31);
 }
 
 /* A program as a function of the caller's sees it. */
-static sl_action_call call_of(const sl__instruction *i, const sl__bound *bound,
+static sl_action_call call_of(const sl_pipeline *pipeline,
+                              const sl__instruction *i, const sl__bound *bound,
                               uint64_t seed)
 {
-    return (sl_action_call){.action = i->action,
-                            .stage = i->u.run.program_stage,
-                            .memory = i->u.run.memory,
-                            .program = i->u.run.program,
-                            .slot = i->u.run.slot,
-                            .options = {mix(seed, i->action.microbatch),
-                                        bound->scales[i->action.microbatch]}};
+    return (sl_action_call){
+        .action = i->action,
+        .stage = i->u.run.program_stage,
+        .memory = i->u.run.memory,
+        .program = i->u.run.program,
+        .slot = i->u.run.slot,
+        .options = {mix(seed, i->action.microbatch, pipeline->replica),
+                    bound->scales[i->action.microbatch]}};
 }
 
 sl_status sl_action_call_run(const sl_action_call *call)
@@ -42,15 +45,17 @@ sl_status sl_action_call_run(const sl_action_call *call)
 }
 
 /* Runs a program, or two that are joined. */
-static sl_status run(const sl__instruction *i, const sl__bound *bound,
-                     uint64_t seed)
+static sl_status run(const sl_pipeline *pipeline, const sl__instruction *i,
+                     const sl__bound *bound, uint64_t seed)
 {
-    sl_action_call calls[2] = {call_of(i, bound, seed)};
+    sl_action_call calls[2] = {call_of(pipeline, i, bound, seed)};
     const sl_action_function *function = i->u.run.function;
     if (!function)
         return sl_action_call_run(&calls[0]);
     if (i->joined)
-        calls[1] = call_of(i + 1, bound, seed);
+        calls[1] = call_of(pipeline, i + 1, bound, seed);
+    /* What it says where it says nothing. */
+    sl_fail(SL_OK, "the function of the caller's failed");
     return function->call(function->context, calls, i->joined ? 2 : 1);
 }
 
@@ -61,6 +66,7 @@ static sl_status send(sl_comm *comm, const sl__instruction *i)
         sl_comm_send(comm, i->u.message.peer, i->u.message.tag,
                      i->u.message.memory, i->u.message.bytes, &mail->request);
     mail->posted = !status;
+    atomic_store_explicit(&mail->by, i, memory_order_relaxed);
     return status;
 }
 
@@ -71,6 +77,7 @@ static sl_status post(sl_comm *comm, const sl__instruction *i)
         sl_comm_recv(comm, i->u.message.peer, i->u.message.tag,
                      i->u.message.memory, i->u.message.bytes, &mail->request);
     mail->posted = !status;
+    atomic_store_explicit(&mail->by, i, memory_order_relaxed);
     return status;
 }
 
@@ -130,7 +137,7 @@ static sl_status execute_one(sl_pipeline *pipeline, sl__bound *bound,
     sl_comm *comm = pipeline->comm;
     switch (i->kind) {
     case SL__DO_PACK: return sl__memory_pack(i->u.run.memory);
-    case SL__DO_RUN: return run(i, bound, seed);
+    case SL__DO_RUN: return run(pipeline, i, bound, seed);
     case SL__DO_STATE:
         return sl__run_state(pipeline, i->u.run.function, &i->action);
     case SL__DO_FEED:
@@ -184,15 +191,16 @@ static sl_status tell(sl_pipeline *pipeline, const sl__instruction *i,
         [SL_RESHARD] = "RESHARD",
         [SL_REDUCE_GRAD] = "REDUCE_GRAD"};
     char why[500], where[40] = "", text[SL__REPORT_MAX];
+    const sl_action *about = &sl__about(i)->action;
     snprintf(why, sizeof why, "%s", sl_error_text());
     sl_status heard = sl_comm_progress(pipeline->comm);
     if (heard)
         return heard;
     if (i->kind != SL__DO_STATE && i->kind != SL__DO_PACK)
-        snprintf(where, sizeof where, ", microbatch %d", i->action.microbatch);
+        snprintf(where, sizeof where, ", microbatch %d", about->microbatch);
     int length =
         snprintf(text, sizeof text, "%s%s of stage %d%s: %s", doing[i->kind],
-                 names[i->action.kind], i->action.stage, where, why);
+                 names[about->kind], about->stage, where, why);
     if (status == SL_ETIME)
         sl__append_report(pipeline,
                           i->kind == SL__DO_WAIT ? i->u.message.peer : -1,

@@ -174,6 +174,8 @@ static sl_status take_schedule(sl_pipeline *pipeline,
 /* Functions of the caller's, by kind. */
 static sl_status take_functions(sl_pipeline *pipeline)
 {
+    if (pipeline->options.function_count > 0 && !pipeline->options.functions)
+        return sl_fail(SL_EINVAL, "functions that are not there");
     for (int i = 0; i < pipeline->options.function_count; i++) {
         const sl_action_function *given = &pipeline->options.functions[i];
         bool known = given->kind > SL_IDLE && given->kind < SL_ACTION_KINDS;
@@ -254,6 +256,10 @@ void sl_pipeline_destroy(sl_pipeline *pipeline)
         return;
     sl_comm_clear_answer(pipeline->comm, pipeline);
     sl_schedule_destroy(pipeline->plan);
+    /* A transport that is not done with messages may still write there: their
+     * memory is left to it, until the process ends. */
+    if (sl_comm_holds_memory(pipeline->comm))
+        return;
     while (pipeline->bounds) {
         sl__bound *next = pipeline->bounds->next;
         sl__unbind(pipeline, pipeline->bounds);
@@ -321,8 +327,10 @@ sl_status sl_pipeline_prepare(sl_pipeline *pipeline, int64_t rows)
 {
     sl__bound *bound;
     if (rows < pipeline->microbatches && rows != 0)
-        return sl_fail(SL_EINVAL, "%lld rows, fewer than the %d microbatches",
-                       (long long)rows, pipeline->microbatches);
+        return sl__spread(pipeline,
+                          sl_fail(SL_EINVAL,
+                                  "%lld rows, fewer than the %d microbatches",
+                                  (long long)rows, pipeline->microbatches));
     for (int m = 0; m < pipeline->microbatches; m++)
         pipeline->rows[m] = sl_microbatch_rows(rows, pipeline->microbatches, m);
     sl_status status = bind(pipeline, pipeline->rows, &bound);
@@ -354,7 +362,8 @@ static sl_status finish(sl_pipeline *pipeline, const sl_model *model)
     }
     if (!status)
         status = sl_comm_barrier(pipeline->comm, &all, SL__TAG_END, timeout_s);
-    return status;
+    /* Somebody may have given up while this rank came through. */
+    return status ? status : sl_comm_progress(pipeline->comm);
 }
 
 /* What was waited for, where that took too long. */
@@ -383,7 +392,6 @@ static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
     pipeline->last = bound;
     pipeline->latest = NULL;
     pipeline->has_losses = false;
-    atomic_fetch_add(&pipeline->steps, 1);
     if (train) {
         sl__part_replicas(pipeline);
         status = sl__part_ties(pipeline, bound->model);
@@ -434,11 +442,14 @@ static sl_status run_batch(sl_pipeline *pipeline, const sl_argument *arguments,
 {
     /* Of several pipelines on a transport, that which runs answers. */
     sl_comm_set_answer(pipeline->comm, sl__answer, pipeline);
+    atomic_fetch_add(&pipeline->steps, 1);
+    atomic_store(&pipeline->in_step, true);
     sl_status status = split(pipeline, arguments, count);
     if (!status)
         status = run_list(pipeline, pipeline->batch, seed, train);
     if (status)
         status = sl__spread(pipeline, status);
+    atomic_store(&pipeline->in_step, false);
     atomic_store(&pipeline->doing, NULL);
     return status;
 }

@@ -36,7 +36,7 @@ static sl_status run_on(sl_pipeline *pipeline, sl_action_kind kind,
     size_t size = sl_dtype_bytes(port->dtype), first, length;
     size_t count = (size_t)port->bytes / size;
     double timeout_s = pipeline->options.timeout_s;
-    sl_number number = port->dtype == SL_F64 ? SL_NUMBER_F64 : SL_NUMBER_F32;
+    sl_number number = sl__number_of(port->dtype);
     if (kind == SL_UNSHARD)
         return sl_comm_allgather(pipeline->comm, &peers, tag, size, data, count,
                                  timeout_s);

@@ -17,8 +17,9 @@ static void describe(const sl__instruction *i, double for_s, char *text,
                      size_t size)
 {
     char action[SL_ACTION_TEXT_MAX];
-    sl_action_print(&i->action, action);
-    bool sends = i->action.kind == SL_SEND_F || i->action.kind == SL_SEND_B;
+    const sl_action *about = &sl__about(i)->action;
+    sl_action_print(about, action);
+    bool sends = about->kind == SL_SEND_F || about->kind == SL_SEND_B;
     if (i->kind == SL__DO_WAIT)
         snprintf(text, size, "waits at %s for %.3g s %s stage %d on rank %d%s",
                  action, for_s, sends ? "until" : "for",
@@ -40,7 +41,11 @@ void sl__answer(void *context, char *text, size_t size)
         atomic_load_explicit(&pipeline->since_s, memory_order_relaxed);
     int used;
     if (!list) {
-        snprintf(text, size, "is not in a step, after %llu", step);
+        snprintf(text, size,
+                 atomic_load(&pipeline->in_step)
+                     ? "step %llu: makes its list of what to do"
+                     : "is not in a step, after %llu",
+                 step);
         return;
     }
     used = snprintf(text, size, "step %llu: ", step);

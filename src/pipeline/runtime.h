@@ -33,6 +33,8 @@ typedef union sl__mail {
         sl_request request;
         bool posted;
         int tag; /* of what is posted, while binding tries a list out */
+        /* What posted it; others read this who ask. */
+        _Atomic(const struct sl__instruction *) by;
     };
     char lines[2 * SL__CACHE_LINE];
 } sl__mail;
@@ -161,16 +163,29 @@ struct sl_pipeline {
     _Atomic size_t at;
     _Atomic double since_s;
     _Atomic uint64_t steps;         /* begun, evals too */
+    _Atomic bool in_step;           /* also while its list is being made */
     const sl__instructions *latest; /* that has ended, with its stamps */
     double end_s[3];      /* of the latest: list, tied gradients, all ranks */
     void (*before)(void); /* called before every instruction, by tests */
     int *argument_of;     /* by input of the model, in the step at hand */
-    char *scratch;        /* for two tied gradients */
+    char *scratch;        /* for two tied gradients of callbacks; or NULL */
+    int64_t scratch_bytes;
 };
 
 /* Binds a batch split into these rows; `out` is the pipeline's. */
 sl_status sl__bind(sl_pipeline *pipeline, const int64_t *rows, sl__bound **out);
 void sl__unbind(const sl_pipeline *pipeline, sl__bound *bound);
+
+/* What an instruction is about: a wait, about what was posted, by this action or
+ * one that had the slot before it. */
+static inline const sl__instruction *sl__about(const sl__instruction *i)
+{
+    const sl__instruction *by =
+        i->kind == SL__DO_WAIT
+            ? atomic_load_explicit(&i->u.message.mail->by, memory_order_relaxed)
+            : NULL;
+    return by ? by : i;
+}
 
 /* Tells all ranks of a failure, and gives the first there was. */
 sl_status sl__fail_all(sl_comm *comm, sl_status status, const char *text);
@@ -198,6 +213,11 @@ static inline int sl__comm_rank(const sl_pipeline *pipeline, int rank)
     return pipeline->replica * pipeline->ranks + rank;
 }
 
+static inline sl_number sl__number_of(sl_dtype dtype)
+{
+    return dtype == SL_F64 ? SL_NUMBER_F64 : SL_NUMBER_F32;
+}
+
 static inline bool sl__is_own(const sl_pipeline *pipeline, int stage)
 {
     return pipeline->rank_of[stage] == pipeline->rank;
@@ -220,7 +240,7 @@ _Static_assert(SL__TAG_REPLICAS + SL_MAX_STAGES <= SL_COMM_OWN_TAG,
 sl_status sl__part_ties(sl_pipeline *pipeline, const sl_model *model);
 sl_status sl__join_ties(sl_pipeline *pipeline, const sl_model *model);
 
-/* Room for two of the largest tied gradient. */
+/* Room for the tied gradients of callbacks, which are not in memory here. */
 sl_status sl__make_scratch(sl_pipeline *pipeline, const sl_model *model);
 
 /* -------------------------------------------------------- replicas.c -- */

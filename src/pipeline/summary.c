@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/writer.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---------------------------------------------------------------- bytes -- */
@@ -33,7 +34,9 @@ void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out)
             out->measured += sl_memory_bytes(lane->memory);
         }
     }
-    out->planned = out->parameters + out->gradients + out->packed +
+    out->ties = pipeline->scratch_bytes;
+    out->measured += pipeline->scratch_bytes;
+    out->planned = out->ties + out->parameters + out->gradients + out->packed +
                    out->workspace + out->slabs + out->messages;
 }
 
@@ -51,7 +54,11 @@ sl_rank_summary sl_trace_rank(const sl_trace *trace, int rank)
         double took = event->end_s - event->start_s;
         switch (event->kind) {
         case SL_EVENT_COMPUTE: out.busy_s += took; break;
-        case SL_EVENT_WAIT: out.waited_s += took; break;
+        case SL_EVENT_WAIT:
+            /* Before the first compute everybody waits. */
+            if (event->end_s > 0)
+                out.waited_s += event->end_s - fmax(event->start_s, 0);
+            break;
         case SL_EVENT_SEND:
             out.sent_bytes += event->bytes;
             out.sent++;

@@ -5,13 +5,9 @@
 #include "pipeline/runtime.h"
 
 #include "base/memory.h"
+#include "tensor/program.h"
 
 #include <string.h>
-
-static sl_number number_of(sl_dtype dtype)
-{
-    return dtype == SL_F64 ? SL_NUMBER_F64 : SL_NUMBER_F32;
-}
 
 /* The gradient of a tied parameter in one of its stages. */
 static sl_status find_gradient(const sl_pipeline *pipeline, const sl_tie *tie,
@@ -39,16 +35,17 @@ sl_status sl__part_ties(sl_pipeline *pipeline, const sl_model *model)
     const sl_tie *ties = sl_model_ties(model, &count);
     sl_status status = SL_OK;
     for (int t = 0; t < count && !status; t++) {
-        memset(pipeline->scratch, 0, (size_t)ties[t].bytes);
         for (int k = 1; k < ties[t].stage_count && !status; k++) {
             sl_port port;
             int stage = ties[t].stages[k];
             if (!sl__is_own(pipeline, stage))
                 continue;
             status = find_gradient(pipeline, &ties[t], k, &port);
-            if (!status)
-                status = sl_memory_write(pipeline->owners[stage], &port, 0,
-                                         pipeline->scratch, (size_t)port.bytes);
+            if (status || sl__memory_clear(pipeline->owners[stage], &port))
+                continue;
+            memset(pipeline->scratch, 0, (size_t)port.bytes);
+            status = sl_memory_write(pipeline->owners[stage], &port, 0,
+                                     pipeline->scratch, (size_t)port.bytes);
         }
     }
     return status;
@@ -70,38 +67,55 @@ static int list_ranks(const sl_pipeline *pipeline, const sl_tie *tie,
     return count;
 }
 
+/* Where a gradient lies; that of callbacks is copied to `room`. */
+static sl_status reach(const sl_pipeline *pipeline, const sl_tie *tie,
+                       int member, char *room, sl_port *port, char **out)
+{
+    sl_memory *memory = pipeline->owners[tie->stages[member]];
+    sl_status status = find_gradient(pipeline, tie, member, port);
+    if (status)
+        return status;
+    *out = sl__port_memory(memory, port, 0);
+    if (*out)
+        return SL_OK;
+    *out = room;
+    return sl_memory_read(memory, port, 0, room, (size_t)port->bytes);
+}
+
+/* Sums in the memory of the first stage that is here, over the others here and
+ * then over ranks; all of them then get it. */
 static sl_status join_tie(sl_pipeline *pipeline, const sl_tie *tie, int tag)
 {
     int ranks[SL_COMM_MAX_RANKS];
-    char *sum = pipeline->scratch, *own = sum + tie->bytes;
+    char *sum = NULL;
+    sl_port port;
     sl_status status = SL_OK;
-    int here = 0;
     for (int k = 0; k < tie->stage_count && !status; k++) {
-        sl_port port;
+        char *own;
         if (!sl__is_own(pipeline, tie->stages[k]))
             continue;
-        status = find_gradient(pipeline, tie, k, &port);
-        if (!status)
-            status = sl_memory_read(pipeline->owners[tie->stages[k]], &port, 0,
-                                    here ? own : sum, (size_t)port.bytes);
-        if (!status && here++)
+        status = reach(pipeline, tie, k,
+                       sum ? pipeline->scratch + tie->bytes : pipeline->scratch,
+                       &port, &own);
+        if (!status && sum)
             add(tie->dtype, own, sum, tie->bytes);
+        else if (!status)
+            sum = own;
     }
-    if (status || !here)
+    if (status || !sum)
         return status;
     sl_group group = {ranks, list_ranks(pipeline, tie, ranks)};
     size_t size = sl_dtype_bytes(tie->dtype);
     status = sl_comm_allreduce(
-        pipeline->comm, &group, tag, number_of(tie->dtype), sum,
+        pipeline->comm, &group, tag, sl__number_of(tie->dtype), sum,
         (size_t)tie->bytes / size, pipeline->options.timeout_s);
     for (int k = 0; k < tie->stage_count && !status; k++) {
-        sl_port port;
+        sl_memory *memory = pipeline->owners[tie->stages[k]];
         if (!sl__is_own(pipeline, tie->stages[k]))
             continue;
         status = find_gradient(pipeline, tie, k, &port);
-        if (!status)
-            status = sl_memory_write(pipeline->owners[tie->stages[k]], &port, 0,
-                                     sum, (size_t)port.bytes);
+        if (!status && sl__port_memory(memory, &port, 0) != sum)
+            status = sl_memory_write(memory, &port, 0, sum, (size_t)port.bytes);
     }
     return status;
 }
@@ -116,16 +130,25 @@ sl_status sl__join_ties(sl_pipeline *pipeline, const sl_model *model)
     return status;
 }
 
+/* Room for two of the largest tied gradient that callbacks here have. */
 sl_status sl__make_scratch(sl_pipeline *pipeline, const sl_model *model)
 {
     int count;
-    int64_t bytes = 1;
+    int64_t bytes = 0;
     const sl_tie *ties = sl_model_ties(model, &count);
-    for (int t = 0; t < count; t++)
-        bytes = ties[t].bytes > bytes ? ties[t].bytes : bytes;
+    for (int t = 0; t < count; t++) {
+        for (int k = 0; k < ties[t].stage_count; k++) {
+            const sl_stage *stage = pipeline->owner_stages[ties[t].stages[k]];
+            if (stage && sl__is_callbacks(stage) && ties[t].bytes > bytes)
+                bytes = ties[t].bytes;
+        }
+    }
     if (count > SL__TAG_REPLICAS - SL__TAG_TIES)
         return sl_fail(SL_EINVAL, "%d tied parameters are too many", count);
-    if (pipeline->scratch)
+    if (pipeline->scratch || !bytes)
         return SL_OK;
-    return sl__alloc(2 * (size_t)bytes, 1, &pipeline->scratch);
+    sl_status status = sl__alloc(2 * (size_t)bytes, 1, &pipeline->scratch);
+    if (!status)
+        pipeline->scratch_bytes = 2 * bytes;
+    return status;
 }

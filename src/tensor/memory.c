@@ -459,6 +459,14 @@ void sl__memory_descend_part(sl_memory *memory, const sl_port *port,
     memory->owner->written++;
 }
 
+bool sl__memory_clear(sl_memory *memory, const sl_port *port)
+{
+    void *data = sl__port_memory(memory, port, 0);
+    if (data)
+        memory->stage->backend->clear(data, (size_t)port->bytes);
+    return data;
+}
+
 void sl__memory_touch(sl_memory *memory)
 {
     memory->owner->written++;

@@ -91,6 +91,9 @@ void *sl__port_memory(const sl_memory *memory, const sl_port *port, int slot);
 /* The stage whose memory it is. */
 const sl_stage *sl__memory_stage(const sl_memory *memory);
 
+/* Makes a gradient 0; false where it is not in memory here. */
+bool sl__memory_clear(sl_memory *memory, const sl_port *port);
+
 /* Notes that parameters were written by others than sl_memory_write. */
 void sl__memory_touch(sl_memory *memory);
 

@@ -23,6 +23,7 @@ sl_status sl_mpi_create(sl_comm **out)
 
 #include <mpi.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -213,10 +214,13 @@ static void abort_mpi(sl_comm *comm, sl_status status, const char *sentence)
     own->heard.status = (int)status;
     snprintf(own->heard.sentence, sizeof own->heard.sentence, "%s", sentence);
     MPI_Request sends[SL_COMM_MAX_RANKS];
+    /* No more than there is to say: what is short arrives at once. */
+    int bytes =
+        (int)(offsetof(failure, sentence) + strlen(own->heard.sentence) + 1);
     int count = 0, done = 0;
     for (int i = 0; i < comm->size; i++) {
         if (i != comm->rank)
-            MPI_Isend(&own->heard, sizeof own->heard, MPI_BYTE, i, TAG_FAILURE,
+            MPI_Isend(&own->heard, bytes, MPI_BYTE, i, TAG_FAILURE,
                       own->failures, &sends[count++]);
     }
     double until = sl__seconds() + 1;
@@ -314,20 +318,25 @@ static sl_status test_mpi(sl_comm *comm, sl_request *request, bool *out_done)
     return done ? SL_OK : check_mpi(comm);
 }
 
-/* A receive can be taken back. A send cannot, in all MPIs: it is left to
- * itself, which after a failure is as good. */
+/* A receive that nothing has come for can be taken back. What is under way is
+ * given a moment; then it is left to MPI, with its memory. */
 static void cancel_mpi(sl_comm *comm, sl_request *request)
 {
+    const double moment = 0.2;
     post *own = post_of(request);
-    (void)comm;
+    int done = 0;
     if (own->done)
         return;
-    if (own->is_recv) {
+    if (own->is_recv)
         MPI_Cancel(&own->request);
-        MPI_Wait(&own->request, MPI_STATUS_IGNORE);
-    } else {
-        MPI_Request_free(&own->request);
-    }
+    double start = sl__seconds();
+    do {
+        MPI_Test(&own->request, &done, MPI_STATUS_IGNORE);
+    } while (!done && !comm->holds_memory && sl__seconds() - start < moment);
+    if (done)
+        return;
+    comm->holds_memory = true;
+    MPI_Request_free(&own->request);
 }
 
 static void wait_mpi(sl_comm *comm, sl_request *request, double timeout_s)
