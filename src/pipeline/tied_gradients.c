@@ -91,12 +91,12 @@ static sl_status join_tie(sl_pipeline *pipeline, const sl_tie *tie, int tag)
     sl_port port;
     sl_status status = SL_OK;
     for (int k = 0; k < tie->stage_count && !status; k++) {
-        char *own;
+        char *own, *room = pipeline->scratch;
         if (!sl__is_own(pipeline, tie->stages[k]))
             continue;
-        status = reach(pipeline, tie, k,
-                       sum ? pipeline->scratch + tie->bytes : pipeline->scratch,
-                       &port, &own);
+        if (sum && room)
+            room += tie->bytes;
+        status = reach(pipeline, tie, k, room, &port, &own);
         if (!status && sum)
             add(tie->dtype, own, sum, tie->bytes);
         else if (!status)
