@@ -264,6 +264,38 @@ static sl_status write_index(const share *shares, int ranks, int which,
     return status;
 }
 
+static void add_sum(json_t *files, const char *name, int64_t bytes,
+                    uint64_t sum)
+{
+    char text[17];
+    snprintf(text, sizeof text, "%016" PRIx64, sum);
+    json_object_set_new(
+        files, name,
+        json_pack("{s:I, s:s}", "bytes", (json_int_t)bytes, "sum", text));
+}
+
+/* The files around the ranks'. */
+static sl_status add_rest(json_t *files, const char *folder)
+{
+    static const char *const names[] = {"config.json",
+                                        "model.safetensors.index.json",
+                                        "optimizer.safetensors.index.json"};
+    sl_status status = SL_OK;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !status; i++) {
+        char *path = sl__join_path(folder, names[i]);
+        int64_t bytes;
+        uint64_t sum;
+        if (!path)
+            status = sl_fail(SL_ENOMEM, "out of memory");
+        else if (access(path, F_OK) == 0)
+            status = sl__sum_file(path, &bytes, &sum);
+        if (!status && access(path, F_OK) == 0)
+            add_sum(files, names[i], bytes, sum);
+        free(path);
+    }
+    return status;
+}
+
 static sl_status write_training(const share *shares, int ranks,
                                 const sl_optimizer *optimizer,
                                 const sl_progress *progress, const char *folder)
@@ -272,11 +304,9 @@ static sl_status write_training(const share *shares, int ranks,
     json_t *files = json_object();
     for (int i = 0; i < 2 * ranks; i++) {
         const written *file = &shares[i / 2].files[i % 2];
-        snprintf(sum, sizeof sum, "%016" PRIx64, file->sum);
-        json_object_set_new(files, file->name,
-                            json_pack("{s:I, s:s}", "bytes",
-                                      (json_int_t)file->bytes, "sum", sum));
+        add_sum(files, file->name, file->bytes, file->sum);
     }
+    sl_status status = add_rest(files, folder);
     snprintf(text, sizeof text, "%" PRIu64, progress->seed);
     json_t *root = json_pack(
         "{s:i, s:I, s:I, s:s, s:o, s:I, s:o}", "version", 1, "step",
@@ -286,8 +316,9 @@ static sl_status write_training(const share *shares, int ranks,
                                        : json_null(),
         "optimizer_steps", (json_int_t)sl_optimizer_steps(optimizer), "files",
         files);
-    sl_status status =
-        root ? sum_json(root, sum) : sl_fail(SL_ENOMEM, "out of memory");
+    if (!status)
+        status =
+            root ? sum_json(root, sum) : sl_fail(SL_ENOMEM, "out of memory");
     if (!status)
         json_object_set_new(root, "sum", json_string(sum));
     if (!status)

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Checkpoints: a run goes on from one as if nothing had happened, on the layout
+ * that wrote it to the bit, on any other closely; damage is found. */
+#include "tensors.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { STEPS = 3, ROWS = 4, LENGTH = 6, VOCABULARY = 16 };
+
+static char folder[] = "/tmp/sluice-checkpoints-XXXXXX";
+
+typedef struct layout {
+    const char *schedule;
+    sl_sizes sizes;
+} layout;
+
+/* What a run does: reads, steps, writes. */
+typedef struct run {
+    const layout *how;
+    const sl_schedule *schedule;
+    const char *from; /* a checkpoint; NULL: from the start */
+    const char *to;   /* a folder; NULL: none is written */
+    int first;        /* step */
+    bool twice;       /* as many steps */
+    double losses[2 * STEPS];
+} run;
+
+static const sl_gpt2_config config = {.layers = 4,
+                                      .heads = 2,
+                                      .width = 8,
+                                      .vocabulary = VOCABULARY,
+                                      .positions = LENGTH,
+                                      .epsilon = 1e-5,
+                                      .tied = true};
+
+static sl_status step(sl_pipeline *pipeline, int number, double *out)
+{
+    int64_t ids[ROWS * LENGTH], labels[ROWS * LENGTH];
+    for (int i = 0; i < ROWS * LENGTH; i++) {
+        ids[i] = (i * 7 + number * 5) % VOCABULARY;
+        labels[i] = (i * 7 + 3 + number * 5) % VOCABULARY;
+    }
+    const sl_array arrays[] = {{SL_I64, 2, {ROWS, LENGTH}, ids},
+                               {SL_I64, 2, {ROWS, LENGTH}, labels}};
+    const sl_argument batch[] = {
+        {"input_ids", SL_SPREAD_SPLIT, 0, &arrays[0], 1},
+        {"labels", SL_SPREAD_SPLIT, 0, &arrays[1], 1}};
+    sl_status status = sl_pipeline_step(pipeline, batch, 2, 0);
+    return status ? status : sl_pipeline_loss(pipeline, out);
+}
+
+static sl_status run_rank(sl_comm *comm, void *context)
+{
+    run *own = context;
+    sl_gpt2_model_spec model = {config, SL_GPT2_OPTIONS_INIT, LENGTH,
+                                SL_CUT_OPTIONS_INIT};
+    sl_pipeline_options options = SL_PIPELINE_OPTIONS_INIT;
+    sl_optimizer_options how = SL_OPTIMIZER_OPTIONS_INIT;
+    sl_pipeline *pipeline = NULL;
+    sl_optimizer *optimizer = NULL;
+    double losses[2 * STEPS];
+    int steps = own->twice ? 2 * STEPS : STEPS;
+    model.cut.by = SL_CUT_BY_COST;
+    model.cut.inside = true;
+    model.cut.stages = sl_schedule_extent(own->schedule).stages;
+    options.schedule = own->schedule;
+    options.share_losses = true;
+    sl_status status =
+        sl_pipeline_create(comm, sl_gpt2_model, &model, &options, &pipeline);
+    if (!status)
+        status = sl_pipeline_prepare(pipeline, ROWS);
+    if (!status)
+        status = sl_optimizer_create(pipeline, &how, &optimizer);
+    if (!status)
+        status = own->from
+                     ? sl_checkpoint_read(own->from, pipeline, optimizer)
+                     : sl_pipeline_start(pipeline, sl_gpt2_start, &config, 3);
+    for (int i = 0; i < steps && !status; i++) {
+        status = step(pipeline, own->first + i, &losses[i]);
+        if (!status)
+            status = sl_optimizer_step(optimizer, 0.01, NULL);
+    }
+    const sl_progress progress = {own->first + STEPS, 77, 3, NAN};
+    if (!status && own->to)
+        status = sl_checkpoint_write(pipeline, optimizer, &config, &progress,
+                                     own->to);
+    if (!status && sl_comm_rank(comm) == 0)
+        memcpy(own->losses, losses, sizeof losses);
+    sl_optimizer_destroy(optimizer);
+    sl_pipeline_destroy(pipeline);
+    return status;
+}
+
+static void go(run *own)
+{
+    sl_schedule *schedule;
+    assert_ok(sl_generate(own->how->schedule, &own->how->sizes, &schedule));
+    own->schedule = schedule;
+    assert_ok(sl_threads_run(own->how->sizes.ranks, run_rank, own));
+    sl_schedule_destroy(schedule);
+}
+
+static const layout layouts[] = {{"GPipe", {1, 1, 2}},
+                                 {"1F1B", {2, 1, 4}},
+                                 {"InterleavedZeroBubble", {2, 2, 2}},
+                                 {"ZBVZeroBubble", {2, 2, 4}},
+                                 {"1F1B", {4, 1, 4}}};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+
+static void a_run_goes_on_on_any_layout(void **state)
+{
+    (void)state;
+    for (int a = 0; a < LAYOUTS; a++) {
+        char to[300], from[320];
+        snprintf(to, sizeof to, "%s/%d", folder, a);
+        snprintf(from, sizeof from, "%s/step-00000003", to);
+        run begin = {.how = &layouts[a], .to = to};
+        go(&begin);
+        run straight = {.how = &layouts[a], .to = to};
+        sl_progress progress;
+        assert_ok(sl_checkpoint_check(from, &progress));
+        assert_int_equal(progress.step, 3);
+        assert_int_equal(progress.sequences, 77);
+        assert_int_equal(progress.seed, 3);
+        assert_true(isnan(progress.validation));
+        for (int b = 0; b < LAYOUTS; b++) {
+            run on = {.how = &layouts[b], .from = from, .first = STEPS};
+            go(&on);
+            if (b == 0)
+                straight = on;
+            run again = {.how = &layouts[b], .from = from, .first = STEPS};
+            go(&again);
+            assert_memory_equal(on.losses, again.losses, sizeof on.losses);
+            for (int i = 0; i < STEPS; i++)
+                assert_true(fabs(on.losses[i] / straight.losses[i] - 1) < 1e-5);
+        }
+    }
+}
+
+/* Six steps at once, and three with a checkpoint between them: the same bits. */
+static void nothing_is_lost_between(void **state)
+{
+    (void)state;
+    for (int a = 0; a < LAYOUTS; a++) {
+        char to[300], from[320];
+        snprintf(to, sizeof to, "%s/between%d", folder, a);
+        run begin = {.how = &layouts[a], .to = to};
+        go(&begin);
+        snprintf(from, sizeof from, "%s/step-00000003", to);
+        run second = {
+            .how = &layouts[a], .from = from, .to = to, .first = STEPS};
+        go(&second);
+        snprintf(from, sizeof from, "%s/step-00000006", to);
+        run whole = {.how = &layouts[a], .twice = true};
+        go(&whole);
+        assert_memory_equal(whole.losses, begin.losses,
+                            STEPS * sizeof *whole.losses);
+        assert_memory_equal(whole.losses + STEPS, second.losses,
+                            STEPS * sizeof *whole.losses);
+        assert_true(second.losses[STEPS - 1] < begin.losses[0]);
+        sl_weights *weights;
+        assert_ok(sl_weights_open(from, &weights));
+        assert_non_null(sl_weights_find(weights, "lm_head.weight"));
+        assert_non_null(sl_weights_find(weights, "transformer.wte.weight"));
+        assert_non_null(
+            sl_weights_find(weights, "transformer.h.3.mlp.c_proj.bias"));
+        assert_null(sl_weights_find(weights, "transformer.h.4.ln_1.bias"));
+        sl_weights_close(weights);
+    }
+}
+
+static void tell(void *context, const char *sentence)
+{
+    (void)sentence;
+    ++*(int *)context;
+}
+
+/* Every file of a checkpoint, with a byte changed or its end missing. */
+static void damage_is_found(void **state)
+{
+    (void)state;
+    char to[300], path[320], file[600];
+    snprintf(to, sizeof to, "%s/damage", folder);
+    run begin = {.how = &layouts[1], .to = to};
+    go(&begin);
+    snprintf(path, sizeof path, "%s/step-00000003", to);
+    run second = {.how = &layouts[1], .from = path, .to = to, .first = STEPS};
+    go(&second);
+    snprintf(path, sizeof path, "%s/step-00000006", to);
+    DIR *open = opendir(path);
+    struct dirent *entry;
+    int files = 0;
+    while ((entry = readdir(open))) {
+        sl_progress progress;
+        size_t length;
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(file, sizeof file, "%s/%s", path, entry->d_name);
+        char *whole = test_read_file(file, &length);
+        for (int way = 0; way < 8; way++) {
+            size_t at = length * (size_t)way / 8;
+            char *changed = malloc(length);
+            memcpy(changed, whole, length);
+            changed[at] ^= 1;
+            FILE *out = fopen(file, "w");
+            fwrite(changed, 1, way % 2 ? at : length, out);
+            fclose(out);
+            free(changed);
+            /* Blanks do not count in JSON. */
+            if (sl_checkpoint_check(path, &progress) == SL_OK &&
+                !(strstr(file, "training") && strchr(" \n", whole[at] ^ 1)))
+                fail_msg("%s: damage at %zu is not found", file, at);
+        }
+        int told = 0;
+        char *found;
+        assert_ok(sl_checkpoint_find(to, tell, &told, &found));
+        assert_int_equal(told, 1);
+        assert_non_null(strstr(found, "step-00000003"));
+        free(found);
+        FILE *out = fopen(file, "w");
+        fwrite(whole, 1, length, out);
+        fclose(out);
+        free(whole);
+        assert_ok(sl_checkpoint_check(path, &progress));
+        files++;
+    }
+    closedir(open);
+    /* Two a rank, two indices, config.json and training.json. */
+    assert_int_equal(files, 8);
+}
+
+static void old_ones_go_and_the_best_stays(void **state)
+{
+    (void)state;
+    char to[300], path[400], target[300];
+    struct stat about;
+    snprintf(to, sizeof to, "%s/prune", folder);
+    run begin = {.how = &layouts[0], .to = to};
+    for (int i = 0; i < 4; i++) {
+        begin.first = i * STEPS;
+        go(&begin);
+    }
+    snprintf(path, sizeof path, "%s/.step-00000099.partial", to);
+    mkdir(path, 0700);
+    assert_ok(sl_checkpoint_prune(to, 2));
+    assert_int_not_equal(stat(path, &about), 0);
+    static const int steps[] = {3, 6, 9, 12};
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%s/step-%08d", to, steps[i]);
+        assert_int_equal(stat(path, &about) == 0, i >= 2);
+    }
+    snprintf(path, sizeof path, "%s/latest", to);
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    assert_true(length > 0);
+    target[length] = '\0';
+    assert_string_equal(target, "step-00000012");
+}
+
+static void what_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    sl_weights *weights;
+    sl_progress progress;
+    char *found;
+    assert_fails(sl_checkpoint_find("/nowhere/at/all", NULL, NULL, &found),
+                 SL_ENOTFOUND, "cannot read the folder");
+    assert_fails(sl_checkpoint_check("/nowhere/at/all", &progress), SL_EIO,
+                 "training.json");
+    assert_true(sl_weights_open("/nowhere/at/all", &weights) != SL_OK);
+    run own = {.how = &layouts[0], .to = "/proc/no/such/place"};
+    sl_schedule *schedule;
+    assert_ok(sl_generate("GPipe", &layouts[0].sizes, &schedule));
+    own.schedule = schedule;
+    assert_fails(sl_threads_run(1, run_rank, &own), SL_EIO,
+                 "cannot make the folder");
+    sl_schedule_destroy(schedule);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : 1;
+}
+
+static int tear_down(void **state)
+{
+    char command[400];
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_goes_on_on_any_layout),
+        cmocka_unit_test(nothing_is_lost_between),
+        cmocka_unit_test(damage_is_found),
+        cmocka_unit_test(old_ones_go_and_the_best_stays),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
