@@ -325,6 +325,54 @@ SL_API sl_status sl_checkpoint_read(const char *path, sl_pipeline *pipeline,
  * also what was left of one that was never finished. */
 SL_API sl_status sl_checkpoint_prune(const char *folder, int keep);
 
+/* ------------------------------------------------------------- training -- */
+
+/* What there is to tell of a step. */
+typedef struct sl_train_news {
+    int64_t step;
+    double loss; /* of its batch */
+    double norm; /* of the gradient, before it was clipped */
+    double rate;
+    double seconds; /* that the step took */
+    double bubble;  /* part of the step that ranks did not compute */
+    double tokens_per_s;
+    int64_t sequences; /* so far */
+    int64_t bytes;     /* of tensor memory, of all ranks */
+    double validation; /* NaN unless it was measured after this step */
+    bool saved;        /* a checkpoint was written after it */
+} sl_train_news;
+
+typedef struct sl_train_options {
+    sl_gpt2_config config;
+    const sl_schedule *schedule;
+    sl_cut_options cut; /* `stages` is the schedule's affair */
+    sl_stage_options stage;
+    sl_optimizer_options optimizer;
+    sl_rate rate;
+    sl_windows data;
+    sl_windows validation; /* without tokens: none */
+    int64_t batch;         /* sequences of a step */
+    int64_t steps;
+    uint64_t seed;
+    int64_t validate_every;     /* steps; 0: never */
+    int64_t validation_batches; /* at most */
+    const char *folder;         /* of checkpoints; NULL: none */
+    int64_t save_every;         /* steps; 0: at the end alone */
+    int keep;                   /* checkpoints */
+    const char *resume;         /* a checkpoint to go on from; or NULL */
+    const char *init;           /* weights to start with; or NULL */
+    double timeout_s;
+    /* On rank 0, after every step; and whether to stop there. */
+    void (*tell)(void *context, const sl_train_news *news);
+    bool (*stop)(void *context);
+    void *context;
+} sl_train_options;
+
+/* Trains GPT-2: all ranks call it. Ends after `steps`, or where it is asked to
+ * stop, with a checkpoint where there is a folder. The same seed sees the same
+ * data in the same order on any layout. */
+SL_API sl_status sl_train(sl_comm *comm, const sl_train_options *options);
+
 #ifdef __cplusplus
 }
 #endif

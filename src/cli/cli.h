@@ -18,6 +18,7 @@ int verb_check(int argc, char **argv);
 int verb_simulate(int argc, char **argv);
 int verb_cut(int argc, char **argv);
 int verb_bench(int argc, char **argv);
+int verb_train(int argc, char **argv);
 
 /* Says `sluice VERB: sentence` on standard error; returns `status`. */
 int cli_say(const char *verb, int status, const char *format, ...)

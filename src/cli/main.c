@@ -19,13 +19,14 @@ static const struct {
     {"simulate", verb_simulate, "how long it takes, and where time is lost"},
     {"cut", verb_cut, "how a model falls into stages, and what crosses"},
     {"bench", verb_bench, "time compute here, beside the packed product"},
+    {"train", verb_train, "train a GPT-2 on text or tokens"},
 };
 #define VERB_COUNT (sizeof verbs / sizeof *verbs)
 
 static void print_help(FILE *out)
 {
     fputs("Usage: sluice VERB [OPTION...]\n"
-          "Pipeline-parallel schedules, and models in stages.\n"
+          "Pipeline-parallel training, and a workbench for schedules.\n"
           "\n",
           out);
     for (size_t i = 0; i < VERB_COUNT; i++)
@@ -37,6 +38,7 @@ static void print_help(FILE *out)
           "  sluice schedule 1f1b -p 4 -m 8 --as grid\n"
           "  sluice schedule interleaved -p 4 -v 2 -m 8 | sluice simulate\n"
           "  sluice cut --model gpt2 -p 4\n"
+          "  sluice train book.txt -p 4 --out run\n"
           "\n"
           "`sluice VERB --help` explains a verb; `sluice --version` tells the\n"
           "version. Exit status: 0 done, 1 the work failed or the check found\n"

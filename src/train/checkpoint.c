@@ -497,6 +497,17 @@ static void read_progress(const json_t *root, sl_progress *out)
         .validation = json_is_number(loss) ? json_number_value(loss) : NAN};
 }
 
+sl_status sl__checkpoint_progress(const char *path, sl_progress *out)
+{
+    json_t *root;
+    sl_status status = read_training(path, &root);
+    if (status)
+        return status;
+    read_progress(root, out);
+    json_decref(root);
+    return SL_OK;
+}
+
 static sl_status check_file(const char *path, const char *name,
                             const json_t *expected)
 {

@@ -23,6 +23,11 @@ sl_status sl__weights_open_as(const char *path, const char *stem,
 sl_status sl__check_tensor(const sl_safetensor *found, const char *name,
                            const sl_port *port);
 
+/* -------------------------------------------------------- checkpoint.c -- */
+
+/* Where a checkpoint stands, without looking at all of its files. */
+sl_status sl__checkpoint_progress(const char *path, sl_progress *out);
+
 /* ------------------------------------------------------------- files.c -- */
 
 /* All of a file, freed by the caller, with a NUL behind it. */

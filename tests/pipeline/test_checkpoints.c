@@ -65,7 +65,7 @@ static sl_status run_rank(sl_comm *comm, void *context)
     sl_optimizer_options how = SL_OPTIMIZER_OPTIONS_INIT;
     sl_pipeline *pipeline = NULL;
     sl_optimizer *optimizer = NULL;
-    double losses[2 * STEPS];
+    double losses[2 * STEPS] = {0};
     int steps = own->twice ? 2 * STEPS : STEPS;
     model.cut.by = SL_CUT_BY_COST;
     model.cut.inside = true;

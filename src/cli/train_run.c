@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A training run: from what is asked for to options of the library, on threads,
+ * or as one rank of a job. */
+#include "train.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VERB "train"
+
+/* What a run needs besides its options. */
+typedef struct run {
+    const train_request *asked;
+    sl_train_options options;
+    sl_tokens *tokens, *validation;
+    sl_schedule *schedule;
+    sl_cut_point *points;
+    char *resume; /* a checkpoint; or NULL */
+    train_shown *shown;
+    bool job; /* ranks are processes of a job */
+    bool first;
+} run;
+
+/* ------------------------------------------------------------- interrupts */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int number)
+{
+    interrupted = 1;
+    /* The next one ends the process. */
+    signal(number, SIG_DFL);
+}
+
+static bool is_interrupted(void *context)
+{
+    (void)context;
+    return interrupted;
+}
+
+static void tell(void *context, const sl_train_news *news)
+{
+    run *own = context;
+    train_tell(own->shown, news);
+}
+
+/* --------------------------------------------------------------- the model */
+
+static int read_config(const char *path, sl_gpt2_config *out)
+{
+    char *text;
+    size_t length;
+    int exit_status = cli_read(VERB, path, &text, &length);
+    if (exit_status)
+        return exit_status;
+    sl_status status = sl_gpt2_read_config(text, length, out);
+    free(text);
+    return status ? cli_failed(VERB, status) : CLI_DONE;
+}
+
+/* The config of a folder of weights, where there is one. */
+static int read_config_of(const char *folder, sl_gpt2_config *out)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    FILE *there = fopen(path, "r");
+    if (!there)
+        return CLI_DONE;
+    fclose(there);
+    return read_config(path, out);
+}
+
+static int choose_model(run *own)
+{
+    const train_request *r = own->asked;
+    sl_gpt2_config *config = &own->options.config;
+    bool bytes = sl_tokens_are_bytes(own->tokens);
+    int exit_status = CLI_DONE;
+    *config = (sl_gpt2_config)SL_GPT2_CONFIG_INIT;
+    config->layers = 4;
+    config->width = 128;
+    config->heads = 4;
+    config->vocabulary = bytes ? 256 : 50304;
+    config->positions = r->length;
+    config->embedding_dropout = config->residual_dropout = 0;
+    config->attention_dropout = 0;
+    if (own->resume)
+        exit_status = read_config_of(own->resume, config);
+    else if (r->config)
+        exit_status = read_config(r->config, config);
+    else if (r->init)
+        exit_status = read_config_of(r->init, config);
+    const struct {
+        int asked, *field;
+    } fields[] = {{r->layers, &config->layers},
+                  {r->width, &config->width},
+                  {r->heads, &config->heads},
+                  {r->vocabulary, &config->vocabulary},
+                  {r->positions, &config->positions}};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        if (fields[i].asked)
+            *fields[i].field = fields[i].asked;
+    }
+    config->tied &= !r->untied;
+    return exit_status;
+}
+
+/* ---------------------------------------------------------------- the data */
+
+static int open_data(run *own)
+{
+    const train_request *r = own->asked;
+    if (!(r->fraction >= 0 && r->fraction < 1))
+        return cli_say(VERB, CLI_WRONG,
+                       "--val-fraction is from 0 up to below 1");
+    sl_status status = sl_tokens_open(r->data, &own->tokens);
+    if (!status && r->validation)
+        status = sl_tokens_open(r->validation, &own->validation);
+    if (status)
+        return cli_failed(VERB, status);
+    if (own->validation && sl_tokens_are_bytes(own->validation) !=
+                               sl_tokens_are_bytes(own->tokens))
+        return cli_say(VERB, CLI_WRONG,
+                       "--val is of another kind than the data");
+    return CLI_DONE;
+}
+
+static int choose_data(run *own)
+{
+    const train_request *r = own->asked;
+    sl_windows *data = &own->options.data, *held = &own->options.validation;
+    int64_t all = sl_tokens_count(own->tokens);
+    int64_t kept = own->validation || r->eval_every == 0
+                       ? 0
+                       : (int64_t)((double)all * r->fraction);
+    *data = (sl_windows){.tokens = own->tokens,
+                         .count = all - kept,
+                         .length = r->length,
+                         .stride = r->stride,
+                         .vocabulary = own->options.config.vocabulary,
+                         .shuffled = true,
+                         .seed = (uint64_t)r->seed};
+    *held = *data;
+    held->shuffled = false;
+    held->tokens = own->validation ? own->validation : own->tokens;
+    held->first = own->validation ? 0 : all - kept;
+    held->count = own->validation ? sl_tokens_count(own->validation) : kept;
+    int64_t windows = sl_windows_count(data);
+    if (windows == 0)
+        return cli_say(VERB, CLI_WRONG,
+                       "%.100s has %lld tokens to train on, fewer than the "
+                       "%d of a sequence and its last label",
+                       r->data, (long long)data->count, r->length + 1);
+    /* Too little to validate with is no reason not to train. */
+    if (sl_windows_count(held) < r->batch)
+        held->tokens = NULL;
+    own->options.steps = r->steps;
+    if (r->epochs)
+        own->options.steps = (windows * r->epochs + r->batch - 1) / r->batch;
+    return CLI_DONE;
+}
+
+/* --------------------------------------------------------------- the layout */
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), own = strlen(end);
+    return length > own && strcmp(text + length - own, end) == 0;
+}
+
+static int choose_layout(run *own, int ranks)
+{
+    const train_request *r = own->asked;
+    sl_sizes sizes = r->sizes;
+    sl_cut_options *cut = &own->options.cut;
+    *cut = (sl_cut_options)SL_CUT_OPTIONS_INIT;
+    cut->by = SL_CUT_BY_COST;
+    cut->inside = true;
+    sizes.ranks = sizes.ranks ? sizes.ranks : ranks;
+    if (ends_with(r->schedule, ".csv")) {
+        int exit_status = cli_read_schedule(VERB, r->schedule, &own->schedule);
+        if (exit_status)
+            return exit_status;
+    } else {
+        sl_status status = sl_generate(r->schedule, &sizes, &own->schedule);
+        if (status)
+            return cli_failed(VERB, status);
+    }
+    int found = sl_schedule_ranks(own->schedule);
+    if (own->job && found != ranks)
+        return cli_say(VERB, CLI_WRONG,
+                       "the schedule has %d ranks, and the job %d", found,
+                       ranks);
+    if (r->cut) {
+        sl_status status =
+            sl_cut_points_read(r->cut, &own->points, &cut->point_count);
+        if (status)
+            return cli_failed(VERB, status);
+        cut->by = SL_CUT_AT_NAMES;
+        cut->points = own->points;
+    }
+    own->options.schedule = own->schedule;
+    return CLI_DONE;
+}
+
+/* -------------------------------------------------------------- checkpoints */
+
+static void say_damaged(void *context, const char *sentence)
+{
+    (void)context;
+    cli_say(VERB, 0, "%s; trying the one before", sentence);
+}
+
+static int choose_start(run *own)
+{
+    const train_request *r = own->asked;
+    if (r->resume && !r->out)
+        return cli_say(VERB, CLI_WRONG, "--resume needs --out");
+    if (r->resume && r->init)
+        return cli_say(VERB, CLI_WRONG,
+                       "--resume and --init: one or the other");
+    if (!r->resume)
+        return CLI_DONE;
+    sl_status status =
+        sl_checkpoint_find(r->out, say_damaged, NULL, &own->resume);
+    return status ? cli_failed(VERB, status) : CLI_DONE;
+}
+
+/* ------------------------------------------------------------------ the run */
+
+static int prepare(run *own, int ranks)
+{
+    const train_request *r = own->asked;
+    sl_train_options *options = &own->options;
+    sl_stage_options stage = SL_STAGE_OPTIONS_INIT;
+    int exit_status = open_data(own);
+    if (!exit_status)
+        exit_status = choose_start(own);
+    if (!exit_status)
+        exit_status = choose_model(own);
+    if (!exit_status)
+        exit_status = choose_data(own);
+    if (!exit_status)
+        exit_status = choose_layout(own, ranks);
+    stage.threads = r->threads;
+    stage.recompute = r->recompute;
+    options->stage = stage;
+    options->optimizer = r->optimizer;
+    options->rate = r->rate;
+    options->rate.warmup = r->warmup;
+    options->rate.steps = options->steps;
+    options->batch = r->batch;
+    options->seed = (uint64_t)r->seed;
+    options->validate_every = r->eval_every;
+    options->validation_batches = r->eval_batches;
+    options->folder = r->out;
+    options->save_every = r->save_every;
+    options->keep = r->keep;
+    options->resume = own->resume;
+    options->init = r->init;
+    options->timeout_s = r->timeout_s;
+    options->tell = tell;
+    options->stop = is_interrupted;
+    options->context = own;
+    return exit_status;
+}
+
+static sl_status train_rank(sl_comm *comm, void *context)
+{
+    const run *own = context;
+    return sl_train(comm, &own->options);
+}
+
+static void say_start(const run *own)
+{
+    const sl_gpt2_config *config = &own->options.config;
+    sl_extent extent = sl_schedule_extent(own->schedule);
+    if (own->resume)
+        fprintf(stderr, "going on from %s\n", own->resume);
+    fprintf(stderr,
+            "GPT-2, %d layers of width %d, vocabulary %d; %d rank%s, %d "
+            "stages, %d microbatches\n",
+            config->layers, config->width, config->vocabulary, extent.ranks,
+            extent.ranks > 1 ? "s" : "", extent.stages, extent.microbatches);
+}
+
+/* As one rank of a job, or on threads of this process. */
+static int train(run *own, sl_comm *comm)
+{
+    sl_status status;
+    if (own->first) {
+        int exit_status =
+            train_show(own->asked->log, own->options.steps, &own->shown);
+        if (exit_status)
+            return exit_status;
+        say_start(own);
+    }
+    signal(SIGINT, on_interrupt);
+    signal(SIGTERM, on_interrupt);
+    if (comm)
+        status = train_rank(comm, own);
+    else
+        status =
+            sl_threads_run(sl_schedule_ranks(own->schedule), train_rank, own);
+    int exit_status = own->first ? train_shown_end(own->shown) : CLI_DONE;
+    if (status)
+        return cli_failed(VERB, status);
+    enum { INTERRUPTED = 130 };
+    return interrupted ? INTERRUPTED : exit_status;
+}
+
+/* Whether a launcher has started this process as one of several. */
+static bool is_in_job(void)
+{
+    return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE") ||
+           getenv("PMIX_RANK");
+}
+
+int train_go(const train_request *asked)
+{
+    run own = {.asked = asked, .job = is_in_job(), .first = true};
+    sl_comm *comm = NULL;
+    if (own.job) {
+        sl_status status = sl_mpi_create(&comm);
+        if (status)
+            return cli_failed(VERB, status);
+        own.first = sl_comm_rank(comm) == 0;
+    }
+    int exit_status = prepare(&own, comm ? sl_comm_size(comm) : 1);
+    if (!exit_status)
+        exit_status = train(&own, comm);
+    else if (comm)
+        sl_comm_abort(comm, SL_EINVAL, "the request was wrong");
+    sl_comm_destroy(comm);
+    sl_tokens_close(own.tokens);
+    sl_tokens_close(own.validation);
+    sl_schedule_destroy(own.schedule);
+    free(own.points);
+    free(own.resume);
+    return exit_status;
+}
