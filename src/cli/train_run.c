@@ -23,6 +23,7 @@ typedef struct run {
     train_shown *shown;
     bool job; /* ranks are processes of a job */
     bool first;
+    bool said; /* what it is */
 } run;
 
 /* ------------------------------------------------------------- interrupts */
@@ -42,9 +43,26 @@ static bool is_interrupted(void *context)
     return interrupted;
 }
 
+/* What runs is said with its first step: until then it may be refused. */
+static void say_start(const run *own)
+{
+    const sl_gpt2_config *config = &own->options.config;
+    sl_extent extent = sl_schedule_extent(own->schedule);
+    if (own->resume)
+        fprintf(stderr, "going on from %s\n", own->resume);
+    fprintf(stderr,
+            "GPT-2, %d layers of width %d, vocabulary %d; %d rank%s, %d "
+            "stages, %d microbatches\n",
+            config->layers, config->width, config->vocabulary, extent.ranks,
+            extent.ranks > 1 ? "s" : "", extent.stages, extent.microbatches);
+}
+
 static void tell(void *context, const sl_train_news *news)
 {
     run *own = context;
+    if (!own->said)
+        say_start(own);
+    own->said = true;
     train_tell(own->shown, news);
 }
 
@@ -201,6 +219,7 @@ static int choose_layout(run *own, int ranks)
         if (status)
             return cli_failed(VERB, status);
         cut->by = SL_CUT_AT_NAMES;
+        cut->inside = false;
         cut->points = own->points;
     }
     own->options.schedule = own->schedule;
@@ -275,19 +294,6 @@ static sl_status train_rank(sl_comm *comm, void *context)
     return sl_train(comm, &own->options);
 }
 
-static void say_start(const run *own)
-{
-    const sl_gpt2_config *config = &own->options.config;
-    sl_extent extent = sl_schedule_extent(own->schedule);
-    if (own->resume)
-        fprintf(stderr, "going on from %s\n", own->resume);
-    fprintf(stderr,
-            "GPT-2, %d layers of width %d, vocabulary %d; %d rank%s, %d "
-            "stages, %d microbatches\n",
-            config->layers, config->width, config->vocabulary, extent.ranks,
-            extent.ranks > 1 ? "s" : "", extent.stages, extent.microbatches);
-}
-
 /* As one rank of a job, or on threads of this process. */
 static int train(run *own, sl_comm *comm)
 {
@@ -297,7 +303,6 @@ static int train(run *own, sl_comm *comm)
             train_show(own->asked->log, own->options.steps, &own->shown);
         if (exit_status)
             return exit_status;
-        say_start(own);
     }
     signal(SIGINT, on_interrupt);
     signal(SIGTERM, on_interrupt);

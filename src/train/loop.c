@@ -96,7 +96,8 @@ static sl_status start(trainer *t)
     size_t tokens = (size_t)(options->batch * options->data.length);
     t->model = (sl_gpt2_model_spec){options->config, SL_GPT2_OPTIONS_INIT,
                                     options->data.length, options->cut};
-    t->model.cut.stages = sl_schedule_extent(options->schedule).stages;
+    if (options->cut.by == SL_CUT_BY_COST)
+        t->model.cut.stages = sl_schedule_extent(options->schedule).stages;
     how.schedule = options->schedule;
     how.stage = options->stage;
     how.share_losses = true;

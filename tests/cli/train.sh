@@ -1,0 +1,120 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# `sluice train`: learning, checkpoints, resuming on any layout, interrupts, and
+# what it refuses.
+. ./lib.sh
+
+dir=$(mktemp -d)
+trap 'rm -rf "$dir" "$out" "$err"' EXIT
+cat ../../README.md ../../docs/*.md >"$dir/text"
+small="--d 16 --layers 4 --heads 2 --seq 16 --batch 8 --warmup 2 --lr 0.003"
+
+# The loss goes down, is logged, and ends in a checkpoint.
+run train "$dir/text" $small --steps 40 --eval-every 20 --out "$dir/a" \
+    --save-every 10 --keep 2 --log "$dir/a.jsonl"
+[ $status = 0 ] || bad "train: $(cat "$err")"
+[ "$(wc -l <"$dir/a.jsonl")" = 40 ] || bad "not a line of JSON per step"
+loss() { sed -n "$2s/.*\"loss\": \([0-9.]*\).*/\1/p" "$1"; }
+awk "BEGIN { exit !($(loss "$dir/a.jsonl" 40) < $(loss "$dir/a.jsonl" 1) - 0.5) }" ||
+    bad "the loss has not gone down"
+grep -q '"val_loss": [0-9]' "$dir/a.jsonl" || bad "nothing was validated"
+[ -f "$dir/a/latest/model.safetensors" ] || bad "no model"
+[ -f "$dir/a/best/config.json" ] || bad "no config of the best"
+[ "$(ls -d "$dir"/a/step-* | wc -l)" -le 3 ] || bad "old checkpoints stay"
+
+# Every layout sees the same data, and learns the same.
+for layout in "-p 4 -m 8" "-p 2 -v 2 -m 4 --schedule Interleaved1F1B" \
+    "-p 2 -v 2 -m 4 --schedule zbv" "-p 2 -v 2 -m 8 --schedule DualPipeV" \
+    "-p 2 --recompute --cut transformer.h.2"; do
+    rm -f "$dir/b.jsonl"
+    run train "$dir/text" $small --steps 40 $layout --log "$dir/b.jsonl"
+    [ $status = 0 ] || bad "train $layout: $(cat "$err")"
+    for step in 1 20 40; do
+        awk "BEGIN { a = $(loss "$dir/a.jsonl" $step); b = $(loss "$dir/b.jsonl" $step);
+            d = a - b; exit !(d * d < 1e-8 * a * a) }" ||
+            bad "$layout learns something else by step $step"
+    done
+done
+
+# A run that is stopped and resumed is the run that was not: to the last digit on
+# its layout, closely on another.
+run train "$dir/text" $small --steps 40 -p 2 --out "$dir/c" --log "$dir/c.jsonl"
+run train "$dir/text" $small --steps 40 -p 2 --out "$dir/d" --save-every 15 \
+    --keep 9 --log "$dir/d1.jsonl"
+rm -rf "$dir/d/step-00000040"
+run train "$dir/text" $small --steps 40 -p 2 --out "$dir/d" --resume \
+    --log "$dir/d2.jsonl"
+[ $status = 0 ] || bad "resume: $(cat "$err")"
+grep -q 'going on from .*step-00000030' "$err" || bad "resumes from elsewhere"
+[ "$(loss "$dir/c.jsonl" 40)" = "$(loss "$dir/d2.jsonl" 10)" ] ||
+    bad "a resumed run goes another way"
+rm -rf "$dir/d/step-00000040"
+run train "$dir/text" $small --steps 40 -p 4 -m 8 --out "$dir/d" --resume \
+    --log "$dir/d3.jsonl"
+awk "BEGIN { d = $(loss "$dir/c.jsonl" 40) - $(loss "$dir/d3.jsonl" 10);
+    exit !(d * d < 1e-8) }" || bad "resumed on 4 ranks, it goes another way"
+
+# A damaged checkpoint is said, and the one before it used.
+rm -rf "$dir/d/step-00000040"
+printf x | dd of="$dir/d/step-00000030/model-00001-of-00002.safetensors" bs=1 \
+    seek=5000 conv=notrunc 2>/dev/null
+run train "$dir/text" $small --steps 20 -p 2 --out "$dir/d" --resume
+[ $status = 0 ] || bad "resume past damage: $(cat "$err")"
+grep -q 'step-00000030. is damaged: model-00001-of-00002.safetensors' "$err" ||
+    bad "damage is not said"
+grep -q 'going on from .*step-00000015' "$err" || bad "the one before is not used"
+
+# Ctrl-C finishes the step, and writes a checkpoint.
+"$sluice" train "$dir/text" $small --steps 100000 --out "$dir/e" \
+    --eval-every 0 --log "$dir/e.jsonl" 2>/dev/null &
+pid=$!
+while [ ! -s "$dir/e.jsonl" ]; do sleep 0.05; done
+kill -INT $pid
+wait $pid
+[ $? = 130 ] || bad "an interrupt leaves with another status"
+last=$(sed -n '$s/.*"step": \([0-9]*\).*/\1/p' "$dir/e.jsonl")
+[ -d "$dir/e/step-$(printf %08d "$last")" ] || bad "an interrupt saves nothing"
+run train "$dir/text" $small --steps $((last + 2)) --out "$dir/e" --resume
+[ $status = 0 ] || bad "resume after an interrupt: $(cat "$err")"
+
+# Killed at any moment, it goes on from what was whole.
+for i in 1 2 3 4 5 6; do
+    timeout -s KILL "0.$i" "$sluice" train "$dir/text" $small --steps 100000 \
+        --out "$dir/f" --save-every 1 --keep 2 --eval-every 0 \
+        $([ -d "$dir/f/latest" ] && echo --resume) 2>"$err"
+    grep -q damaged "$err" && bad "a kill damaged a checkpoint"
+done
+run train "$dir/text" $small --steps 1 --out "$dir/f" --resume
+[ $status = 0 ] || bad "resume after kills: $(cat "$err")"
+ls -a "$dir/f" | grep -q 'partial' && ls -a "$dir/f" >/dev/null
+
+# From weights, and from a file of options, over which the command line wins.
+run train "$dir/text" --seq 16 --batch 8 --steps 1 --init "$dir/a/latest"
+[ $status = 0 ] || bad "--init: $(cat "$err")"
+grep -q '4 layers of width 16' "$err" || bad "--init takes no config"
+echo '{"d": 16, "layers": 2, "heads": 2, "seq": 16, "batch": 8, "lr": 0.01,
+    "untied": true, "schedule": "GPipe", "steps": 9}' >"$dir/o.json"
+run train "$dir/text" --options "$dir/o.json" --steps 2 --log "$dir/o.jsonl"
+[ $status = 0 ] || bad "--options: $(cat "$err")"
+[ "$(wc -l <"$dir/o.jsonl")" = 2 ] || bad "the command line does not win"
+
+refuses "nothing" "say what to train on" -- train
+refuses "nowhere" "cannot open '/no/where'" -- train /no/where
+refuses "an option" "unknown option '--stepz'; the nearest one is '--steps'" \
+    -- train "$dir/text" --stepz 3
+refuses "a batch" "a batch of 2 sequences is fewer than the 4 microbatches" \
+    -- train "$dir/text" $small --batch 2 -m 4
+echo '{"n_layer": 2}' >"$dir/config.json"
+refuses "a config" "the config has no 'n_head'" \
+    -- train "$dir/text" --config "$dir/config.json"
+printf '\377\377\1\0\2\0\3\0\4\0\5\0\6\0\7\0' >"$dir/t.bin"
+refuses "ids" "is past the vocabulary of 100" \
+    -- train "$dir/t.bin" --vocab 100 --seq 4 --batch 1 -m 1 --d 8 --heads 2
+refuses "weights" "'transformer.wte.weight' of the weights is f32 (256, 16), expected f32 (256, 32)" \
+    -- train "$dir/text" --seq 16 --init "$dir/a/latest" --d 32
+refuses "options" "the options have an unknown 'stepz'" \
+    -- train "$dir/text" --options "$(echo '{"stepz": 3}' >"$dir/p.json"; echo "$dir/p.json")"
+refuses "resume" "--resume needs --out" -- train "$dir/text" --resume
+refuses "a folder" "no sound checkpoint" \
+    -- train "$dir/text" --resume --out "$dir"
+exit $failed
