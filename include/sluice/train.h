@@ -373,6 +373,41 @@ typedef struct sl_train_options {
  * data in the same order on any layout. */
 SL_API sl_status sl_train(sl_comm *comm, const sl_train_options *options);
 
+/* ------------------------------------------------------------ inference -- */
+
+/* A trained model on ranks. A microbatch is one sequence. */
+typedef struct sl_inference_options {
+    sl_gpt2_config config;
+    const char *weights;         /* folder or file */
+    const sl_schedule *schedule; /* what it has of forward is run */
+    sl_stage_options stage;
+    double timeout_s;
+} sl_inference_options;
+
+/* The mean loss over windows in order, `most` of them at most (0: all), on all
+ * ranks; `out_count`, unless NULL, how many there were. */
+SL_API sl_status sl_evaluate(sl_comm *comm, const sl_inference_options *options,
+                             const sl_windows *windows, int64_t most,
+                             double *out_loss, int64_t *out_count);
+
+typedef struct sl_sampling {
+    const int64_t *prompt;
+    int64_t prompt_count;
+    int64_t tokens;     /* to add */
+    double temperature; /* 0: the likeliest token */
+    int top;            /* that many of the likeliest to choose from; 0: all */
+    uint64_t seed;
+    /* Called on rank 0 for each token of each sample, as it comes. */
+    void (*tell)(void *context, int sample, int64_t token);
+    void *context;
+} sl_sampling;
+
+/* Continues a prompt, as many times over as the schedule has microbatches. Where
+ * that is longer than the model's positions, the latest ones count. All of the
+ * sequence is computed for every token: nothing is kept in between. */
+SL_API sl_status sl_continue(sl_comm *comm, const sl_inference_options *options,
+                             const sl_sampling *sampling);
+
 #ifdef __cplusplus
 }
 #endif

@@ -19,6 +19,8 @@ int verb_simulate(int argc, char **argv);
 int verb_cut(int argc, char **argv);
 int verb_bench(int argc, char **argv);
 int verb_train(int argc, char **argv);
+int verb_eval(int argc, char **argv);
+int verb_generate(int argc, char **argv);
 
 /* Says `sluice VERB: sentence` on standard error; returns `status`. */
 int cli_say(const char *verb, int status, const char *format, ...)
@@ -58,6 +60,13 @@ int cli_read(const char *verb, const char *path, char **out_text,
 
 /* Reads a schedule from CSV in a file or standard input. */
 int cli_read_schedule(const char *verb, const char *path, sl_schedule **out);
+
+/* A schedule by name, or from a file that ends in .csv. (infer.c) */
+int cli_choose_schedule(const char *verb, const char *name,
+                        const sl_sizes *sizes, sl_schedule **out);
+
+/* Whether a launcher has started this process as one of several. (infer.c) */
+bool cli_is_in_job(void);
 
 /* Takes a FILE argument: the first is the input, a second is refused. */
 error_t cli_take_file(const char *argument, const char **file);

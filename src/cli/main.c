@@ -20,6 +20,8 @@ static const struct {
     {"cut", verb_cut, "how a model falls into stages, and what crosses"},
     {"bench", verb_bench, "time compute here, beside the packed product"},
     {"train", verb_train, "train a GPT-2 on text or tokens"},
+    {"eval", verb_eval, "how well a model foretells a text"},
+    {"generate", verb_generate, "a model goes on with a text"},
 };
 #define VERB_COUNT (sizeof verbs / sizeof *verbs)
 
@@ -49,7 +51,7 @@ static void print_help(FILE *out)
 static int run_verb(int argc, char **argv)
 {
     const char *names[VERB_COUNT];
-    char known[80];
+    char known[160];
     for (size_t i = 0; i < VERB_COUNT; i++) {
         names[i] = verbs[i].name;
         if (strcmp(argv[0], verbs[i].name) == 0)

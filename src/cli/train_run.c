@@ -184,12 +184,6 @@ static int choose_data(run *own)
 
 /* --------------------------------------------------------------- the layout */
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), own = strlen(end);
-    return length > own && strcmp(text + length - own, end) == 0;
-}
-
 static int choose_layout(run *own, int ranks)
 {
     const train_request *r = own->asked;
@@ -199,15 +193,10 @@ static int choose_layout(run *own, int ranks)
     cut->by = SL_CUT_BY_COST;
     cut->inside = true;
     sizes.ranks = sizes.ranks ? sizes.ranks : ranks;
-    if (ends_with(r->schedule, ".csv")) {
-        int exit_status = cli_read_schedule(VERB, r->schedule, &own->schedule);
-        if (exit_status)
-            return exit_status;
-    } else {
-        sl_status status = sl_generate(r->schedule, &sizes, &own->schedule);
-        if (status)
-            return cli_failed(VERB, status);
-    }
+    int exit_status =
+        cli_choose_schedule(VERB, r->schedule, &sizes, &own->schedule);
+    if (exit_status)
+        return exit_status;
     int found = sl_schedule_ranks(own->schedule);
     if (own->job && found != ranks)
         return cli_say(VERB, CLI_WRONG,
@@ -318,16 +307,9 @@ static int train(run *own, sl_comm *comm)
     return interrupted ? INTERRUPTED : exit_status;
 }
 
-/* Whether a launcher has started this process as one of several. */
-static bool is_in_job(void)
-{
-    return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE") ||
-           getenv("PMIX_RANK");
-}
-
 int train_go(const train_request *asked)
 {
-    run own = {.asked = asked, .job = is_in_job(), .first = true};
+    run own = {.asked = asked, .job = cli_is_in_job(), .first = true};
     sl_comm *comm = NULL;
     if (own.job) {
         sl_status status = sl_mpi_create(&comm);

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A trained model on ranks: its config, a schedule, threads or a job. */
+#include "infer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+error_t infer_parse(int key, char *arg, infer_request *r)
+{
+    switch (key) {
+    case INFER_SCHEDULE: r->schedule = arg; return 0;
+    case 'p': return cli_parse_size("--ranks", arg, &r->sizes.ranks);
+    case 'v':
+        return cli_parse_size("--stages-per-rank", arg,
+                              &r->sizes.stages_per_rank);
+    case 'm':
+        return cli_parse_size("--microbatches", arg, &r->sizes.microbatches);
+    case 't': return cli_parse_size("--threads", arg, &r->threads);
+    case INFER_TIMEOUT:
+        return cli_parse_number("--timeout", arg, &r->timeout_s);
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int infer_config(const char *verb, const char *model, sl_gpt2_config *out)
+{
+    char path[4096], *text;
+    size_t length;
+    snprintf(path, sizeof path, "%s/config.json", model);
+    int exit_status = cli_read(verb, path, &text, &length);
+    if (exit_status)
+        return exit_status;
+    sl_status status = sl_gpt2_read_config(text, length, out);
+    free(text);
+    return status ? cli_failed(verb, status) : CLI_DONE;
+}
+
+int cli_choose_schedule(const char *verb, const char *name,
+                        const sl_sizes *sizes, sl_schedule **out)
+{
+    size_t length = strlen(name);
+    if (length > 4 && strcmp(name + length - 4, ".csv") == 0)
+        return cli_read_schedule(verb, name, out);
+    sl_status status = sl_generate(name, sizes, out);
+    return status ? cli_failed(verb, status) : CLI_DONE;
+}
+
+bool cli_is_in_job(void)
+{
+    return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE") ||
+           getenv("PMIX_RANK");
+}
+
+typedef struct job {
+    sl_inference_options options;
+    infer_fn act;
+    void *context;
+} job;
+
+static sl_status run_rank(sl_comm *comm, void *context)
+{
+    const job *own = context;
+    return own->act(comm, &own->options, own->context);
+}
+
+int infer_run(const char *verb, const infer_request *asked, infer_fn act,
+              void *context, bool *out_first)
+{
+    job own = {.options = {.weights = asked->model,
+                           .stage = SL_STAGE_OPTIONS_INIT,
+                           .timeout_s = asked->timeout_s},
+               .act = act,
+               .context = context};
+    sl_comm *comm = NULL;
+    sl_schedule *schedule = NULL;
+    sl_sizes sizes = asked->sizes;
+    sl_status status = cli_is_in_job() ? sl_mpi_create(&comm) : SL_OK;
+    if (status)
+        return cli_failed(verb, status);
+    *out_first = !comm || sl_comm_rank(comm) == 0;
+    int ranks = comm ? sl_comm_size(comm) : 1;
+    sizes.ranks = sizes.ranks ? sizes.ranks : ranks;
+    own.options.stage.threads = asked->threads;
+    int exit_status = infer_config(verb, asked->model, &own.options.config);
+    if (!exit_status)
+        exit_status =
+            cli_choose_schedule(verb, asked->schedule, &sizes, &schedule);
+    if (!exit_status && comm && sl_schedule_ranks(schedule) != ranks)
+        exit_status = cli_say(verb, CLI_WRONG,
+                              "the schedule has %d ranks, and the job %d",
+                              sl_schedule_ranks(schedule), ranks);
+    own.options.schedule = schedule;
+    if (!exit_status) {
+        status =
+            comm ? run_rank(comm, &own)
+                 : sl_threads_run(sl_schedule_ranks(schedule), run_rank, &own);
+        if (status)
+            exit_status = cli_failed(verb, status);
+    } else if (comm) {
+        sl_comm_abort(comm, SL_EINVAL, "the request was wrong");
+    }
+    sl_comm_destroy(comm);
+    sl_schedule_destroy(schedule);
+    return exit_status;
+}
