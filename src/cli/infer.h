@@ -18,14 +18,14 @@ typedef struct infer_request {
         NULL, "ForwardOnly", {0, 1, 0}, 1, 600                                 \
     }
 
-enum { INFER_SCHEDULE = 512, INFER_TIMEOUT };
+enum { INFER_SCHEDULE = 300, INFER_TIMEOUT };
 
 /* Options that both have, in this group of their help; `m` is what a
  * microbatch is called. */
 #define INFER_OPTIONS(group, m)                                                \
     {NULL, 0, NULL, 0, "Layout:", group},                                      \
         {"schedule",                                                           \
-         's',                                                                  \
+         INFER_SCHEDULE,                                                       \
          "NAME|FILE.csv",                                                      \
          0,                                                                    \
          "Schedule, of which forward is run (ForwardOnly)",                    \
@@ -35,7 +35,7 @@ enum { INFER_SCHEDULE = 512, INFER_TIMEOUT };
         {"microbatches", 'm', "N", 0, m, group},                               \
         {"threads", 't', "N", 0, "Threads of each rank (1)", group},           \
     {                                                                          \
-        "timeout", 'T', "S", 0,                                                \
+        "timeout", INFER_TIMEOUT, "S", 0,                                      \
             "Seconds that a rank may wait for another (600)", group            \
     }
 error_t infer_parse(int key, char *arg, infer_request *r);

@@ -15,6 +15,7 @@ typedef struct request {
     int tokens, top, seed;
     double temperature;
     bool bytes; /* tokens are bytes of text */
+    bool begun; /* the prompt was shown */
     int64_t *start;
     int64_t start_count;
     int64_t *made; /* by sample */
@@ -125,6 +126,9 @@ static void tell(void *context, int sample, int64_t token)
 {
     request *r = context;
     if (r->layout.sizes.microbatches == 1) {
+        for (int64_t i = 0; i < r->start_count && !r->begun; i++)
+            put(r, r->start[i]);
+        r->begun = true;
         put(r, token);
         fflush(stdout);
         return;
@@ -171,9 +175,6 @@ static int generate(request *r)
     r->made_counts = calloc(samples, sizeof *r->made_counts);
     if (!r->made || !r->made_counts)
         return cli_say(VERB, CLI_FAILED, "out of memory");
-    for (int64_t i = 0; i < r->start_count && samples == 1 && !cli_is_in_job();
-         i++)
-        put(r, r->start[i]);
     int exit_status = infer_run(VERB, &r->layout, act, r, &first);
     if (!exit_status && first)
         print_samples(r);

@@ -98,6 +98,45 @@ run train "$dir/text" --options "$dir/o.json" --steps 2 --log "$dir/o.jsonl"
 [ $status = 0 ] || bad "--options: $(cat "$err")"
 [ "$(wc -l <"$dir/o.jsonl")" = 2 ] || bad "the command line does not win"
 
+# What is exported is what was trained: eval of the folder is the run's own.
+head -c 4097 "$dir/text" >"$dir/held"
+run train "$dir/text" $small --steps 4 --val "$dir/held" --eval-batches 1000 \
+    --eval-every 4 --out "$dir/g" --log "$dir/g.jsonl" -p 2
+val=$(sed -n 's/.*"val_loss": \([0-9.]*\).*/\1/p' "$dir/g.jsonl")
+for layout in "" "-p 4 -m 3" "-p 2 -v 2 --schedule zbv -m 4"; do
+    run eval "$dir/g/latest" "$dir/held" --json $layout
+    [ $status = 0 ] || bad "eval $layout: $(cat "$err")"
+    grep -q '"sequences": 256, "tokens": 4096' "$out" || bad "eval of others"
+    awk "BEGIN { d = $val - $(sed 's/.*"loss": \([0-9.]*\).*/\1/' "$out");
+        exit !(d * d < 1e-10) }" || bad "eval $layout is not the run's own"
+done
+run eval "$dir/g/latest" "$dir/held" --max 5
+grep -q '^loss [0-9.]*, perplexity [0-9.]*, over 5 sequences of 16' "$out" ||
+    bad "eval as text"
+
+# The likeliest text is the same on any layout; chance is by the seed.
+run generate "$dir/a/latest" --prompt 'The ' --tokens 30 --temperature 0
+[ $status = 0 ] || bad "generate: $(cat "$err")"
+[ "$(wc -c <"$out")" = 35 ] || bad "generate makes another number of tokens"
+cp "$out" "$dir/said"
+run generate "$dir/a/latest" --prompt 'The ' --tokens 30 --temperature 0 -p 4
+cmp -s "$out" "$dir/said" || bad "generate on 4 ranks says something else"
+run generate "$dir/a/latest" --prompt 'The ' --tokens 30 -m 3 --top-k 5 --seed 4
+[ "$(grep -c '^---$' "$out")" = 2 ] || bad "not three samples"
+cp "$out" "$dir/said"
+run generate "$dir/a/latest" --prompt 'The ' --tokens 30 -m 3 --top-k 5 --seed 4
+cmp -s "$out" "$dir/said" || bad "the same seed says something else"
+run generate "$dir/a/latest" --ids 84,104 --tokens 2 --temperature 0
+[ "$(head -c 2 "$out")" = Th ] || bad "--ids"
+
+refuses "a model" "say which model" -- eval
+refuses "no model" "cannot read" -- eval /no/where "$dir/held"
+refuses "too long" "and the model has 16 positions" \
+    -- eval "$dir/g/latest" "$dir/held" --seq 17
+refuses "no prompt" "say which model, and a --prompt" -- generate "$dir/g/latest"
+refuses "ids" "token 256 of the prompt is past the vocabulary" \
+    -- generate "$dir/g/latest" --ids 1,256
+refuses "no ids" "--ids takes numbers" -- generate "$dir/g/latest" --ids 1,x
 refuses "nothing" "say what to train on" -- train
 refuses "nowhere" "cannot open '/no/where'" -- train /no/where
 refuses "an option" "unknown option '--stepz'; the nearest one is '--steps'" \
