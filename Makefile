@@ -25,7 +25,7 @@ test: setup ## every test, with gcc, then clang with ASan and UBSan, then TSan
 	@ninja -C $(BUILD) --quiet && $(suite) $(BUILD)
 	@$(MAKE) --no-print-directory asan tsan
 
-demo: all ## generate, lower, check and simulate a ZBV and a 1F1B schedule
+demo: all ## train a small GPT-2 on this source, four ranks; about a minute
 	@tools/demo $(BUILD)/sluice
 
 bench: all ## time schedules, stages, steps, beside PyTorch where it is importable

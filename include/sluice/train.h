@@ -365,6 +365,9 @@ typedef struct sl_train_options {
     /* On rank 0, after every step; and whether to stop there. */
     void (*tell)(void *context, const sl_train_news *news);
     bool (*stop)(void *context);
+    /* On rank 0, what happened in the last step; NULL: not wanted, on any rank.
+     */
+    void (*traced)(void *context, const sl_trace *trace);
     void *context;
 } sl_train_options;
 

@@ -10,6 +10,7 @@
 
 typedef struct train_request {
     const char *data, *validation, *config, *init, *schedule, *cut, *out, *log;
+    const char *trace;
     double fraction;
     int length, stride, batch;
     /* 0: as the config has it, or the default. */

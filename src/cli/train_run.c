@@ -23,7 +23,9 @@ typedef struct run {
     train_shown *shown;
     bool job; /* ranks are processes of a job */
     bool first;
-    bool said; /* what it is */
+    bool said;         /* what it is */
+    sl_string summary; /* of the last step */
+    int traced;        /* whether its trace could be written */
 } run;
 
 /* ------------------------------------------------------------- interrupts */
@@ -64,6 +66,21 @@ static void tell(void *context, const sl_train_news *news)
         say_start(own);
     own->said = true;
     train_tell(own->shown, news);
+}
+
+static sl_status write_document(const void *what, sl_write_fn write, void *sink)
+{
+    return sl_view_write_run(what, write, sink);
+}
+
+/* The last step in numbers, and as a file where one is wanted. */
+static void show_last(void *context, const sl_trace *trace)
+{
+    run *own = context;
+    sl_trace_write_summary(trace, sl_write_string, &own->summary);
+    if (own->asked->trace)
+        own->traced =
+            cli_write_to(VERB, own->asked->trace, write_document, trace);
 }
 
 /* --------------------------------------------------------------- the model */
@@ -273,6 +290,7 @@ static int prepare(run *own, int ranks)
     options->timeout_s = r->timeout_s;
     options->tell = tell;
     options->stop = is_interrupted;
+    options->traced = show_last;
     options->context = own;
     return exit_status;
 }
@@ -304,7 +322,13 @@ static int train(run *own, sl_comm *comm)
     if (status)
         return cli_failed(VERB, status);
     enum { INTERRUPTED = 130 };
-    return interrupted ? INTERRUPTED : exit_status;
+    if (interrupted)
+        return INTERRUPTED;
+    if (own->first && own->summary.data)
+        printf("Of the last step:\n%s", own->summary.data);
+    if (!exit_status)
+        exit_status = own->traced;
+    return exit_status ? exit_status : cli_flush(VERB, SL_OK);
 }
 
 int train_go(const train_request *asked)
@@ -327,6 +351,7 @@ int train_go(const train_request *asked)
     sl_tokens_close(own.validation);
     sl_schedule_destroy(own.schedule);
     free(own.points);
+    sl_string_clear(&own.summary);
     free(own.resume);
     return exit_status;
 }

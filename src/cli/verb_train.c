@@ -53,6 +53,7 @@ enum {
     KEY_KEEP,
     KEY_RESUME,
     KEY_LOG,
+    KEY_TRACE,
     KEY_OPTIONS,
     KEY_TIMEOUT,
 };
@@ -118,6 +119,8 @@ static const struct argp_option options[] = {
     {"resume", KEY_RESUME, NULL, 0,
      "Go on from the newest checkpoint in --out that is sound", 5},
     {"log", KEY_LOG, "FILE", 0, "Append a line of JSON per step", 5},
+    {"trace", KEY_TRACE, "FILE", 0,
+     "Write the last step as a Chrome/Perfetto trace", 5},
     {"options", KEY_OPTIONS, "FILE", 0,
      "JSON with any of these options, by their long names", 5},
     {"timeout", KEY_TIMEOUT, "S", 0,
@@ -224,6 +227,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_OUT: r->out = arg; return 0;
     case KEY_RESUME: r->resume = true; return 0;
     case KEY_LOG: r->log = arg; return 0;
+    case KEY_TRACE: r->trace = arg; return 0;
     case KEY_OPTIONS: return 0; /* Read already. */
     case KEY_DECAY_RATE: return parse_decay(arg, &r->rate);
     case KEY_OPTIMIZER:

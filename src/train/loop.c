@@ -213,6 +213,16 @@ static bool is_due(int64_t step, int64_t every)
     return every > 0 && step % every == 0;
 }
 
+static sl_status trace(trainer *t)
+{
+    sl_trace *last = NULL;
+    sl_status status = sl_pipeline_trace(t->pipeline, &last);
+    if (!status && last)
+        t->options->traced(t->options->context, last);
+    sl_trace_destroy(last);
+    return status;
+}
+
 static sl_status step(trainer *t)
 {
     const sl_train_options *options = t->options;
@@ -220,6 +230,8 @@ static sl_status step(trainer *t)
     sl_status status = learn(t, &news);
     int64_t done = t->progress.step;
     bool last = t->stopped || done == options->steps;
+    if (!status && last && options->traced)
+        status = trace(t);
     if (!status && options->validation.tokens &&
         (is_due(done, options->validate_every) ||
          (last && options->validate_every > 0 && !t->stopped))) {
