@@ -71,6 +71,7 @@ int main(int argc, char **argv)
 {
     /* A reader that goes away is an error to report, not a death. */
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* nor is a file that may not grow */
     atexit(cli_flush_at_exit);
 
     if (argc < 2) {
