@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Writing a checkpoint: every rank its files, then the first what is around
+ * them, and the rename. */
+#include "train/checkpoint.h"
+
+#include "base/memory.h"
+#include "pipeline/runtime.h"
+#include "tensor/program.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* -------------------------------------------------------- a rank's files -- */
+
+/* What a rank tells the first of a file that it wrote. */
+typedef struct written {
+    char name[64];
+    int64_t bytes;
+    uint64_t sum;
+} written;
+
+/* Both files of a rank; a status, so that all know. */
+typedef struct share {
+    written files[2]; /* model, optimizer */
+    int64_t status;
+} share;
+
+static void name_file(const char *stem, int rank, int ranks, char *out,
+                      size_t size)
+{
+    if (ranks == 1)
+        snprintf(out, size, "%s.safetensors", stem);
+    else
+        snprintf(out, size, "%s-%05d-of-%05d.safetensors", stem, rank + 1,
+                 ranks);
+}
+
+/* Tensors being collected, with names and data of their own. */
+typedef struct collection {
+    sl__arena arena;
+    sl_safetensor *tensors;
+    size_t count;
+    size_t capacity;
+} collection;
+
+static sl_status collect(collection *c, const char *name, const sl_port *port,
+                         const void *data)
+{
+    const char *kept;
+    sl_status status =
+        sl__grow(&c->tensors, &c->capacity, c->count + 1, sizeof *c->tensors);
+    if (!status)
+        status = sl__arena_text(&c->arena, name, strlen(name), &kept);
+    if (status)
+        return status;
+    sl_safetensor *new = &c->tensors[c->count++];
+    *new = (sl_safetensor){.name = kept,
+                           .dtype = port->dtype,
+                           .dims = port->dims,
+                           .data = data,
+                           .bytes = (size_t)port->bytes};
+    memcpy(new->shape, port->shape, sizeof new->shape);
+    return SL_OK;
+}
+
+static void clear(collection *c)
+{
+    free(c->tensors);
+    sl__arena_clear(&c->arena);
+}
+
+/* The tie of a parameter, and whether this stage is the one that writes it. */
+static const sl_tie *find_tie(const sl_model *model, int stage,
+                              const char *name, bool *out_writes)
+{
+    int count;
+    const sl_tie *ties = sl_model_ties(model, &count);
+    *out_writes = true;
+    for (int t = 0; t < count; t++) {
+        for (int k = 0; k < ties[t].stage_count; k++) {
+            if (ties[t].stages[k] != stage ||
+                strcmp(ties[t].stage_names[k], name) != 0)
+                continue;
+            *out_writes = k == 0;
+            return &ties[t];
+        }
+    }
+    return NULL;
+}
+
+/* Whether a stage has this name for a parameter. */
+static bool has_name(const sl_stage *stage, const sl_port *port,
+                     const char *name)
+{
+    const sl__names *names = &stage->graph->parameters;
+    const sl__named *found = sl__find_name(names, name);
+    return found && found->tensor->leaf_index == port->index;
+}
+
+/* A parameter under all of its names, as a state dict has it: those that its
+ * stage has, and those that others have. */
+static sl_status collect_parameter(collection *c, const sl_model *model,
+                                   int stage, const sl_stage *program_stage,
+                                   const sl_memory *memory, const sl_port *port)
+{
+    bool writes;
+    char *data;
+    const sl_tie *tie = find_tie(model, stage, port->name, &writes);
+    if (!writes)
+        return SL_OK;
+    sl_status status = sl__arena_take(&c->arena, (size_t)port->bytes, 1, &data);
+    if (!status)
+        status = sl_memory_read(memory, port, 0, data, (size_t)port->bytes);
+    const sl__names *names = &program_stage->graph->parameters;
+    for (size_t i = 0; i < names->count && !status; i++) {
+        if (names->data[i].tensor->leaf_index == port->index)
+            status = collect(c, names->data[i].name, port, data);
+    }
+    for (int i = 0; tie && i < tie->name_count && !status; i++) {
+        if (!has_name(program_stage, port, tie->names[i]))
+            status = collect(c, tie->names[i], port, data);
+    }
+    return status;
+}
+
+static sl_status collect_model(collection *c, const sl_pipeline *pipeline)
+{
+    int stages;
+    const int *all = sl_pipeline_stages(pipeline, &stages);
+    const sl_model *model = sl_pipeline_model(pipeline);
+    sl_status status = SL_OK;
+    for (int s = 0; s < stages && !status; s++) {
+        const sl_stage *stage;
+        sl_memory *memory;
+        status = sl_pipeline_stage(pipeline, all[s], &stage, &memory);
+        int count = status ? 0 : sl_stage_port_count(stage, SL_PORT_PARAMETER);
+        for (int i = 0; i < count && !status; i++) {
+            sl_port port;
+            status = sl_stage_port_at(stage, SL_PORT_PARAMETER, i, &port);
+            if (!status)
+                status =
+                    collect_parameter(c, model, all[s], stage, memory, &port);
+        }
+    }
+    return status;
+}
+
+static sl_status collect_optimizer(collection *c, const sl_optimizer *optimizer)
+{
+    sl_status status = SL_OK;
+    for (int i = 0; i < sl_optimizer_state_count(optimizer) && !status; i++) {
+        const sl_optimizer_state *state = sl_optimizer_state_at(optimizer, i);
+        char name[512];
+        snprintf(name, sizeof name, "%s.%s", state->kind, state->parameter);
+        if (state->first)
+            status = collect(c, name, &state->port, state->data);
+    }
+    return status;
+}
+
+/* Writes a collection, and notes what became of it. */
+static sl_status write_collection(const collection *c, const char *folder,
+                                  written *out)
+{
+    static const char *const metadata[] = {"format", "pt", NULL};
+    char *path = sl__join_path(folder, out->name);
+    if (!path)
+        return sl_fail(SL_ENOMEM, "out of memory");
+    sl_status status =
+        sl_safetensors_write(path, c->tensors, c->count, metadata);
+    if (!status)
+        status = sl__sum_file(path, &out->bytes, &out->sum);
+    free(path);
+    return status;
+}
+
+static sl_status write_share(const sl_pipeline *pipeline,
+                             const sl_optimizer *optimizer, const char *folder,
+                             share *out)
+{
+    collection model = {0}, state = {0};
+    name_file("model", pipeline->rank, pipeline->ranks, out->files[0].name,
+              sizeof out->files[0].name);
+    name_file("optimizer", pipeline->rank, pipeline->ranks, out->files[1].name,
+              sizeof out->files[1].name);
+    sl_status status = collect_model(&model, pipeline);
+    if (!status)
+        status = write_collection(&model, folder, &out->files[0]);
+    if (!status)
+        status = collect_optimizer(&state, optimizer);
+    if (!status)
+        status = write_collection(&state, folder, &out->files[1]);
+    clear(&model);
+    clear(&state);
+    return status;
+}
+
+/* ------------------------------------------------------------------ JSON -- */
+
+static sl_status write_json(const json_t *root, const char *folder,
+                            const char *name)
+{
+    char *path = sl__join_path(folder, name);
+    char *text = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);
+    sl_status status = path && text ? sl__write_file(path, text, strlen(text))
+                                    : sl_fail(SL_ENOMEM, "out of memory");
+    free(path);
+    free(text);
+    return status;
+}
+
+/* Which file has which tensor, as Hugging Face tells it. */
+static sl_status write_index(const share *shares, int ranks, int which,
+                             const char *folder, const char *name)
+{
+    json_t *map = json_object();
+    int64_t total = 0;
+    sl_status status = map ? SL_OK : sl_fail(SL_ENOMEM, "out of memory");
+    for (int r = 0; r < ranks && !status; r++) {
+        const char *file = shares[r].files[which].name;
+        char *path = sl__join_path(folder, file);
+        sl_safetensors *tensors = NULL;
+        status = path ? sl_safetensors_open(path, &tensors)
+                      : sl_fail(SL_ENOMEM, "out of memory");
+        size_t count = status ? 0 : sl_safetensors_count(tensors);
+        for (size_t i = 0; i < count; i++) {
+            const sl_safetensor *tensor = sl_safetensors_at(tensors, i);
+            json_object_set_new(map, tensor->name, json_string(file));
+            total += (int64_t)tensor->bytes;
+        }
+        sl_safetensors_close(tensors);
+        free(path);
+    }
+    json_t *root = json_pack("{s:{s:I}, s:o}", "metadata", "total_size",
+                             (json_int_t)total, "weight_map", map);
+    if (!status)
+        status = write_json(root, folder, name);
+    json_decref(root);
+    return status;
+}
+
+static void add_sum(json_t *files, const char *name, int64_t bytes,
+                    uint64_t sum)
+{
+    char text[17];
+    snprintf(text, sizeof text, "%016" PRIx64, sum);
+    json_object_set_new(
+        files, name,
+        json_pack("{s:I, s:s}", "bytes", (json_int_t)bytes, "sum", text));
+}
+
+/* The files around the ranks'. */
+static sl_status add_rest(json_t *files, const char *folder)
+{
+    static const char *const names[] = {"config.json",
+                                        "model.safetensors.index.json",
+                                        "optimizer.safetensors.index.json"};
+    sl_status status = SL_OK;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !status; i++) {
+        char *path = sl__join_path(folder, names[i]);
+        int64_t bytes;
+        uint64_t sum;
+        if (!path)
+            status = sl_fail(SL_ENOMEM, "out of memory");
+        else if (access(path, F_OK) == 0)
+            status = sl__sum_file(path, &bytes, &sum);
+        if (!status && access(path, F_OK) == 0)
+            add_sum(files, names[i], bytes, sum);
+        free(path);
+    }
+    return status;
+}
+
+static sl_status write_training(const share *shares, int ranks,
+                                const sl_optimizer *optimizer,
+                                const sl_progress *progress, const char *folder)
+{
+    char text[32], sum[17];
+    json_t *files = json_object();
+    for (int i = 0; i < 2 * ranks; i++) {
+        const written *file = &shares[i / 2].files[i % 2];
+        add_sum(files, file->name, file->bytes, file->sum);
+    }
+    sl_status status = add_rest(files, folder);
+    snprintf(text, sizeof text, "%" PRIu64, progress->seed);
+    json_t *root = json_pack(
+        "{s:i, s:I, s:I, s:s, s:o, s:I, s:o}", "version", 1, "step",
+        (json_int_t)progress->step, "sequences",
+        (json_int_t)progress->sequences, "seed", text, "validation",
+        isfinite(progress->validation) ? json_real(progress->validation)
+                                       : json_null(),
+        "optimizer_steps", (json_int_t)sl_optimizer_steps(optimizer), "files",
+        files);
+    if (!status)
+        status = root ? sl__sum_json(root, sum)
+                      : sl_fail(SL_ENOMEM, "out of memory");
+    if (!status)
+        json_object_set_new(root, "sum", json_string(sum));
+    if (!status)
+        status = write_json(root, folder, "training.json");
+    json_decref(root);
+    return status;
+}
+
+/* --------------------------------------------------------------- writing -- */
+
+static sl_status write_config(const sl_gpt2_config *config, const char *folder)
+{
+    sl_string text = SL_STRING_INIT;
+    char *path = sl__join_path(folder, "config.json");
+    sl_status status =
+        path ? sl_gpt2_write_config(config, sl_write_string, &text)
+             : sl_fail(SL_ENOMEM, "out of memory");
+    if (!status)
+        status = sl__write_file(path, text.data, text.length);
+    sl_string_clear(&text);
+    free(path);
+    return status;
+}
+
+static sl_status make_folder(const char *path)
+{
+    if (mkdir(path, 0777) == 0 || errno == EEXIST)
+        return SL_OK;
+    return sl_fail(SL_EIO, "cannot make the folder '%.300s': %s", path,
+                   strerror(errno));
+}
+
+/* The first rank's part: everything around the files, and then the rename. */
+static sl_status finish(const share *shares, int ranks,
+                        const sl_optimizer *optimizer,
+                        const sl_gpt2_config *config,
+                        const sl_progress *progress, const char *folder,
+                        const char *partial, const char *final)
+{
+    sl_status status = write_config(config, partial);
+    if (!status && ranks > 1)
+        status = write_index(shares, ranks, 0, partial,
+                             "model.safetensors.index.json");
+    if (!status && ranks > 1)
+        status = write_index(shares, ranks, 1, partial,
+                             "optimizer.safetensors.index.json");
+    if (!status)
+        status = write_training(shares, ranks, optimizer, progress, partial);
+    if (!status)
+        status = sl__sync_folder(partial);
+    /* One of this step may be there, from a run that was resumed earlier. */
+    if (!status)
+        sl__remove_folder(final);
+    if (!status && rename(partial, final))
+        status = sl_fail(SL_EIO, "cannot rename to '%.300s': %s", final,
+                         strerror(errno));
+    return status ? status : sl__sync_folder(folder);
+}
+
+/* Whether all ranks have come here without a failure; tells them of one. */
+static sl_status agree(sl_pipeline *pipeline, share *shares, sl_status status)
+{
+    int ranks[SL_COMM_MAX_RANKS];
+    char why[300];
+    snprintf(why, sizeof why, "%s", status ? sl_error_text() : "");
+    for (int r = 0; r < pipeline->ranks; r++)
+        ranks[r] = sl__comm_rank(pipeline, r);
+    const sl_group group = {ranks, pipeline->ranks};
+    shares[pipeline->rank].status = status;
+    sl_status shared = sl_comm_allgather(
+        pipeline->comm, &group, SL__TAG_END, sizeof *shares, shares,
+        (size_t)pipeline->ranks, pipeline->options.timeout_s);
+    if (shared)
+        return shared;
+    if (status)
+        return sl_fail(status, "%s", why);
+    for (int r = 0; r < pipeline->ranks; r++) {
+        if (shares[r].status)
+            return sl_fail((sl_status)shares[r].status,
+                           "rank %d cannot write its part of the checkpoint",
+                           r);
+    }
+    return SL_OK;
+}
+
+sl_status sl_checkpoint_write(sl_pipeline *pipeline,
+                              const sl_optimizer *optimizer,
+                              const sl_gpt2_config *config,
+                              const sl_progress *progress, const char *folder)
+{
+    char name[64];
+    share *shares = NULL;
+    char *partial = NULL, *final = NULL;
+    bool first = pipeline->rank == 0;
+    if (pipeline->replica > 0)
+        return SL_OK; /* They are all alike. */
+    snprintf(name, sizeof name, ".step-%08lld.partial",
+             (long long)progress->step);
+    partial = sl__join_path(folder, name);
+    snprintf(name, sizeof name, "step-%08lld", (long long)progress->step);
+    final = sl__join_path(folder, name);
+    sl_status status =
+        sl__alloc((size_t)pipeline->ranks, sizeof *shares, &shares);
+    if (!status && (!partial || !final))
+        status = sl_fail(SL_ENOMEM, "out of memory");
+    if (!status) {
+        if (first) {
+            status = make_folder(folder);
+            sl__remove_folder(partial);
+            if (!status)
+                status = make_folder(partial);
+        }
+        status = agree(pipeline, shares, status);
+        if (!status)
+            status = agree(pipeline, shares,
+                           write_share(pipeline, optimizer, partial,
+                                       &shares[pipeline->rank]));
+        if (!status)
+            status =
+                agree(pipeline, shares,
+                      first ? finish(shares, pipeline->ranks, optimizer, config,
+                                     progress, folder, partial, final)
+                            : SL_OK);
+        if (status && first)
+            sl__remove_folder(partial);
+    }
+    free(shares);
+    free(partial);
+    free(final);
+    return status;
+}
