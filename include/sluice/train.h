@@ -334,6 +334,7 @@ typedef struct sl_train_news {
     double norm; /* of the gradient, before it was clipped */
     double rate;
     double seconds; /* that the step took */
+    double reading; /* of these, for data */
     double bubble;  /* part of the step that ranks did not compute */
     double tokens_per_s;
     int64_t sequences; /* so far */

@@ -45,10 +45,11 @@ static void write_log(train_shown *shown, const sl_train_news *news)
         return;
     fprintf(shown->log,
             "{\"step\": %lld, \"loss\": %.9g, \"norm\": %.9g, \"rate\": %.9g, "
-            "\"seconds\": %.6f, \"tokens_per_s\": %.1f, \"bubble\": %.4f, "
+            "\"seconds\": %.6f, \"data_s\": %.6f, \"tokens_per_s\": %.1f, "
+            "\"bubble\": %.4f, "
             "\"sequences\": %lld, \"bytes\": %lld",
             (long long)news->step, news->loss, news->norm, news->rate,
-            news->seconds, news->tokens_per_s, news->bubble,
+            news->seconds, news->reading, news->tokens_per_s, news->bubble,
             (long long)news->sequences, (long long)news->bytes);
     if (isfinite(news->validation))
         fprintf(shown->log, ", \"val_loss\": %.9g", news->validation);

@@ -151,6 +151,10 @@ static void replicas_compute_the_gradients_of_all(void **state)
     (void)state;
     unsigned way = 0;
     for (int g = 0; g < GOLDEN_MODELS; g++) {
+#ifdef SLUICE_TSAN
+        if (g % 2)
+            continue; /* Threads meet in two as they do in four. */
+#endif
         sl_safetensors *file = golden_open(golden_models[g].name);
         subject s;
         make_subject(g, 12, file, &s);
