@@ -11,6 +11,7 @@
 typedef struct train_request {
     const char *data, *validation, *config, *init, *schedule, *cut, *out, *log;
     const char *trace;
+    const char *options; /* the file that was read */
     double fraction;
     int length, stride, batch;
     /* 0: as the config has it, or the default. */
@@ -32,6 +33,8 @@ typedef struct train_request {
  * line wins. Says what is wrong with the file. */
 int train_read_options(const struct argp_option *known, int argc, char **argv,
                        char ***out, int *out_count);
+/* The file that they are read from; NULL. */
+const char *train_options_file(int argc, char **argv);
 void train_free_options(char **words, int argc, int count);
 
 /* --------------------------------------------------------- train_run.c -- */

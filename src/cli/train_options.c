@@ -51,8 +51,8 @@ static int make_word(const struct argp_option *option, const char *name,
     return *out ? CLI_DONE : cli_say(VERB, CLI_FAILED, "out of memory");
 }
 
-/* The file that is asked for last; NULL. */
-static const char *find_file(int argc, char **argv)
+/* That which is asked for last. */
+const char *train_options_file(int argc, char **argv)
 {
     const char *file = NULL;
     for (int i = 1; i < argc; i++) {
@@ -87,7 +87,7 @@ static int read_words(const struct argp_option *known, const char *path,
 int train_read_options(const struct argp_option *known, int argc, char **argv,
                        char ***out, int *out_count)
 {
-    const char *path = find_file(argc, argv);
+    const char *path = train_options_file(argc, argv);
     json_t *root = NULL;
     json_error_t error;
     int exit_status = CLI_DONE, count = 1;

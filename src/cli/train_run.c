@@ -24,6 +24,7 @@ typedef struct run {
     bool job; /* ranks are processes of a job */
     bool first;
     bool said;         /* what it is */
+    int64_t done;      /* steps, of a run that is resumed */
     sl_string summary; /* of the last step */
     int traced;        /* whether its trace could be written */
 } run;
@@ -169,16 +170,18 @@ static int choose_data(run *own)
     const train_request *r = own->asked;
     sl_windows *data = &own->options.data, *held = &own->options.validation;
     int64_t all = sl_tokens_count(own->tokens);
-    int64_t kept = own->validation || r->eval_every == 0
-                       ? 0
-                       : (int64_t)((double)all * r->fraction);
+    if (r->length > 1 << 24)
+        return cli_say(VERB, CLI_WRONG, "--seq is at most %d", 1 << 24);
+    if (r->save_every && !r->out)
+        return cli_say(VERB, CLI_WRONG, "--save-every needs --out");
+    int64_t kept = own->validation ? 0 : (int64_t)((double)all * r->fraction);
     *data = (sl_windows){.tokens = own->tokens,
                          .count = all - kept,
                          .length = r->length,
                          .stride = r->stride,
                          .vocabulary = own->options.config.vocabulary,
                          .shuffled = true,
-                         .seed = (uint64_t)r->seed};
+                         .seed = own->options.seed};
     *held = *data;
     held->shuffled = false;
     held->tokens = own->validation ? own->validation : own->tokens;
@@ -190,9 +193,14 @@ static int choose_data(run *own)
                        "%.100s has %lld tokens to train on, fewer than the "
                        "%d of a sequence and its last label",
                        r->data, (long long)data->count, r->length + 1);
-    /* Too little to validate with is no reason not to train. */
-    if (sl_windows_count(held) < r->batch)
+    if (sl_windows_count(held) < r->batch) {
+        if (own->validation)
+            return cli_say(VERB, CLI_WRONG,
+                           "--val has %lld sequences, fewer than a batch of %d",
+                           (long long)sl_windows_count(held), r->batch);
+        /* Too little to validate with is no reason not to train. */
         held->tokens = NULL;
+    }
     own->options.steps = r->steps;
     if (r->epochs)
         own->options.steps = (windows * r->epochs + r->batch - 1) / r->batch;
@@ -240,6 +248,19 @@ static void say_damaged(void *context, const char *sentence)
     cli_say(VERB, 0, "%s; trying the one before", sentence);
 }
 
+/* A folder that has checkpoints of another run in it. */
+static int refuse_used(const run *own)
+{
+    char *found = NULL;
+    if (!own->asked->out ||
+        sl_checkpoint_find(own->asked->out, NULL, NULL, &found))
+        return CLI_DONE;
+    int exit_status = cli_say(
+        VERB, CLI_WRONG, "%.200s is there: --resume, or another folder", found);
+    free(found);
+    return exit_status;
+}
+
 static int choose_start(run *own)
 {
     const train_request *r = own->asked;
@@ -248,11 +269,24 @@ static int choose_start(run *own)
     if (r->resume && r->init)
         return cli_say(VERB, CLI_WRONG,
                        "--resume and --init: one or the other");
+    if (r->resume && r->config)
+        return cli_say(VERB, CLI_WRONG, "--resume has its own config");
+    own->options.seed = r->seed < 0 ? 1 : (uint64_t)r->seed;
     if (!r->resume)
-        return CLI_DONE;
-    sl_status status =
-        sl_checkpoint_find(r->out, say_damaged, NULL, &own->resume);
-    return status ? cli_failed(VERB, status) : CLI_DONE;
+        return refuse_used(own);
+    sl_status status = sl_checkpoint_find(
+        r->out, own->first ? say_damaged : NULL, NULL, &own->resume);
+    sl_progress progress;
+    if (!status)
+        status = sl_checkpoint_check(own->resume, &progress);
+    if (status)
+        return cli_failed(VERB, status);
+    if (r->seed >= 0 && (uint64_t)r->seed != progress.seed)
+        return cli_say(VERB, CLI_WRONG, "the run has seed %llu, not %d",
+                       (unsigned long long)progress.seed, r->seed);
+    own->options.seed = progress.seed;
+    own->done = progress.step;
+    return CLI_DONE;
 }
 
 /* ------------------------------------------------------------------ the run */
@@ -271,6 +305,11 @@ static int prepare(run *own, int ranks)
         exit_status = choose_data(own);
     if (!exit_status)
         exit_status = choose_layout(own, ranks);
+    if (!exit_status && own->resume && own->done >= options->steps)
+        exit_status = cli_say(VERB, CLI_WRONG,
+                              "%.200s is at step %lld already: give more "
+                              "--steps",
+                              own->resume, (long long)own->done);
     stage.threads = r->threads;
     stage.recompute = r->recompute;
     options->stage = stage;
@@ -279,7 +318,6 @@ static int prepare(run *own, int ranks)
     options->rate.warmup = r->warmup;
     options->rate.steps = options->steps;
     options->batch = r->batch;
-    options->seed = (uint64_t)r->seed;
     options->validate_every = r->eval_every;
     options->validation_batches = r->eval_batches;
     options->folder = r->out;
@@ -305,12 +343,6 @@ static sl_status train_rank(sl_comm *comm, void *context)
 static int train(run *own, sl_comm *comm)
 {
     sl_status status;
-    if (own->first) {
-        int exit_status =
-            train_show(own->asked->log, own->options.steps, &own->shown);
-        if (exit_status)
-            return exit_status;
-    }
     signal(SIGINT, on_interrupt);
     signal(SIGTERM, on_interrupt);
     if (comm)
@@ -342,6 +374,8 @@ int train_go(const train_request *asked)
         own.first = sl_comm_rank(comm) == 0;
     }
     int exit_status = prepare(&own, comm ? sl_comm_size(comm) : 1);
+    if (!exit_status && own.first)
+        exit_status = train_show(asked->log, own.options.steps, &own.shown);
     if (!exit_status)
         exit_status = train(&own, comm);
     else if (comm)

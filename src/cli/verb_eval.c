@@ -107,10 +107,13 @@ int verb_eval(int argc, char **argv)
     sl_tokens_close(asked.tokens);
     if (exit_status || !first)
         return exit_status;
+    char perplexity[32] = "null"; /* JSON has no word for more */
+    if (isfinite(exp(asked.loss)))
+        snprintf(perplexity, sizeof perplexity, "%.9g", exp(asked.loss));
     if (asked.json)
-        printf("{\"loss\": %.9g, \"perplexity\": %.9g, \"sequences\": %lld, "
+        printf("{\"loss\": %.9g, \"perplexity\": %s, \"sequences\": %lld, "
                "\"tokens\": %lld}\n",
-               asked.loss, exp(asked.loss), (long long)asked.windows,
+               asked.loss, perplexity, (long long)asked.windows,
                (long long)(asked.windows * asked.used));
     else
         printf("loss %.4f, perplexity %.3f, over %lld sequences of %lld "

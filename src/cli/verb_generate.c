@@ -16,6 +16,7 @@ typedef struct request {
     double temperature;
     bool bytes; /* tokens are bytes of text */
     bool begun; /* the prompt was shown */
+    int samples;
     int64_t *start;
     int64_t start_count;
     int64_t *made; /* by sample */
@@ -125,7 +126,7 @@ static void put(const request *r, int64_t token)
 static void tell(void *context, int sample, int64_t token)
 {
     request *r = context;
-    if (r->layout.sizes.microbatches == 1) {
+    if (r->samples == 1) {
         for (int64_t i = 0; i < r->start_count && !r->begun; i++)
             put(r, r->start[i]);
         r->begun = true;
@@ -140,6 +141,14 @@ static sl_status act(sl_comm *comm, const sl_inference_options *how,
                      void *context)
 {
     request *r = context;
+    if (sl_comm_rank(comm) == 0) {
+        int samples = sl_schedule_extent(how->schedule).microbatches;
+        r->made = calloc((size_t)samples * (size_t)r->tokens, sizeof *r->made);
+        r->made_counts = calloc((size_t)samples, sizeof *r->made_counts);
+        if (!r->made || !r->made_counts)
+            return sl_fail(SL_ENOMEM, "out of memory");
+        r->samples = samples;
+    }
     const sl_sampling sampling = {.prompt = r->start,
                                   .prompt_count = r->start_count,
                                   .tokens = r->tokens,
@@ -153,7 +162,7 @@ static sl_status act(sl_comm *comm, const sl_inference_options *how,
 
 static void print_samples(const request *r)
 {
-    int samples = r->layout.sizes.microbatches;
+    int samples = r->samples;
     for (int s = 0; s < samples && samples > 1; s++) {
         if (s)
             puts("---");
@@ -169,12 +178,7 @@ static void print_samples(const request *r)
 
 static int generate(request *r)
 {
-    size_t samples = (size_t)r->layout.sizes.microbatches;
     bool first;
-    r->made = calloc(samples * (size_t)r->tokens, sizeof *r->made);
-    r->made_counts = calloc(samples, sizeof *r->made_counts);
-    if (!r->made || !r->made_counts)
-        return cli_say(VERB, CLI_FAILED, "out of memory");
     int exit_status = infer_run(VERB, &r->layout, act, r, &first);
     if (!exit_status && first)
         print_samples(r);
@@ -199,6 +203,10 @@ int verb_generate(int argc, char **argv)
     if (exit_status)
         return exit_status;
     asked.bytes = config.vocabulary <= 256;
+    if (asked.prompt && asked.ids)
+        return cli_say(VERB, CLI_WRONG, "--prompt or --ids, not both");
+    if (!(asked.temperature >= 0))
+        return cli_say(VERB, CLI_WRONG, "--temperature is 0 or more");
     if (asked.prompt && !asked.bytes)
         return cli_say(VERB, CLI_WRONG,
                        "this model's tokens are not bytes: give --ids");

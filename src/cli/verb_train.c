@@ -228,7 +228,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_RESUME: r->resume = true; return 0;
     case KEY_LOG: r->log = arg; return 0;
     case KEY_TRACE: r->trace = arg; return 0;
-    case KEY_OPTIONS: return 0; /* Read already. */
+    case KEY_OPTIONS: /* Read already. */
+        return r->options && strcmp(arg, r->options) == 0
+                   ? 0
+                   : cli_refuse("write --options once, and in full");
     case KEY_DECAY_RATE: return parse_decay(arg, &r->rate);
     case KEY_OPTIMIZER:
         error = cli_parse_word("--optimizer", arg, "adamw", "sgd", &sgd);
@@ -275,7 +278,7 @@ int verb_train(int argc, char **argv)
                            .rate = {SL_RATE_COSINE, 1e-3, 0.1, 0, 0},
                            .warmup = 20,
                            .steps = 200,
-                           .seed = 1,
+                           .seed = -1,
                            .eval_every = 100,
                            .eval_batches = 10,
                            .keep = 3,
@@ -284,6 +287,7 @@ int verb_train(int argc, char **argv)
     int count = 0;
     int exit_status =
         train_read_options(argp.options, argc, argv, &words, &count);
+    asked.options = train_options_file(argc, argv);
     if (!exit_status)
         exit_status = cli_parse(VERB, &argp, count, words, &asked);
     if (!exit_status && !asked.data)

@@ -35,6 +35,30 @@ static sl_status damaged(const char *path, const char *why)
                    path, why);
 }
 
+/* Whether the numbers are numbers that a run can have, and files are files of the
+ * folder. */
+static bool is_sensible(const json_t *root)
+{
+    static const char *const names[] = {"step", "sequences", "optimizer_steps"};
+    json_t *files = json_object_get(root, "files");
+    const char *name;
+    json_t *file;
+    bool config = false;
+    for (int i = 0; i < 3; i++) {
+        const json_t *number = json_object_get(root, names[i]);
+        if (!json_is_integer(number) || json_integer_value(number) < 0 ||
+            json_integer_value(number) > (json_int_t)1 << 53)
+            return false;
+    }
+    json_object_foreach(files, name, file)
+    {
+        if (strchr(name, '/') || !json_is_object(file))
+            return false;
+        config |= strcmp(name, "config.json") == 0;
+    }
+    return config && json_object_size(files) >= 3;
+}
+
 /* Reads training.json, of which every byte counts. */
 static sl_status read_training(const char *path, json_t **out)
 {
@@ -56,6 +80,8 @@ static sl_status read_training(const char *path, json_t **out)
     else if (json_integer_value(json_object_get(root, "version")) != 1)
         status = sl_fail(SL_EINVAL,
                          "the checkpoint '%.300s' is of another version", path);
+    else if (!is_sensible(root))
+        status = damaged(path, "training.json has what cannot be");
     if (status)
         json_decref(root);
     else
@@ -130,7 +156,11 @@ sl_status sl_checkpoint_check(const char *path, sl_progress *out)
 
 static int is_checkpoint(const struct dirent *entry)
 {
-    return strncmp(entry->d_name, "step-", 5) == 0;
+    const char *digits = entry->d_name + 5;
+    return strncmp(entry->d_name, "step-", 5) == 0 && strlen(digits) >= 8 &&
+           strlen(digits) <= 15 &&
+           digits[strspn(digits, "0123456789")] == '\0' &&
+           (entry->d_type == DT_DIR || entry->d_type == DT_UNKNOWN);
 }
 
 /* Newest last: names are numbers of equal length, or longer ones. */
@@ -235,6 +265,32 @@ static void remove_rests(const char *folder)
     }
     if (open)
         closedir(open);
+}
+
+sl_status sl__checkpoint_set_aside(const char *folder, int64_t step)
+{
+    struct dirent **entries;
+    int count;
+    sl_status status = list(folder, &entries, &count);
+    for (int i = 0; i < count && !status; i++) {
+        char aside[300];
+        if (atoll(entries[i]->d_name + 5) <= step)
+            continue;
+        snprintf(aside, sizeof aside, "%.255s.damaged", entries[i]->d_name);
+        char *from = sl__join_path(folder, entries[i]->d_name);
+        char *to = sl__join_path(folder, aside);
+        if (from && to) {
+            sl__remove_folder(to);
+            if (rename(from, to))
+                status = sl_fail(SL_EIO, "cannot rename '%.300s': %s", from,
+                                 strerror(errno));
+        }
+        free(from);
+        free(to);
+    }
+    if (!status)
+        free_list(entries, count);
+    return status;
 }
 
 sl_status sl_checkpoint_prune(const char *folder, int keep)

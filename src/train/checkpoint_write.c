@@ -29,6 +29,7 @@ typedef struct written {
 typedef struct share {
     written files[2]; /* model, optimizer */
     int64_t status;
+    char why[300];
 } share;
 
 static void name_file(const char *stem, int rank, int ranks, char *out,
@@ -351,11 +352,17 @@ static sl_status finish(const share *shares, int ranks,
     if (!status)
         status = sl__sync_folder(partial);
     /* One of this step may be there, from a run that was resumed earlier. */
-    if (!status)
-        sl__remove_folder(final);
+    char *old = sl__join_path(folder, ".step.old");
+    if (!status && old) {
+        sl__remove_folder(old);
+        rename(final, old);
+    }
     if (!status && rename(partial, final))
         status = sl_fail(SL_EIO, "cannot rename to '%.300s': %s", final,
                          strerror(errno));
+    if (old)
+        sl__remove_folder(old);
+    free(old);
     return status ? status : sl__sync_folder(folder);
 }
 
@@ -363,8 +370,8 @@ static sl_status finish(const share *shares, int ranks,
 static sl_status agree(sl_pipeline *pipeline, share *shares, sl_status status)
 {
     int ranks[SL_COMM_MAX_RANKS];
-    char why[300];
-    snprintf(why, sizeof why, "%s", status ? sl_error_text() : "");
+    char *why = shares[pipeline->rank].why;
+    snprintf(why, sizeof shares->why, "%s", status ? sl_error_text() : "");
     for (int r = 0; r < pipeline->ranks; r++)
         ranks[r] = sl__comm_rank(pipeline, r);
     const sl_group group = {ranks, pipeline->ranks};
@@ -378,9 +385,8 @@ static sl_status agree(sl_pipeline *pipeline, share *shares, sl_status status)
         return sl_fail(status, "%s", why);
     for (int r = 0; r < pipeline->ranks; r++) {
         if (shares[r].status)
-            return sl_fail((sl_status)shares[r].status,
-                           "rank %d cannot write its part of the checkpoint",
-                           r);
+            return sl_fail((sl_status)shares[r].status, "rank %d: %.290s", r,
+                           shares[r].why);
     }
     return SL_OK;
 }

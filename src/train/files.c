@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -69,13 +70,27 @@ static void add_to_sum(void *context, const void *data, size_t bytes)
     own->bytes += (int64_t)bytes;
 }
 
+/* Opens what is a file, and does not wait for what is none. */
+static sl_status open_file(const char *path, int *out)
+{
+    struct stat about;
+    *out = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*out < 0)
+        return fail_file(path, "open");
+    if (fstat(*out, &about) == 0 && S_ISREG(about.st_mode))
+        return SL_OK;
+    close(*out);
+    return sl_fail(SL_EINVAL, "'%.300s' is not a file", path);
+}
+
 sl_status sl__sum_file(const char *path, int64_t *out_bytes, uint64_t *out_sum)
 {
     sum own = {0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return fail_file(path, "open");
-    sl_status status = read_pieces(fd, path, add_to_sum, &own);
+    int fd;
+    sl_status status = open_file(path, &fd);
+    if (status)
+        return status;
+    status = read_pieces(fd, path, add_to_sum, &own);
     close(fd);
     *out_bytes = own.bytes;
     *out_sum = own.value;
@@ -99,10 +114,11 @@ static void append(void *context, const void *data, size_t bytes)
 sl_status sl__read_file(const char *path, char **out, size_t *out_length)
 {
     growing own = {SL_STRING_INIT, SL_OK};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return fail_file(path, "open");
-    sl_status status = read_pieces(fd, path, append, &own);
+    int fd;
+    sl_status status = open_file(path, &fd);
+    if (status)
+        return status;
+    status = read_pieces(fd, path, append, &own);
     close(fd);
     if (!status)
         status = own.status;
@@ -137,6 +153,46 @@ sl_status sl__write_file(const char *path, const char *text, size_t length)
     return status;
 }
 
+/* A folder, and those that it is in. */
+static sl_status make_folders(const char *path)
+{
+    char *copy = strdup(path);
+    if (!copy)
+        return sl_fail(SL_ENOMEM, "out of memory");
+    for (char *at = copy + 1; *at; at++) {
+        if (*at != '/')
+            continue;
+        *at = '\0';
+        mkdir(copy, 0777);
+        *at = '/';
+    }
+    free(copy);
+    if (mkdir(path, 0777) && errno != EEXIST)
+        return sl_fail(SL_EIO, "cannot make the folder '%.300s': %s", path,
+                       strerror(errno));
+    return SL_OK;
+}
+
+sl_status sl__claim_folder(const char *path, int *out)
+{
+    sl_status status = make_folders(path);
+    if (status)
+        return status;
+    char *lock = sl__join_path(path, ".lock");
+    if (!lock)
+        return sl_fail(SL_ENOMEM, "out of memory");
+    *out = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (*out < 0) {
+        status = fail_file(lock, "write");
+    } else if (flock(*out, LOCK_EX | LOCK_NB)) {
+        close(*out);
+        *out = -1;
+        status = sl_fail(SL_EINVAL, "another run writes to '%.300s'", path);
+    }
+    free(lock);
+    return status;
+}
+
 sl_status sl__sync_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -152,8 +208,12 @@ sl_status sl__sync_folder(const char *path)
 
 void sl__remove_folder(const char *path)
 {
-    DIR *folder = opendir(path);
+    /* A link is not followed: what it names is not ours. */
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
     struct dirent *entry;
+    if (fd >= 0 && !folder)
+        close(fd);
     while (folder && (entry = readdir(folder))) {
         if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
             unlinkat(dirfd(folder), entry->d_name, 0);

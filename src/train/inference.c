@@ -116,6 +116,8 @@ sl_status sl_evaluate(sl_comm *comm, const sl_inference_options *options,
     close_reader(&r);
     if (status)
         return status;
+    if (!isfinite(total))
+        return sl_fail(SL_EINVAL, "the loss is not finite");
     *out_loss = total / (double)count;
     if (out_count)
         *out_count = count;
@@ -145,7 +147,7 @@ static int64_t choose(const float *logits, int count, const sl_sampling *how,
     int top = how->top > 0 && how->top < count ? how->top : count;
     double sum = 0;
     for (int i = 0; i < count; i++)
-        choices[i] = (choice){logits[i], i};
+        choices[i] = (choice){isnan(logits[i]) ? -INFINITY : logits[i], i};
     qsort(choices, (size_t)count, sizeof *choices, likelier);
     if (!(how->temperature > 0))
         return choices[0].token;

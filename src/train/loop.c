@@ -9,7 +9,9 @@
 #include "pipeline/runtime.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct trainer {
     sl_comm *comm;
@@ -20,6 +22,7 @@ typedef struct trainer {
     sl_progress progress;
     int64_t *ids, *labels;
     int64_t bytes; /* of all ranks */
+    int lock;      /* of the folder; -1: none */
     bool stopped;
 } trainer;
 
@@ -74,6 +77,11 @@ static sl_status load(trainer *t)
     if (options->resume) {
         sl_status status =
             sl__checkpoint_progress(options->resume, &t->progress);
+        /* What is newer was not sound, or it would have been resumed from. */
+        if (!status && options->folder && is_first(t))
+            status =
+                sl__checkpoint_set_aside(options->folder, t->progress.step);
+        t->progress.seed = options->seed;
         return status ? status
                       : sl_checkpoint_read(options->resume, t->pipeline,
                                            t->optimizer);
@@ -102,7 +110,11 @@ static sl_status start(trainer *t)
     how.stage = options->stage;
     how.share_losses = true;
     how.timeout_s = options->timeout_s;
-    sl_status status = sl__alloc(tokens, sizeof *t->ids, &t->ids);
+    sl_status status = SL_OK;
+    if (options->folder && is_first(t))
+        status = sl__claim_folder(options->folder, &t->lock);
+    if (!status)
+        status = sl__alloc(tokens, sizeof *t->ids, &t->ids);
     if (!status)
         status = sl__alloc(tokens, sizeof *t->labels, &t->labels);
     if (!status)
@@ -253,15 +265,22 @@ static sl_status step(trainer *t)
 
 sl_status sl_train(sl_comm *comm, const sl_train_options *options)
 {
-    trainer t = {.comm = comm, .options = options};
+    trainer t = {.comm = comm, .options = options, .lock = -1};
     sl_status status = check(options);
     if (!status)
         status = start(&t);
     while (!status && !t.stopped && t.progress.step < options->steps)
         status = step(&t);
     /* What fails on one rank ends all of them. */
-    if (status && t.pipeline)
+    if (status && t.pipeline) {
         status = sl__spread(t.pipeline, status);
+    } else if (status && !sl_comm_progress(comm)) {
+        char why[300];
+        snprintf(why, sizeof why, "%s", sl_error_text());
+        status = sl__fail_all(comm, status, why);
+    }
+    if (t.lock >= 0)
+        close(t.lock);
     sl_optimizer_destroy(t.optimizer);
     sl_pipeline_destroy(t.pipeline);
     free(t.ids);

@@ -112,7 +112,7 @@ static sl_status add_file(sl_tokens *tokens, const char *path)
     if (status)
         return status;
     part *own = &tokens->parts[tokens->count];
-    *own = (part){.fd = open(path, O_RDONLY | O_CLOEXEC)};
+    *own = (part){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
     if (own->fd < 0)
         return fail_file(path, "open");
     tokens->count++;

@@ -25,6 +25,9 @@ sl_status sl__check_tensor(const sl_safetensor *found, const char *name,
 
 /* -------------------------------------------------------- checkpoint.c -- */
 
+/* Puts checkpoints that are newer than a step aside, as damaged. */
+sl_status sl__checkpoint_set_aside(const char *folder, int64_t step);
+
 /* Where a checkpoint stands, without looking at all of its files. */
 sl_status sl__checkpoint_progress(const char *path, sl_progress *out);
 
@@ -42,7 +45,11 @@ sl_status sl__sum_file(const char *path, int64_t *out_bytes, uint64_t *out_sum);
 /* Makes what was done in a folder lasting. */
 sl_status sl__sync_folder(const char *path);
 
-/* Removes a folder of files; one that is not there is fine. */
+/* Makes a folder that one run at a time writes to, this one as long as `*out` is
+ * open. */
+sl_status sl__claim_folder(const char *path, int *out);
+
+/* Removes a folder of files; one that is not there, or a link, is left alone. */
 void sl__remove_folder(const char *path);
 
 /* "folder/name", freed by the caller; NULL where there is no memory. */

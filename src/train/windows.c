@@ -72,6 +72,8 @@ sl_status sl_windows_read(const sl_windows *windows, int64_t number,
                           int64_t rows, int64_t *ids, int64_t *labels)
 {
     sl_status status = SL_OK;
+    if (number < 0 || rows < 0 || number > INT64_MAX / 2)
+        return sl_fail(SL_EINVAL, "there is no window %lld", (long long)number);
     if (sl_windows_count(windows) == 0)
         return sl_fail(SL_EINVAL,
                        "%lld tokens are fewer than the %lld of a sequence and "

@@ -133,9 +133,27 @@ run train "$dir/text" $small --steps 3 --out "$dir/i"
 (ulimit -f 8 && run train "$dir/text" $small --steps 5 --out "$dir/i" --resume
     [ $status = 2 ] && grep -q 'File too large' "$err") ||
     bad "a full disk: $(cat "$err")"
-ls -A "$dir/i" | grep -q '^\.' && bad "a full disk leaves rests"
+ls -A "$dir/i" | grep -q '^\.step' && bad "a full disk leaves rests"
 run train "$dir/text" $small --steps 4 --out "$dir/i" --resume
 grep -q 'going on from .*step-00000003' "$err" || bad "after a full disk"
+
+# A damaged one is put aside, and never counts as one to keep.
+run train "$dir/text" $small --steps 6 --save-every 2 --keep 9 --out "$dir/j"
+echo x >>"$dir/j/step-00000006/model.safetensors"
+run train "$dir/text" $small --steps 5 --save-every 1 --keep 1 --out "$dir/j" \
+    --resume
+[ $status = 0 ] || bad "past a damaged one: $(cat "$err")"
+[ "$(ls "$dir/j" | tr '\n' ' ')" = "best latest step-00000005 step-00000006.damaged " ] ||
+    [ "$(ls "$dir/j" | tr '\n' ' ')" = "latest step-00000005 step-00000006.damaged " ] ||
+    bad "after a damaged one: $(ls "$dir/j")"
+# What is not ours stays, also behind links.
+mkdir -p "$dir/k/step-notes" "$dir/precious"
+echo hi | tee "$dir/k/step-notes/a" >"$dir/precious/data"
+ln -s ../precious "$dir/k/step-00000001"
+run train "$dir/text" $small --steps 6 --save-every 2 --keep 1 --out "$dir/k"
+[ $status = 0 ] || bad "beside what is not ours: $(cat "$err")"
+[ -f "$dir/precious/data" ] && [ -f "$dir/k/step-notes/a" ] ||
+    bad "removes what is not ours"
 
 # From weights, and from a file of options, over which the command line wins.
 run train "$dir/text" --seq 16 --batch 8 --steps 1 --init "$dir/a/latest"
@@ -186,6 +204,23 @@ refuses "no prompt" "say which model, and a --prompt" -- generate "$dir/g/latest
 refuses "ids" "token 256 of the prompt is past the vocabulary" \
     -- generate "$dir/g/latest" --ids 1,256
 refuses "no ids" "--ids takes numbers" -- generate "$dir/g/latest" --ids 1,x
+refuses "a used folder" "is there: --resume, or another folder" \
+    -- train "$dir/text" $small --out "$dir/j"
+refuses "a seed" "the run has seed 1, not 7" \
+    -- train "$dir/text" $small --steps 50 --out "$dir/j" --resume --seed 7
+refuses "no more steps" "is at step 5 already: give more --steps" \
+    -- train "$dir/text" $small --steps 5 --out "$dir/j" --resume
+refuses "no folder" "cannot make the folder" \
+    -- train "$dir/text" $small --out /proc/no/such
+refuses "a small --val" "fewer than a batch of 8" \
+    -- train "$dir/text" $small --val "$dir/o.json"
+refuses "an abbreviation" "write --options once, and in full" \
+    -- train "$dir/text" --optio="$dir/o.json"
+mkfifo "$dir/fifo"
+refuses "a pipe" "is not a file or a folder" -- train "$dir/fifo"
+"$sluice" schedule 1f1b -p 1 -m 3 >"$dir/s.csv"
+run generate "$dir/a/latest" --prompt 'The ' --tokens 8 --schedule "$dir/s.csv"
+[ "$(grep -c '^---$' "$out")" = 2 ] || bad "samples of a schedule from a file"
 refuses "nothing" "say what to train on" -- train
 refuses "nowhere" "cannot open '/no/where'" -- train /no/where
 refuses "an option" "unknown option '--stepz'; the nearest one is '--steps'" \

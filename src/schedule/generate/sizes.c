@@ -86,7 +86,7 @@ static void nearest_microbatches(const sl_generator *generator,
         if (serves(generator, ranks, stages, low - i))
             *below = low - i;
     }
-    for (int i = 1; i < REACH && !*above && from + i <= most && from < most;
+    for (int i = 1; i < REACH && !*above && from < most && from + i <= most;
          i++) {
         if (serves(generator, ranks, stages, from + i))
             *above = from + i;
