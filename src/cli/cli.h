@@ -61,9 +61,11 @@ int cli_read(const char *verb, const char *path, char **out_text,
 /* Reads a schedule from CSV in a file or standard input. */
 int cli_read_schedule(const char *verb, const char *path, sl_schedule **out);
 
-/* A schedule by name, or from a file that ends in .csv. (infer.c) */
+/* A schedule by name, or from a file that ends in .csv, which then must be what
+ * is asked for; sizes of 0 are not, and `usual`. (infer.c) */
 int cli_choose_schedule(const char *verb, const char *name,
-                        const sl_sizes *sizes, sl_schedule **out);
+                        const sl_sizes *asked, const sl_sizes *usual,
+                        sl_schedule **out);
 
 /* Whether a launcher has started this process as one of several. (infer.c) */
 bool cli_is_in_job(void);

@@ -37,13 +37,38 @@ int infer_config(const char *verb, const char *model, sl_gpt2_config *out)
     return status ? cli_failed(verb, status) : CLI_DONE;
 }
 
+/* Whether a size that was asked for is not that of a schedule from a file. */
+static bool differs(int asked, int found)
+{
+    return asked && asked != found;
+}
+
 int cli_choose_schedule(const char *verb, const char *name,
-                        const sl_sizes *sizes, sl_schedule **out)
+                        const sl_sizes *asked, const sl_sizes *usual,
+                        sl_schedule **out)
 {
     size_t length = strlen(name);
-    if (length > 4 && strcmp(name + length - 4, ".csv") == 0)
-        return cli_read_schedule(verb, name, out);
-    sl_status status = sl_generate(name, sizes, out);
+    sl_sizes sizes = *asked;
+    if (length > 4 && strcmp(name + length - 4, ".csv") == 0) {
+        int exit_status = cli_read_schedule(verb, name, out);
+        if (exit_status)
+            return exit_status;
+        sl_extent extent = sl_schedule_extent(*out);
+        if (!differs(asked->ranks, extent.ranks) &&
+            !differs(asked->microbatches, extent.microbatches) &&
+            !differs(asked->stages_per_rank * extent.ranks, extent.stages))
+            return CLI_DONE;
+        return cli_say(verb, CLI_WRONG,
+                       "%.200s has %d ranks, %d stages and %d microbatches, "
+                       "and -p, -v or -m says otherwise",
+                       name, extent.ranks, extent.stages, extent.microbatches);
+    }
+    sizes.ranks = sizes.ranks ? sizes.ranks : usual->ranks;
+    if (!sizes.stages_per_rank)
+        sizes.stages_per_rank = usual->stages_per_rank;
+    if (!sizes.microbatches)
+        sizes.microbatches = usual->microbatches;
+    sl_status status = sl_generate(name, &sizes, out);
     return status ? cli_failed(verb, status) : CLI_DONE;
 }
 
@@ -75,18 +100,17 @@ int infer_run(const char *verb, const infer_request *asked, infer_fn act,
                .context = context};
     sl_comm *comm = NULL;
     sl_schedule *schedule = NULL;
-    sl_sizes sizes = asked->sizes;
     sl_status status = cli_is_in_job() ? sl_mpi_create(&comm) : SL_OK;
     if (status)
         return cli_failed(verb, status);
     *out_first = !comm || sl_comm_rank(comm) == 0;
     int ranks = comm ? sl_comm_size(comm) : 1;
-    sizes.ranks = sizes.ranks ? sizes.ranks : ranks;
+    const sl_sizes usual = {ranks, 1, asked->samples};
     own.options.stage.threads = asked->threads;
     int exit_status = infer_config(verb, asked->model, &own.options.config);
     if (!exit_status)
-        exit_status =
-            cli_choose_schedule(verb, asked->schedule, &sizes, &schedule);
+        exit_status = cli_choose_schedule(verb, asked->schedule, &asked->sizes,
+                                          &usual, &schedule);
     if (!exit_status && comm && sl_schedule_ranks(schedule) != ranks)
         exit_status = cli_say(verb, CLI_WRONG,
                               "the schedule has %d ranks, and the job %d",

@@ -9,13 +9,14 @@
 typedef struct infer_request {
     const char *model; /* folder */
     const char *schedule;
-    sl_sizes sizes; /* 0 ranks: 1, or those of the job */
+    sl_sizes sizes; /* 0: not asked for */
+    int samples;    /* microbatches where none are */
     int threads;
     double timeout_s;
 } infer_request;
 #define INFER_REQUEST_INIT                                                     \
     {                                                                          \
-        NULL, "ForwardOnly", {0, 1, 0}, 1, 600                                 \
+        NULL, "ForwardOnly", {0, 0, 0}, 1, 1, 600                              \
     }
 
 enum { INFER_SCHEDULE = 300, INFER_TIMEOUT };

@@ -17,7 +17,7 @@ typedef struct train_request {
     /* 0: as the config has it, or the default. */
     int layers, width, heads, vocabulary, positions;
     bool untied, recompute, resume;
-    sl_sizes sizes; /* 0 ranks: 1, or those of the job */
+    sl_sizes sizes; /* 0: not asked for */
     int threads;
     sl_optimizer_options optimizer;
     sl_rate rate;

@@ -212,14 +212,13 @@ static int choose_data(run *own)
 static int choose_layout(run *own, int ranks)
 {
     const train_request *r = own->asked;
-    sl_sizes sizes = r->sizes;
+    const sl_sizes usual = {ranks, 1, 4};
     sl_cut_options *cut = &own->options.cut;
     *cut = (sl_cut_options)SL_CUT_OPTIONS_INIT;
     cut->by = SL_CUT_BY_COST;
     cut->inside = true;
-    sizes.ranks = sizes.ranks ? sizes.ranks : ranks;
-    int exit_status =
-        cli_choose_schedule(VERB, r->schedule, &sizes, &own->schedule);
+    int exit_status = cli_choose_schedule(VERB, r->schedule, &r->sizes, &usual,
+                                          &own->schedule);
     if (exit_status)
         return exit_status;
     int found = sl_schedule_ranks(own->schedule);

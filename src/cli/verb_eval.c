@@ -94,7 +94,7 @@ int verb_eval(int argc, char **argv)
 {
     request asked = {.layout = INFER_REQUEST_INIT};
     bool first;
-    asked.layout.sizes.microbatches = 8;
+    asked.layout.samples = 8;
     int exit_status = cli_parse(VERB, &argp, argc, argv, &asked);
     if (exit_status)
         return exit_status;

@@ -192,7 +192,6 @@ int verb_generate(int argc, char **argv)
                      .seed = 1,
                      .temperature = 0.8};
     sl_gpt2_config config;
-    asked.layout.sizes.microbatches = 1;
     int exit_status = cli_parse(VERB, &argp, argc, argv, &asked);
     if (exit_status)
         return exit_status;

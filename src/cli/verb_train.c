@@ -272,7 +272,7 @@ int verb_train(int argc, char **argv)
                            .length = 128,
                            .batch = 32,
                            .schedule = "1F1B",
-                           .sizes = {0, 1, 4},
+                           .sizes = {0, 0, 0},
                            .threads = 1,
                            .optimizer = SL_OPTIMIZER_OPTIONS_INIT,
                            .rate = {SL_RATE_COSINE, 1e-3, 0.1, 0, 0},

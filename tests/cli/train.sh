@@ -204,6 +204,8 @@ refuses "no prompt" "say which model, and a --prompt" -- generate "$dir/g/latest
 refuses "ids" "token 256 of the prompt is past the vocabulary" \
     -- generate "$dir/g/latest" --ids 1,256
 refuses "no ids" "--ids takes numbers" -- generate "$dir/g/latest" --ids 1,x
+refuses "a CSV of others" "has 2 ranks, 2 stages and 2 microbatches, and -p" \
+    -- train "$dir/text" $small --schedule "$tmp/1f1b.csv" -m 4
 refuses "a used folder" "is there: --resume, or another folder" \
     -- train "$dir/text" $small --out "$dir/j"
 refuses "a seed" "the run has seed 1, not 7" \

@@ -16,7 +16,8 @@ for layout in "-p 1" "-p 2" "-p 4" "-p 2 --schedule GPipe" \
     rm -rf "$dir/log" "$dir/out"
     "$sluice" train "$dir/tokens.bin" --init "$dir" $batch $layout \
         --steps "$steps" --lr 1e-3 --lr-decay constant --warmup 0 --decay-all \
-        --eval-every 0 --log "$dir/log" --out "$dir/out" 2>"$dir/err" ||
+        --eval-every 0 --val-fraction 0 --log "$dir/log" --out "$dir/out" \
+        >"$dir/said" 2>"$dir/err" ||
         { cat "$dir/err"; exit 1; }
     sed 's/.*"loss": \([0-9.]*\).*/\1/' "$dir/log" | paste - "$dir/losses" |
         awk -v layout="$layout" -v steps="$steps" '
@@ -27,8 +28,8 @@ for layout in "-p 1" "-p 2" "-p 4" "-p 2 --schedule GPipe" \
 done
 # Names, shapes and dtypes of what is exported are those of what was given.
 names() { head -c 20000 "$1" | tr ',{' '\n\n' | grep -ao '"[a-z_.0-9]*\.[a-z_.0-9]*":' | sort; }
-"$sluice" train "$dir/tokens.bin" --init "$dir" $batch --steps 1 --eval-every 0 \
-    --out "$dir/one" 2>/dev/null
+"$sluice" train "$dir/tokens.bin" --init "$dir" $batch --steps 1 --val-fraction 0 \
+    --out "$dir/one" >"$dir/said" 2>&1
 names "$dir/model.safetensors" >"$dir/given"
 names "$dir/one/latest/model.safetensors" >"$dir/made"
 echo '"lm_head.weight":' >>"$dir/given"
