@@ -76,25 +76,6 @@ static void clear(collection *c)
     sl__arena_clear(&c->arena);
 }
 
-/* The tie of a parameter, and whether this stage is the one that writes it. */
-static const sl_tie *find_tie(const sl_model *model, int stage,
-                              const char *name, bool *out_writes)
-{
-    int count;
-    const sl_tie *ties = sl_model_ties(model, &count);
-    *out_writes = true;
-    for (int t = 0; t < count; t++) {
-        for (int k = 0; k < ties[t].stage_count; k++) {
-            if (ties[t].stages[k] != stage ||
-                strcmp(ties[t].stage_names[k], name) != 0)
-                continue;
-            *out_writes = k == 0;
-            return &ties[t];
-        }
-    }
-    return NULL;
-}
-
 /* Whether a stage has this name for a parameter. */
 static bool has_name(const sl_stage *stage, const sl_port *port,
                      const char *name)
@@ -104,52 +85,45 @@ static bool has_name(const sl_stage *stage, const sl_port *port,
     return found && found->tensor->leaf_index == port->index;
 }
 
+typedef struct collecting {
+    collection *into;
+    const sl_model *model;
+} collecting;
+
 /* A parameter under all of its names, as a state dict has it: those that its
  * stage has, and those that others have. */
-static sl_status collect_parameter(collection *c, const sl_model *model,
-                                   int stage, const sl_stage *program_stage,
-                                   const sl_memory *memory, const sl_port *port)
+static sl_status collect_parameter(void *context, const sl__parameter *own)
 {
-    bool writes;
+    const collecting *how = context;
+    const sl_port *port = &own->port;
+    bool first;
     char *data;
-    const sl_tie *tie = find_tie(model, stage, port->name, &writes);
-    if (!writes)
+    const sl_tie *tie =
+        sl__find_tie(how->model, own->stage, port->name, &first);
+    if (!first)
         return SL_OK;
-    sl_status status = sl__arena_take(&c->arena, (size_t)port->bytes, 1, &data);
+    sl_status status =
+        sl__arena_take(&how->into->arena, (size_t)port->bytes, 1, &data);
     if (!status)
-        status = sl_memory_read(memory, port, 0, data, (size_t)port->bytes);
-    const sl__names *names = &program_stage->graph->parameters;
+        status =
+            sl_memory_read(own->memory, port, 0, data, (size_t)port->bytes);
+    const sl__names *names = &own->program_stage->graph->parameters;
     for (size_t i = 0; i < names->count && !status; i++) {
         if (names->data[i].tensor->leaf_index == port->index)
-            status = collect(c, names->data[i].name, port, data);
+            status = collect(how->into, names->data[i].name, port, data);
     }
     for (int i = 0; tie && i < tie->name_count && !status; i++) {
-        if (!has_name(program_stage, port, tie->names[i]))
-            status = collect(c, tie->names[i], port, data);
+        if (!has_name(own->program_stage, port, tie->names[i]))
+            status = collect(how->into, tie->names[i], port, data);
     }
     return status;
 }
 
 static sl_status collect_model(collection *c, const sl_pipeline *pipeline)
 {
-    int stages;
-    const int *all = sl_pipeline_stages(pipeline, &stages);
-    const sl_model *model = sl_pipeline_model(pipeline);
-    sl_status status = SL_OK;
-    for (int s = 0; s < stages && !status; s++) {
-        const sl_stage *stage;
-        sl_memory *memory;
-        status = sl_pipeline_stage(pipeline, all[s], &stage, &memory);
-        int count = status ? 0 : sl_stage_port_count(stage, SL_PORT_PARAMETER);
-        for (int i = 0; i < count && !status; i++) {
-            sl_port port;
-            status = sl_stage_port_at(stage, SL_PORT_PARAMETER, i, &port);
-            if (!status)
-                status =
-                    collect_parameter(c, model, all[s], stage, memory, &port);
-        }
-    }
-    return status;
+    collecting how = {c, sl_pipeline_model(pipeline)};
+    return sl__each_parameter(pipeline, SL_PORT_PARAMETER, collect_parameter,
+                              &how);
 }
 
 static sl_status collect_optimizer(collection *c, const sl_optimizer *optimizer)

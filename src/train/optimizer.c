@@ -39,31 +39,18 @@ static const char *const kind_names[2][2] = {{"exp_avg", "exp_avg_sq"},
 
 /* ----------------------------------------------------------------- life -- */
 
-/* Whether a stage is the first of those that a parameter is tied over. */
-static bool is_first(const sl_model *model, int stage, const char *name)
-{
-    int count;
-    const sl_tie *ties = sl_model_ties(model, &count);
-    for (int t = 0; t < count; t++) {
-        for (int k = 1; k < ties[t].stage_count; k++) {
-            if (ties[t].stages[k] == stage &&
-                strcmp(ties[t].stage_names[k], name) == 0)
-                return false;
-        }
-    }
-    return true;
-}
-
 static sl_status add_item(sl_optimizer *own, int stage, sl_memory *memory,
                           const sl_port *gradient)
 {
     const sl_model *model = sl_pipeline_model(own->pipeline);
     item *new = &own->items[own->count];
+    bool first;
+    sl__find_tie(model, stage, gradient->name, &first);
     *new = (item){.stage = stage,
                   .memory = memory,
                   .gradient = *gradient,
                   .name = sl__tied_name(model, stage, gradient->name),
-                  .first = is_first(model, stage, gradient->name),
+                  .first = first,
                   .decays = gradient->dims > 1 || own->options.decay_all};
     for (int k = 0; k < own->kinds; k++) {
         /* Large ones are walked end to end with the gradients: aligned too. */

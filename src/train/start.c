@@ -42,58 +42,36 @@ static void fill(const sl_port *port, const sl_start *start, uint64_t key,
     }
 }
 
-const char *sl__tied_name(const sl_model *model, int stage, const char *name)
-{
-    int count;
-    const sl_tie *ties = sl_model_ties(model, &count);
-    for (int t = 0; t < count; t++) {
-        for (int k = 0; k < ties[t].stage_count; k++) {
-            if (ties[t].stages[k] == stage &&
-                strcmp(ties[t].stage_names[k], name) == 0)
-                return ties[t].stage_names[0];
-        }
-    }
-    return name;
-}
+/* What parameters start as. */
+typedef struct beginning {
+    const sl_model *model;
+    sl_start_fn start;
+    const void *config;
+    uint64_t seed;
+} beginning;
 
-static sl_status start_stage(sl_pipeline *pipeline, int stage,
-                             sl_start_fn start, const void *config,
-                             uint64_t seed)
+static sl_status start_one(void *context, const sl__parameter *own)
 {
-    const sl_stage *program_stage;
-    sl_memory *memory;
-    sl_status status =
-        sl_pipeline_stage(pipeline, stage, &program_stage, &memory);
-    int count =
-        status ? 0 : sl_stage_port_count(program_stage, SL_PORT_PARAMETER);
-    for (int i = 0; i < count && !status; i++) {
-        sl_port port;
-        void *data = NULL;
-        status = sl_stage_port_at(program_stage, SL_PORT_PARAMETER, i, &port);
-        if (!status)
-            status = sl__alloc((size_t)port.bytes, 1, &data);
-        if (status)
-            break;
-        sl_port named = port;
-        named.name =
-            sl__tied_name(sl_pipeline_model(pipeline), stage, port.name);
-        sl_start how = start(config, &named);
-        fill(&port, &how, key_of(seed, named.name), data);
-        status = sl_memory_write(memory, &port, 0, data, (size_t)port.bytes);
-        free(data);
-    }
+    const beginning *how = context;
+    size_t bytes = (size_t)own->port.bytes;
+    sl_port named = own->port;
+    void *data;
+    sl_status status = sl__alloc(bytes, 1, &data);
+    if (status)
+        return status;
+    named.name = sl__tied_name(how->model, own->stage, own->port.name);
+    sl_start values = how->start(how->config, &named);
+    fill(&own->port, &values, key_of(how->seed, named.name), data);
+    status = sl_memory_write(own->memory, &own->port, 0, data, bytes);
+    free(data);
     return status;
 }
 
 sl_status sl_pipeline_start(sl_pipeline *pipeline, sl_start_fn start,
                             const void *config, uint64_t seed)
 {
-    int count;
-    const int *stages = sl_pipeline_stages(pipeline, &count);
-    sl_status status = SL_OK;
-    for (int i = 0; i < count && !status; i++)
-        status = start_stage(pipeline, stages[i], start, config, seed);
-    return status;
+    beginning how = {sl_pipeline_model(pipeline), start, config, seed};
+    return sl__each_parameter(pipeline, SL_PORT_PARAMETER, start_one, &how);
 }
 
 /* --------------------------------------------------------------- models -- */

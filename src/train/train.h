@@ -6,8 +6,28 @@
 
 #include "sluice/train.h"
 
+/* -------------------------------------------------------- parameters.c -- */
+
+/* A parameter of this rank, or its gradient. */
+typedef struct sl__parameter {
+    int stage;
+    const sl_stage *program_stage;
+    sl_memory *memory;
+    sl_port port;
+} sl__parameter;
+typedef sl_status (*sl__parameter_fn)(void *context, const sl__parameter *own);
+
+/* Does something with all of them, until it fails. */
+sl_status sl__each_parameter(const sl_pipeline *pipeline, sl_port_kind kind,
+                             sl__parameter_fn act, void *context);
+
+/* What a parameter of a stage is tied to, NULL where it is not; and whether this
+ * is the first stage of those, or the only one. */
+const sl_tie *sl__find_tie(const sl_model *model, int stage, const char *name,
+                           bool *out_first);
+
 /* The name that a parameter has in a checkpoint: of a tied one, the first that
- * its first stage has for it. (start.c) */
+ * its first stage has for it. */
 const char *sl__tied_name(const sl_model *model, int stage, const char *name);
 
 /* Why a config cannot be built; NULL where it can. (gpt2.c) */

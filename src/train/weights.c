@@ -177,50 +177,41 @@ static const sl_safetensor *find_tied(const sl_weights *weights,
                                       const sl_model *model, int stage,
                                       const char *name)
 {
-    int count;
-    const sl_tie *ties = sl_model_ties(model, &count);
+    bool first;
+    const sl_tie *tie = sl__find_tie(model, stage, name, &first);
     const sl_safetensor *found = sl_weights_find(weights, name);
-    for (int t = 0; t < count && !found; t++) {
-        bool own = false;
-        for (int k = 0; k < ties[t].stage_count; k++)
-            own |= ties[t].stages[k] == stage &&
-                   strcmp(ties[t].stage_names[k], name) == 0;
-        for (int i = 0; i < ties[t].name_count && own && !found; i++)
-            found = sl_weights_find(weights, ties[t].names[i]);
-    }
+    for (int i = 0; tie && i < tie->name_count && !found; i++)
+        found = sl_weights_find(weights, tie->names[i]);
     return found;
 }
 
-/* Holds every parameter of this rank against the weights, or writes it. */
-static sl_status walk(const sl_weights *weights, sl_pipeline *pipeline,
-                      bool write)
+typedef struct loading {
+    const sl_weights *weights;
+    const sl_model *model;
+    bool write;
+} loading;
+
+/* Holds a parameter against the weights, or writes it. */
+static sl_status load_one(void *context, const sl__parameter *own)
 {
-    int stages;
-    const int *all = sl_pipeline_stages(pipeline, &stages);
-    const sl_model *model = sl_pipeline_model(pipeline);
-    sl_status status = SL_OK;
-    for (int s = 0; s < stages && !status; s++) {
-        const sl_stage *stage;
-        sl_memory *memory;
-        status = sl_pipeline_stage(pipeline, all[s], &stage, &memory);
-        int count = status ? 0 : sl_stage_port_count(stage, SL_PORT_PARAMETER);
-        for (int i = 0; i < count && !status; i++) {
-            sl_port port;
-            status = sl_stage_port_at(stage, SL_PORT_PARAMETER, i, &port);
-            const sl_safetensor *found =
-                status ? NULL : find_tied(weights, model, all[s], port.name);
-            if (!status)
-                status = sl__check_tensor(found, port.name, &port);
-            if (!status && write)
-                status = sl_memory_write(memory, &port, 0, found->data,
-                                         found->bytes);
-        }
-    }
-    return status;
+    const loading *how = context;
+    const sl_safetensor *found =
+        find_tied(how->weights, how->model, own->stage, own->port.name);
+    sl_status status = sl__check_tensor(found, own->port.name, &own->port);
+    if (status || !how->write)
+        return status;
+    return sl_memory_write(own->memory, &own->port, 0, found->data,
+                           found->bytes);
 }
 
 sl_status sl_weights_load(const sl_weights *weights, sl_pipeline *pipeline)
 {
-    sl_status status = walk(weights, pipeline, false);
-    return status ? status : walk(weights, pipeline, true);
+    loading how = {weights, sl_pipeline_model(pipeline), false};
+    sl_status status =
+        sl__each_parameter(pipeline, SL_PORT_PARAMETER, load_one, &how);
+    how.write = true;
+    if (!status)
+        status =
+            sl__each_parameter(pipeline, SL_PORT_PARAMETER, load_one, &how);
+    return status;
 }

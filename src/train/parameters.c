@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The parameters of a rank, one after the other, and which of them are tied. */
+#include "train/train.h"
+
+#include <string.h>
+
+sl_status sl__each_parameter(const sl_pipeline *pipeline, sl_port_kind kind,
+                             sl__parameter_fn act, void *context)
+{
+    int stages;
+    const int *all = sl_pipeline_stages(pipeline, &stages);
+    sl_status status = SL_OK;
+    for (int s = 0; s < stages && !status; s++) {
+        sl__parameter own = {.stage = all[s]};
+        status = sl_pipeline_stage(pipeline, all[s], &own.program_stage,
+                                   &own.memory);
+        int count = status ? 0 : sl_stage_port_count(own.program_stage, kind);
+        for (int i = 0; i < count && !status; i++) {
+            status = sl_stage_port_at(own.program_stage, kind, i, &own.port);
+            if (!status)
+                status = act(context, &own);
+        }
+    }
+    return status;
+}
+
+const sl_tie *sl__find_tie(const sl_model *model, int stage, const char *name,
+                           bool *out_first)
+{
+    int count;
+    const sl_tie *ties = sl_model_ties(model, &count);
+    *out_first = true;
+    for (int t = 0; t < count; t++) {
+        for (int k = 0; k < ties[t].stage_count; k++) {
+            if (ties[t].stages[k] != stage ||
+                strcmp(ties[t].stage_names[k], name) != 0)
+                continue;
+            *out_first = k == 0;
+            return &ties[t];
+        }
+    }
+    return NULL;
+}
+
+const char *sl__tied_name(const sl_model *model, int stage, const char *name)
+{
+    bool first;
+    const sl_tie *tie = sl__find_tie(model, stage, name, &first);
+    return tie ? tie->stage_names[0] : name;
+}
