@@ -572,7 +572,8 @@ typedef struct sl_event {
     int peer;         /* rank at the other end of the message; else -1 */
     int peer_stage;
     int edge;      /* what the message is: which of sl_model_edges */
-    int64_t bytes; /* of the message */
+    int64_t bytes; /* of the message; of compute: what its microbatch holds from
+                      F to the end of B or W */
     /* Since the first compute of any rank. */
     double start_s;
     double end_s;

@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/writer.h"
+#include "schedule/mean_costs.h"
 
 #include <math.h>
 #include <string.h>
@@ -71,49 +72,24 @@ sl_rank_summary sl_trace_rank(const sl_trace *trace, int rank)
 
 /* ------------------------------------------------------------- planning -- */
 
-/* Mean seconds by stage and kind of program. */
-typedef struct means {
-    double sums[SL_ACTION_KINDS];
-    int counts[SL_ACTION_KINDS];
-} means;
-
-static double mean_of(const means *m, sl_action_kind kind)
+static sl_status measure_costs(const sl_trace *trace, sl_costs *out)
 {
-    return m->counts[kind] ? m->sums[kind] / m->counts[kind] : 0;
-}
-
-static sl_status measure_costs(const sl_trace *trace, sl_costs *costs)
-{
-    int stages = sl_schedule_extent(trace->plan).stages;
-    means *all = NULL;
-    sl_status status = sl__alloc((size_t)stages, sizeof *all, &all);
-    if (!status)
-        status =
-            sl__alloc((size_t)stages, sizeof *costs->stages, &costs->stages);
-    if (status) {
-        free(all);
+    sl__means *means = NULL;
+    sl_status status =
+        sl__means_create(sl_schedule_extent(trace->plan).stages, &means);
+    if (status)
         return status;
-    }
-    costs->stage_count = (size_t)stages;
     for (int r = 0; r < trace->rank_count; r++) {
         for (size_t i = 0; i < trace->ranks[r].count; i++) {
             const sl_event *event = &trace->ranks[r].events[i];
-            if (event->kind != SL_EVENT_COMPUTE)
-                continue;
-            means *own = &all[event->action.stage];
-            own->sums[event->action.kind] += event->end_s - event->start_s;
-            own->counts[event->action.kind]++;
+            if (event->kind == SL_EVENT_COMPUTE)
+                sl__means_add(means, &event->action,
+                              event->end_s - event->start_s, event->bytes);
         }
     }
-    for (int s = 0; s < stages; s++)
-        costs->stages[s] = (sl_stage_cost){
-            .forward = mean_of(&all[s], SL_FORWARD),
-            .backward_input = mean_of(&all[s], SL_BACKWARD_INPUT),
-            .backward_weight = mean_of(&all[s], SL_BACKWARD_WEIGHT),
-            .backward = mean_of(&all[s], SL_BACKWARD),
-            .activation_bytes = 1};
-    free(all);
-    return SL_OK;
+    status = sl__means_costs(means, out);
+    sl__means_destroy(means);
+    return status;
 }
 
 static void measure_bubble(const sl_trace *trace, sl_trace_summary *out)
@@ -135,11 +111,12 @@ static void measure_bubble(const sl_trace *trace, sl_trace_summary *out)
 sl_status sl_trace_simulate(const sl_trace *trace, sl_costs *out_costs,
                             sl_simulation **out)
 {
-    sl_costs costs = SL_COSTS_INIT;
+    sl_costs costs;
     sl_simulation *simulation = NULL;
     sl_status status = measure_costs(trace, &costs);
-    if (!status)
-        status = sl_simulate(trace->plan, &costs, SL_ASYNC, &simulation);
+    if (status)
+        return status;
+    status = sl_simulate(trace->plan, &costs, SL_ASYNC, &simulation);
     if (status) {
         sl_costs_clear(&costs);
         return status;

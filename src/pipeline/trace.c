@@ -77,6 +77,9 @@ static void read_instruction(reader *r, size_t k)
     default:
         add_event(r, kinds[i->kind], &i->action, stamps[k].start_s,
                   stamps[k + 1].start_s);
+        if (i->kind == SL__DO_RUN)
+            r->events[r->count - 1].bytes =
+                sl_stage_plan(i->u.run.program_stage)->slab_bytes;
     }
 }
 

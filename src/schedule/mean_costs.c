@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Costs as measured: sums and counts by stage and kind. */
+#include "schedule/mean_costs.h"
+
+#include "base/memory.h"
+
+typedef struct sums {
+    double took[SL_ACTION_KINDS];
+    int counts[SL_ACTION_KINDS];
+    int64_t bytes; /* of the largest microbatch */
+} sums;
+
+struct sl__means {
+    int stages;
+    sums *all; /* by stage */
+};
+
+sl_status sl__means_create(int stages, sl__means **out)
+{
+    sl__means *made = NULL;
+    sl_status status = sl__alloc(1, sizeof *made, &made);
+    if (!status)
+        status = sl__alloc((size_t)stages, sizeof *made->all, &made->all);
+    if (status) {
+        free(made);
+        return status;
+    }
+    made->stages = stages;
+    *out = made;
+    return SL_OK;
+}
+
+void sl__means_destroy(sl__means *means)
+{
+    if (!means)
+        return;
+    free(means->all);
+    free(means);
+}
+
+void sl__means_add(sl__means *means, const sl_action *action, double took,
+                   int64_t bytes)
+{
+    if (action->stage >= means->stages || action->kind >= SL_ACTION_KINDS)
+        return;
+    sums *own = &means->all[action->stage];
+    own->took[action->kind] += took;
+    own->counts[action->kind]++;
+    if (bytes > own->bytes)
+        own->bytes = bytes;
+}
+
+static sl_stage_cost cost_of(const sums *own)
+{
+    double mean[SL_ACTION_KINDS] = {0};
+    const int *counts = own->counts;
+    for (int kind = 0; kind < SL_ACTION_KINDS; kind++) {
+        if (counts[kind])
+            mean[kind] = own->took[kind] / counts[kind];
+    }
+    double input = mean[SL_BACKWARD_INPUT], weight = mean[SL_BACKWARD_WEIGHT];
+    double both = counts[SL_BACKWARD] ? mean[SL_BACKWARD] : input + weight;
+    return (sl_stage_cost){
+        .forward = mean[SL_FORWARD],
+        .backward_input = counts[SL_BACKWARD_INPUT] ? input : both / 2,
+        .backward_weight = counts[SL_BACKWARD_WEIGHT] ? weight : both / 2,
+        .backward = both,
+        .activation_bytes = own->bytes};
+}
+
+sl_status sl__means_costs(const sl__means *means, sl_costs *out)
+{
+    sl_costs costs = SL_COSTS_INIT;
+    sl_status status =
+        sl__alloc((size_t)means->stages, sizeof *costs.stages, &costs.stages);
+    if (status)
+        return status;
+    costs.stage_count = (size_t)means->stages;
+    for (int s = 0; s < means->stages; s++)
+        costs.stages[s] = cost_of(&means->all[s]);
+    *out = costs;
+    return SL_OK;
+}

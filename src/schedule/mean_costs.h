@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Costs as measured: the mean of each kind of compute on each stage. */
+#ifndef SL_SCHEDULE_MEAN_COSTS_H
+#define SL_SCHEDULE_MEAN_COSTS_H
+
+#include "sluice/schedule.h"
+
+typedef struct sl__means sl__means;
+
+sl_status sl__means_create(int stages, sl__means **out);
+void sl__means_destroy(sl__means *means);
+
+/* Notes that an F, I, W or B took so long, for a microbatch that holds so many
+ * bytes from F to its end. Others, and stages that are not there, are not
+ * noted. */
+void sl__means_add(sl__means *means, const sl_action *action, double took,
+                   int64_t bytes);
+
+/* Costs of these means, messages free; to be cleared. What was never measured
+ * is taken from what was: B is I and W, each of these half a B. */
+sl_status sl__means_costs(const sl__means *means, sl_costs *out);
+
+#endif
