@@ -2,12 +2,17 @@
  *
  * Pictures of schedules and of runs.
  *
- *     FILE *file = fopen("zbv.json", "w");
- *     sl_view_write_trace(schedule, simulation, sl_write_stdio, file);
+ *     sl_timeline *timeline;
+ *     FILE *file = fopen("zbv.html", "w");
+ *     sl_timeline_simulated("ZB-V", schedule, NULL, simulation, &timeline);
+ *     sl_view_write_html((const sl_timeline *[]){timeline}, 1, sl_write_stdio,
+ *                        file);
+ *     sl_timeline_destroy(timeline);
  *     fclose(file);
  *
- * Open the file in Perfetto or chrome://tracing. Functions here read what they
- * are given and keep nothing; any thread may call them. */
+ * The page opens in any browser. Traces open in Perfetto or chrome://tracing.
+ * Functions here read what they are given and keep nothing; any thread may call
+ * them. */
 #ifndef SLUICE_VIEW_H
 #define SLUICE_VIEW_H
 
@@ -31,6 +36,82 @@ SL_API sl_status sl_view_write_trace(const sl_schedule *schedule,
  * "sluice" a summary, planned and measured. */
 SL_API sl_status sl_view_write_run(const sl_trace *run, sl_write_fn write,
                                    void *context);
+
+/* ------------------------------------------------------------- timelines -- */
+
+/* What every rank did and when, to be shown: of a simulation or of a run. It
+ * keeps nothing of what it was made from. The title is any text. */
+typedef struct sl_timeline sl_timeline;
+
+/* Of a simulation of `schedule` with `costs`; NULL is SL_COSTS_INIT. */
+SL_API sl_status sl_timeline_simulated(const char *title,
+                                       const sl_schedule *schedule,
+                                       const sl_costs *costs,
+                                       const sl_simulation *simulation,
+                                       sl_timeline **out);
+
+/* Of a run as it was measured. */
+SL_API sl_status sl_timeline_measured(const char *title, const sl_trace *run,
+                                      sl_timeline **out);
+
+/* Of a run, from the text that sl_view_write_run has written. SL_EPARSE for
+ * what is no such text, SL_EINVAL for a run that cannot have been. */
+SL_API sl_status sl_timeline_read(const char *title, const char *text,
+                                  size_t length, sl_timeline **out);
+
+/* What a simulation makes of a measured run: of `schedule`, or where it is NULL
+ * of the run's own order, with `costs` in seconds, or where these are NULL the
+ * mean of what each stage took, messages free. */
+SL_API sl_status sl_timeline_planned(const char *title, const sl_timeline *run,
+                                     const sl_schedule *schedule,
+                                     const sl_costs *costs, sl_timeline **out);
+
+SL_API void sl_timeline_destroy(sl_timeline *timeline);
+
+typedef struct sl_timeline_summary {
+    int ranks;
+    int stages;
+    int microbatches;
+    size_t blocks; /* actions that are shown, sends and receives too */
+    size_t messages;
+    double makespan;
+    double bubble;
+} sl_timeline_summary;
+SL_API sl_timeline_summary sl_timeline_summarize(const sl_timeline *timeline);
+
+/* -------------------------------------------------------------- pictures -- */
+
+/* So many timelines may be compared. */
+#define SL_VIEW_MOST 4
+
+/* One page that needs nothing else: to zoom into, to search, to compare. */
+SL_API sl_status sl_view_write_html(const sl_timeline *const *timelines,
+                                    size_t count, sl_write_fn write,
+                                    void *context);
+
+typedef struct sl_picture_options {
+    int width;   /* in pixels, of all of it */
+    bool beside; /* side by side, not one above the other */
+    bool dark;
+    bool memory; /* a curve under each rank */
+} sl_picture_options;
+#define SL_PICTURE_OPTIONS_INIT                                                \
+    {                                                                          \
+        1200, false, false, false                                              \
+    }
+
+/* A picture for papers, text as text; `options` may be NULL. */
+SL_API sl_status sl_view_write_svg(const sl_timeline *const *timelines,
+                                   size_t count,
+                                   const sl_picture_options *options,
+                                   sl_write_fn write, void *context);
+
+/* The same in pixels, two to each of the width. SL_EINVAL where it would be
+ * larger than images can be, or Sluice was built without cairo. */
+SL_API sl_status sl_view_write_png(const sl_timeline *const *timelines,
+                                   size_t count,
+                                   const sl_picture_options *options,
+                                   sl_write_fn write, void *context);
 
 #ifdef __cplusplus
 }

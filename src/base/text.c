@@ -3,6 +3,7 @@
  * Quoting input in error sentences: short, printable, on one line. */
 #include "base/text.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 const char *sl__quoted(const char *text, size_t length,
@@ -20,4 +21,32 @@ const char *sl__quoted(const char *text, size_t length,
     }
     out[used] = '\0';
     return out;
+}
+
+size_t sl__utf8_length(const char *text)
+{
+    const unsigned char *bytes = (const unsigned char *)text;
+    unsigned least = 0x80;
+    size_t length = 2;
+    if (bytes[0] < 0x80)
+        return bytes[0] ? 1 : 0;
+    if (bytes[0] >= 0xf0) {
+        least = 0x10000;
+        length = 4;
+    } else if (bytes[0] >= 0xe0) {
+        least = 0x800;
+        length = 3;
+    } else if (bytes[0] < 0xc0) {
+        return 0;
+    }
+    unsigned code = bytes[0] & (0x7fu >> length);
+    for (size_t i = 1; i < length; i++) {
+        if ((bytes[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (bytes[i] & 0x3f);
+    }
+    /* Too long a form, half of a pair, or past the last character. */
+    bool wrong = code < least || (code >= 0xd800 && code < 0xe000) ||
+                 code > 0x10ffff;
+    return wrong ? 0 : length;
 }

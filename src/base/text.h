@@ -23,4 +23,8 @@ sl_status sl__fail_lines(sl_status status, const char *text);
 const char *sl__quoted(const char *text, size_t length,
                        char out[SL__QUOTED_MAX]);
 
+/* Bytes of the UTF-8 character that `text`, which ends in NUL, begins with; 0
+ * where it begins with none. */
+size_t sl__utf8_length(const char *text);
+
 #endif

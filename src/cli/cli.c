@@ -172,3 +172,17 @@ int cli_read_schedule(const char *verb, const char *path, sl_schedule **out)
                    path && strcmp(path, "-") ? path : "standard input",
                    sl_error_text());
 }
+
+sl_status cli_add_messages(sl_reading reading, sl_schedule **schedule)
+{
+    sl_schedule *lowered;
+    sl_extent extent = sl_schedule_extent(*schedule);
+    if (reading == SL_ASYNC || extent.has_communication)
+        return SL_OK;
+    sl_status status = sl_lower_send_recv(*schedule, SL_RECV_ASAP, &lowered);
+    if (status)
+        return status;
+    sl_schedule_destroy(*schedule);
+    *schedule = lowered;
+    return SL_OK;
+}

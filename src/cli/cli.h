@@ -16,6 +16,7 @@ int verb_schedule(int argc, char **argv);
 int verb_lower(int argc, char **argv);
 int verb_check(int argc, char **argv);
 int verb_simulate(int argc, char **argv);
+int verb_view(int argc, char **argv);
 int verb_cut(int argc, char **argv);
 int verb_bench(int argc, char **argv);
 int verb_train(int argc, char **argv);
@@ -41,6 +42,11 @@ error_t cli_refuse(const char *format, ...)
 #define CLI_RECV_HELP                                                          \
     "Receives when their sender is scheduled, as PyTorch (asap), or just "     \
     "before their user (late)"
+#define CLI_COMM_HELP                                                          \
+    "async (the default): messages do not hold the rank; ordered: a rank's "   \
+    "messages go one after another; blocking: each holds both its ranks. A "   \
+    "schedule without communication gets it first, as `sluice lower --passes " \
+    "send-recv` does"
 #define CLI_WINDOW_HELP "Stages fetched ahead of their compute by unshard (3)"
 
 /* Options' values; they refuse what is not one. */
@@ -66,6 +72,10 @@ int cli_read_schedule(const char *verb, const char *path, sl_schedule **out);
 int cli_choose_schedule(const char *verb, const char *name,
                         const sl_sizes *asked, const sl_sizes *usual,
                         sl_schedule **out);
+
+/* Where messages are to be ordered or to block, there must be some: gives the
+ * schedule what `sluice lower --passes send-recv` does, if it has none. */
+sl_status cli_add_messages(sl_reading reading, sl_schedule **schedule);
 
 /* Whether a launcher has started this process as one of several. (infer.c) */
 bool cli_is_in_job(void);

@@ -17,6 +17,7 @@ static const struct {
     {"lower", verb_lower, "add communication, sharding, gradient reduction"},
     {"check", verb_check, "is a schedule sound, and can it deadlock?"},
     {"simulate", verb_simulate, "how long it takes, and where time is lost"},
+    {"view", verb_view, "see a schedule or a run: page, SVG, PNG, trace"},
     {"cut", verb_cut, "how a model falls into stages, and what crosses"},
     {"bench", verb_bench, "time compute here, beside the packed product"},
     {"train", verb_train, "train a GPT-2 on text or tokens"},
@@ -39,6 +40,7 @@ static void print_help(FILE *out)
           "  sluice schedule zbv -p 4 -m 8 | sluice lower | sluice check\n"
           "  sluice schedule 1f1b -p 4 -m 8 --as grid\n"
           "  sluice schedule interleaved -p 4 -v 2 -m 8 | sluice simulate\n"
+          "  sluice view 1f1b zbv -p 4 -m 8 --open\n"
           "  sluice cut --model gpt2 -p 4\n"
           "  sluice train book.txt -p 4 --out run\n"
           "\n"

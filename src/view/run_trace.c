@@ -68,6 +68,9 @@ static void put_slice(tracer *trace, const sl_event *event, int rank, int track)
                    "\"bytes\": %lld",
                    event->peer, event->peer_stage, event->edge,
                    (long long)event->bytes);
+    else if (event->bytes)
+        sl__printf(&trace->writer, ", \"bytes\": %lld",
+                   (long long)event->bytes);
     sl__puts(&trace->writer, "}}");
 }
 
@@ -148,9 +151,11 @@ static void put_summary(tracer *trace, const sl_trace *run,
                all->bubble_planned, all->bubble_measured);
     for (int r = 0; r < sl_trace_ranks(run); r++) {
         sl_rank_summary rank = sl_trace_rank(run, r);
-        sl__printf(writer, "%s{\"planned\": %lld, \"measured\": %lld}",
+        sl__printf(writer,
+                   "%s{\"planned\": %lld, \"measured\": %lld, \"slabs\": "
+                   "%lld}",
                    r ? ", " : "", (long long)rank.bytes.planned,
-                   (long long)rank.bytes.measured);
+                   (long long)rank.bytes.measured, (long long)rank.bytes.slabs);
     }
     sl__puts(writer, "]}");
 }

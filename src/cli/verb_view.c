@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `sluice view`: schedules and runs as a page, a picture or a trace. */
+#include "costs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define VERB "view"
+
+typedef enum form { HTML, SVG, PNG, JSON, FORMS } form;
+
+static const char *const form_names[FORMS] = {"html", "svg", "png", "json"};
+
+typedef struct request {
+    const char *shown[SL_VIEW_MOST]; /* files and names */
+    size_t shown_count;
+    const char *run;
+    const char *out;
+    sl_sizes sizes;
+    costs_request costs;
+    sl_reading reading;
+    form as;
+    bool as_given;
+    bool plan;
+    bool per_rank;
+    bool open;
+    bool picture_given;
+    sl_picture_options picture;
+} request;
+
+enum {
+    KEY_RUN = 256,
+    KEY_PLAN,
+    KEY_PER_RANK,
+    KEY_COMM,
+    KEY_AS,
+    KEY_OPEN,
+    KEY_WIDTH,
+    KEY_BESIDE,
+    KEY_DARK,
+    KEY_MEMORY
+};
+
+static const struct argp_option options[] = {
+    {"ranks", 'p', "P", 0, "Workers, of a NAME (4)", 0},
+    {"stages-per-rank", 'v', "V", 0,
+     "Stages on each rank (1; 2 for zbv and dualpipev)", 0},
+    {"microbatches", 'm', "M", 0, "Microbatches in a step (8)", 0},
+    {"run", KEY_RUN, "TRACE", 0,
+     "A measured run, as `sluice train --trace` writes it; beside it a "
+     "schedule is simulated with the mean times of that run, or with costs "
+     "in seconds",
+     0},
+    {"plan", KEY_PLAN, 0, 0,
+     "With --run: above it what was planned, the run's own order simulated", 0},
+    {0, 0, 0, 0, "What simulations cost:", 1},
+#include "costs.def"
+    {"per-rank", KEY_PER_RANK, 0, 0,
+     "Costs and bytes are of all a rank has: each of its stages has its part. "
+     "So schedules with more or fewer stages do the same work",
+     1},
+    {"comm", KEY_COMM, "READING", 0, CLI_COMM_HELP, 1},
+    {0, 0, 0, 0, "What is written:", 2},
+    {"out", 'o', "FILE", 0,
+     "timeline.html unless given; .html, .svg, .png and .json (Chrome and "
+     "Perfetto) by its name; - is standard output",
+     2},
+    {"as", KEY_AS, "FORM", 0, "html, svg, png or json, whatever the name", 2},
+    {"open", KEY_OPEN, 0, 0, "Open it in the browser", 2},
+    {"width", KEY_WIDTH, "PIXELS", 0, "Of a picture (1200)", 2},
+    {"beside", KEY_BESIDE, 0, 0,
+     "In a picture: side by side, not one above the other", 2},
+    {"dark", KEY_DARK, 0, 0, "In a picture: on a dark ground", 2},
+    {"memory", KEY_MEMORY, 0, 0,
+     "In a picture: bytes in flight as a curve under each rank", 2},
+    {0},
+};
+
+static error_t parse_form(const char *text, form *out)
+{
+    for (int i = 0; i < FORMS; i++) {
+        if (strcasecmp(text, form_names[i]) == 0) {
+            *out = (form)i;
+            return 0;
+        }
+    }
+    char known[40];
+    return cli_refuse("--as takes %s, not '%.40s'",
+                      cli_join(form_names, FORMS, known, sizeof known), text);
+}
+
+static error_t parse_picture(int key, char *arg, request *asked)
+{
+    asked->picture_given = true;
+    switch (key) {
+    case KEY_WIDTH:
+        return cli_parse_size("--width", arg, &asked->picture.width);
+    case KEY_BESIDE: asked->picture.beside = true; return 0;
+    case KEY_DARK: asked->picture.dark = true; return 0;
+    default: asked->picture.memory = true; return 0;
+    }
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    request *asked = state->input;
+    switch (key) {
+    case 'p': return cli_parse_size("--ranks", arg, &asked->sizes.ranks);
+    case 'v':
+        return cli_parse_size("--stages-per-rank", arg,
+                              &asked->sizes.stages_per_rank);
+    case 'm':
+        return cli_parse_size("--microbatches", arg,
+                              &asked->sizes.microbatches);
+    case KEY_RUN: asked->run = arg; return 0;
+    case KEY_PLAN: asked->plan = true; return 0;
+    case KEY_PER_RANK: asked->per_rank = true; return 0;
+    case KEY_COMM: return cli_parse_reading(arg, &asked->reading);
+    case 'o': asked->out = arg; return 0;
+    case KEY_AS: asked->as_given = true; return parse_form(arg, &asked->as);
+    case KEY_OPEN: asked->open = true; return 0;
+    case KEY_WIDTH:
+    case KEY_BESIDE:
+    case KEY_DARK:
+    case KEY_MEMORY: return parse_picture(key, arg, asked);
+    case ARGP_KEY_ARG:
+        if (asked->shown_count == SL_VIEW_MOST)
+            return cli_refuse("at most %d can be compared; '%.60s' is one "
+                              "more",
+                              SL_VIEW_MOST, arg);
+        asked->shown[asked->shown_count++] = arg;
+        return 0;
+    default: return costs_parse(key, arg, &asked->costs);
+    }
+}
+
+static const struct argp argp = {
+    options,
+    parse_option,
+    "[FILE|NAME...]",
+    "See a schedule, or a run, or up to four beside each other. FILE is CSV, "
+    "compute-only or lowered, `-` standard input; NAME is one of `sluice "
+    "schedule --list`.\v"
+    "The page needs no network and no other file. docs/reading-a-timeline.md "
+    "tells how to read it.\n\n"
+    "  sluice view zbv -p 4 -m 8 --open\n"
+    "  sluice view 1f1b zbv -p 4 -m 8 --per-rank -o compared.html\n"
+    "  sluice view 1f1b zbv --per-rank --beside -o compared.svg\n"
+    "  sluice train book.txt -p 4 --trace step.json --out run\n"
+    "  sluice view --run step.json --plan -o step.html",
+    NULL,
+    NULL,
+    NULL};
+
+/* -------------------------------------------------------------- request -- */
+
+static bool ends_in(const char *name, const char *end)
+{
+    size_t length = strlen(name), tail = strlen(end);
+    return length > tail && strcasecmp(name + length - tail, end) == 0;
+}
+
+static int choose_form(request *asked)
+{
+    if (!asked->out)
+        asked->out = asked->as_given ? NULL : "timeline.html";
+    static char usual[32];
+    if (!asked->out) {
+        snprintf(usual, sizeof usual, "timeline.%s", form_names[asked->as]);
+        asked->out = usual;
+    }
+    for (int i = 0; i < FORMS && !asked->as_given; i++) {
+        char end[8];
+        snprintf(end, sizeof end, ".%s", form_names[i]);
+        if (ends_in(asked->out, end)) {
+            asked->as = (form)i;
+            asked->as_given = true;
+        }
+    }
+    if (asked->as_given || strcmp(asked->out, "-") == 0)
+        return 0;
+    return cli_say(VERB, CLI_WRONG,
+                   "%.200s ends in none of .html, .svg, .png and .json; --as "
+                   "tells which it is",
+                   asked->out);
+}
+
+static int refuse_contradictions(const request *asked)
+{
+    size_t count = asked->shown_count + (asked->run != NULL) + asked->plan;
+    if (count == 0)
+        return cli_say(VERB, CLI_WRONG,
+                       "what shall be shown? a FILE, a NAME like zbv, or "
+                       "--run TRACE");
+    if (asked->plan && !asked->run)
+        return cli_say(VERB, CLI_WRONG, "--plan goes with --run");
+    if (count > SL_VIEW_MOST)
+        return cli_say(VERB, CLI_WRONG, "at most %d can be compared, not %zu",
+                       SL_VIEW_MOST, count);
+    if (asked->as == JSON && count > 1)
+        return cli_say(VERB, CLI_WRONG,
+                       "a trace holds one timeline, not %zu; write one for "
+                       "each",
+                       count);
+    if (asked->picture_given && asked->as != SVG && asked->as != PNG)
+        return cli_say(VERB, CLI_WRONG,
+                       "--width, --beside, --dark and --memory are for "
+                       "pictures: .svg or .png");
+    if (asked->open && strcmp(asked->out, "-") == 0)
+        return cli_say(VERB, CLI_WRONG,
+                       "--open needs a file, and -o - is standard output");
+    return 0;
+}
+
+/* ----------------------------------------------------------- timelines -- */
+
+/* What is shown, and whatever it is made from. */
+typedef struct shown {
+    const request *asked;
+    sl_costs costs;
+    sl_timeline *timelines[SL_VIEW_MOST];
+    size_t count;
+    sl_timeline *run;
+    char *run_text; /* the trace as it was read */
+    size_t run_length;
+    /* The latest schedule that was simulated; a trace is written from it. */
+    sl_schedule *schedule;
+    sl_simulation *simulation;
+} shown;
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+static int read_one(const request *asked, const char *what,
+                    sl_schedule **out_schedule, const char **out_title)
+{
+    const sl_generator *generator;
+    bool known = sl_generator_find(what, &generator) == SL_OK;
+    sl_sizes usual = {4, known ? generator->default_stages_per_rank : 1, 8};
+    *out_title = known ? generator->name : base_name(what);
+    if (strcmp(what, "-") == 0)
+        *out_title = "standard input";
+    /* What is no name may be a file by any name. */
+    if (!known && !ends_in(what, ".csv") &&
+        (strcmp(what, "-") == 0 || access(what, F_OK) == 0))
+        return cli_read_schedule(VERB, what, out_schedule);
+    return cli_choose_schedule(VERB, what, &asked->sizes, &usual, out_schedule);
+}
+
+static void divide(sl_stage_cost *stage, double by)
+{
+    stage->forward /= by;
+    stage->backward_input /= by;
+    stage->backward_weight /= by;
+    stage->backward /= by;
+    stage->activation_bytes =
+        (int64_t)((double)stage->activation_bytes / by + 0.5);
+    stage->input_freed_bytes =
+        (int64_t)((double)stage->input_freed_bytes / by + 0.5);
+}
+
+/* Costs of one schedule: where they are of a rank, each stage has its part. */
+static sl_costs costs_of(const shown *own, const sl_schedule *schedule)
+{
+    sl_costs costs = own->costs;
+    sl_extent extent = sl_schedule_extent(schedule);
+    if (own->asked->per_rank && extent.stages > 0)
+        divide(&costs.stage, (double)extent.stages / extent.ranks);
+    return costs;
+}
+
+static sl_status show_schedule(shown *own, const char *title)
+{
+    sl_timeline **out = &own->timelines[own->count];
+    sl_status status;
+    if (own->run) {
+        char text[300];
+        snprintf(text, sizeof text, "%.250s, planned", title);
+        bool given = costs_given(&own->asked->costs);
+        status = sl_timeline_planned(text, own->run, own->schedule,
+                                     given ? &own->costs : NULL, out);
+    } else {
+        sl_costs costs = costs_of(own, own->schedule);
+        status = cli_add_messages(own->asked->reading, &own->schedule);
+        if (!status)
+            status = sl_simulate(own->schedule, &costs, own->asked->reading,
+                                 &own->simulation);
+        if (!status)
+            status = sl_timeline_simulated(title, own->schedule, &costs,
+                                           own->simulation, out);
+    }
+    own->count += status == SL_OK;
+    return status;
+}
+
+static int show_schedules(shown *own)
+{
+    for (size_t i = 0; i < own->asked->shown_count; i++) {
+        const char *title;
+        sl_schedule_destroy(own->schedule);
+        sl_simulation_destroy(own->simulation);
+        own->schedule = NULL;
+        own->simulation = NULL;
+        int exit_status =
+            read_one(own->asked, own->asked->shown[i], &own->schedule, &title);
+        if (exit_status)
+            return exit_status;
+        sl_status status = show_schedule(own, title);
+        if (status)
+            return cli_say(VERB, status == SL_EUNSOUND ? CLI_FAILED : CLI_WRONG,
+                           "%.200s: %s", own->asked->shown[i], sl_error_text());
+    }
+    return 0;
+}
+
+static int read_run(shown *own)
+{
+    const char *path = own->asked->run;
+    char title[300];
+    int exit_status = cli_read(VERB, path, &own->run_text, &own->run_length);
+    if (exit_status)
+        return exit_status;
+    snprintf(title, sizeof title, "%.250s, measured",
+             strcmp(path, "-") == 0 ? "standard input" : base_name(path));
+    sl_status status =
+        sl_timeline_read(title, own->run_text, own->run_length, &own->run);
+    if (status)
+        return cli_say(VERB, CLI_WRONG, "%.200s: %s", path, sl_error_text());
+    return 0;
+}
+
+static int gather(shown *own)
+{
+    const request *asked = own->asked;
+    int exit_status = costs_make(VERB, &asked->costs, &own->costs);
+    if (!exit_status && asked->per_rank && own->costs.stage_count)
+        exit_status = cli_say(VERB, CLI_WRONG,
+                              "--per-rank divides costs that all stages "
+                              "share, and --costs gives them stage by stage");
+    if (!exit_status && asked->run)
+        exit_status = read_run(own);
+    if (!exit_status)
+        exit_status = show_schedules(own);
+    if (!exit_status && asked->plan) {
+        sl_status status = sl_timeline_planned("planned", own->run, NULL, NULL,
+                                               &own->timelines[own->count]);
+        if (status)
+            return cli_failed(VERB, status);
+        own->count++;
+    }
+    if (!exit_status && asked->run) {
+        own->timelines[own->count++] = own->run;
+        own->run = NULL;
+    }
+    return exit_status;
+}
+
+/* -------------------------------------------------------------- writing -- */
+
+static sl_status write_document(const void *what, sl_write_fn write, void *sink)
+{
+    const shown *own = what;
+    const sl_timeline *const *timelines =
+        (const sl_timeline *const *)own->timelines;
+    const sl_picture_options *picture = &own->asked->picture;
+    switch (own->asked->as) {
+    case SVG:
+        return sl_view_write_svg(timelines, own->count, picture, write, sink);
+    case PNG:
+        return sl_view_write_png(timelines, own->count, picture, write, sink);
+    case JSON:
+        /* A run is such a trace already. */
+        return own->run_text ? write(sink, own->run_text, own->run_length)
+                             : sl_view_write_trace(
+                                   own->schedule, own->simulation, write, sink);
+    default: return sl_view_write_html(timelines, own->count, write, sink);
+    }
+}
+
+static void tell(const shown *own)
+{
+    fprintf(stderr, "%s:", own->asked->out);
+    for (size_t i = 0; i < own->count; i++) {
+        sl_timeline_summary sum = sl_timeline_summarize(own->timelines[i]);
+        fprintf(stderr, "%s %d ranks, %zu blocks, bubble %.4f", i ? ";" : "",
+                sum.ranks, sum.blocks, sum.bubble);
+    }
+    fprintf(stderr, "\n");
+}
+
+/* Starts whatever shows web pages here, and leaves it alone. */
+static int open_file(const char *path)
+{
+    const char *browser = getenv("BROWSER");
+    if (!browser || !*browser)
+        browser = "xdg-open";
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        /* Twice, so that nobody has to wait for the browser. */
+        pid_t grandchild = fork();
+        if (grandchild == 0) {
+            freopen("/dev/null", "w", stdout);
+            execlp(browser, browser, path, (char *)NULL);
+            _exit(127);
+        }
+        int status = 0;
+        usleep(300 * 1000);
+        bool failed = grandchild < 0 ||
+                      (waitpid(grandchild, &status, WNOHANG) == grandchild &&
+                       (!WIFEXITED(status) || WEXITSTATUS(status) != 0));
+        _exit(failed ? 1 : 0);
+    }
+    int status = 1;
+    if (child > 0)
+        waitpid(child, &status, 0);
+    if (child < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return cli_say(VERB, CLI_FAILED,
+                       "%.200s is written, but '%.60s' does not open it; set "
+                       "BROWSER, or open it by hand",
+                       path, browser);
+    return 0;
+}
+
+int verb_view(int argc, char **argv)
+{
+    request asked = {.reading = SL_ASYNC, .picture = SL_PICTURE_OPTIONS_INIT};
+    shown own = {.asked = &asked, .costs = SL_COSTS_INIT};
+    int exit_status = cli_parse(VERB, &argp, argc, argv, &asked);
+    if (!exit_status)
+        exit_status = choose_form(&asked);
+    if (!exit_status)
+        exit_status = refuse_contradictions(&asked);
+    if (!exit_status)
+        exit_status = gather(&own);
+    if (!exit_status)
+        exit_status = cli_write_to(VERB, asked.out, write_document, &own);
+    if (!exit_status && strcmp(asked.out, "-") != 0)
+        tell(&own);
+    if (!exit_status && asked.open)
+        exit_status = open_file(asked.out);
+    for (size_t i = 0; i < own.count; i++)
+        sl_timeline_destroy(own.timelines[i]);
+    sl_timeline_destroy(own.run);
+    sl_simulation_destroy(own.simulation);
+    sl_schedule_destroy(own.schedule);
+    sl_costs_clear(&own.costs);
+    free(own.run_text);
+    return exit_status;
+}

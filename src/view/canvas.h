@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a picture is drawn on: a handful of shapes, which svg.c writes as text
+ * and png.c paints. picture.c draws the same on both. */
+#ifndef SL_VIEW_CANVAS_H
+#define SL_VIEW_CANVAS_H
+
+#include "view/palette.h"
+
+typedef enum sl__anchor { SL__LEFT, SL__MIDDLE, SL__RIGHT } sl__anchor;
+
+typedef struct sl__box {
+    double x;
+    double y;
+    double width;
+    double height;
+} sl__box;
+
+typedef struct sl__canvas sl__canvas;
+
+typedef struct sl__canvas_ops {
+    /* `class` says what it is, `name` which one, for who reads the picture with
+     * a program; both may be NULL. */
+    void (*box)(sl__canvas *canvas, const sl__box *box, sl__colour colour,
+                const char *class, const char *name);
+    /* UTF-8 without control characters, on the line that begins at x, y. */
+    void (*text)(sl__canvas *canvas, double x, double y, double size, bool bold,
+                 sl__anchor anchor, sl__colour colour, const char *text);
+    void (*line)(sl__canvas *canvas, double x0, double y0, double x1, double y1,
+                 sl__colour colour, bool dashed);
+    /* The area under a curve of steps: from xs[i] to xs[i + 1] it is ys[i]
+     * high; there are `count` + 1 xs. */
+    void (*area)(sl__canvas *canvas, double bottom, const double *xs,
+                 const double *ys, size_t count, sl__colour colour);
+} sl__canvas_ops;
+
+struct sl__canvas {
+    const sl__canvas_ops *ops;
+};
+
+/* How large the picture of these timelines will be; SL_EINVAL for timelines or
+ * options that make none. */
+sl_status sl__picture_size(const sl_timeline *const *timelines, size_t count,
+                           const sl_picture_options *options, double *out_width,
+                           double *out_height);
+sl_status sl__picture_draw(const sl_timeline *const *timelines, size_t count,
+                           const sl_picture_options *options,
+                           sl__canvas *canvas);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Why a rank was idle. Before its first compute a rank warms up, after its last
+ * it drains; in between it waits for compute of another rank, forward or
+ * backward, and once that is done, for the message. What a run measured as a
+ * wait is believed; in a simulation the wait is for the latest of what the
+ * compute needs from other ranks. */
+#include "view/timeline.h"
+
+#include "base/memory.h"
+#include "schedule/action.h"
+
+#include <math.h>
+
+typedef struct reasons {
+    sl_timeline *timeline;
+    sl__lookup lookup;
+    int rank;
+    size_t next_wait; /* of this rank: the first that may matter yet */
+    size_t first;     /* its first compute, and its last; where it has none, */
+    size_t last;      /* what is past its blocks */
+} reasons;
+
+static bool is_compute(const sl__block *block)
+{
+    return block->kind < SL_ACTION_KINDS &&
+           sl_action_kind_family(block->kind) == SL_FAMILY_COMPUTE;
+}
+
+/* Takes a compute as what `block` waited for, if it is what ended last. */
+static void take_reason(sl__block *block, const sl__block *needed,
+                        sl_place place, bool forward, double since)
+{
+    if (needed->end > block->start)
+        return; /* It was not waited for. */
+    if (block->by.rank >= 0 && needed->end <= block->ready)
+        return;
+    block->by = place;
+    block->ready = fmax(needed->end, since);
+    block->why = needed->end <= since ? SL__WHY_MESSAGE
+                 : forward            ? SL__WHY_FORWARD
+                                      : SL__WHY_BACKWARD;
+}
+
+/* Of a simulation: the neighbours' compute that the action needs. */
+static void reason_from_needs(const reasons *own, sl__block *block,
+                              double since)
+{
+    sl_action parts[2];
+    int count = sl_action_parts(&block->action, parts);
+    block->why = SL__WHY_MESSAGE; /* Only messages hold a simulation. */
+    for (int i = 0; i < count; i++) {
+        bool forward = parts[i].kind == SL_FORWARD;
+        sl_place place;
+        if (!forward && !sl__is_backward(parts[i].kind))
+            continue;
+        const sl__block *needed =
+            sl__lookup_find(&own->lookup, own->timeline, forward,
+                            parts[i].stage + (forward ? -1 : 1),
+                            parts[i].microbatch, -1, &place);
+        if (needed && place.rank != own->rank)
+            take_reason(block, needed, place, forward, since);
+    }
+}
+
+/* Of a run: the longest of the waits that lie in the gap. */
+static void reason_from_waits(reasons *own, sl__block *block, double since)
+{
+    const sl__blocks *waits = &own->timeline->tracks[own->rank].waits;
+    const sl__block *longest = NULL;
+    double most = 0;
+    block->why = SL__WHY_OTHER;
+    for (; own->next_wait < waits->count; own->next_wait++) {
+        const sl__block *wait = &waits->data[own->next_wait];
+        double common =
+            fmin(wait->end, block->start) - fmax(wait->start, since);
+        if (wait->start >= block->start)
+            break;
+        if (common > most) {
+            most = common;
+            longest = wait;
+        }
+    }
+    if (!longest || most < 0.5 * (block->start - since))
+        return;
+    bool forward = longest->action.kind == SL_RECV_F;
+    sl_place place;
+    block->why = SL__WHY_MESSAGE;
+    if (!forward && longest->action.kind != SL_RECV_B)
+        return;
+    const sl__block *needed = sl__lookup_find(
+        &own->lookup, own->timeline, forward, longest->peer_stage,
+        longest->action.microbatch, longest->peer, &place);
+    if (needed)
+        take_reason(block, needed, place, forward, since);
+}
+
+static void explain_gap(reasons *own, size_t at, double since)
+{
+    sl__track *track = &own->timeline->tracks[own->rank];
+    sl__block *block = &track->blocks.data[at];
+    double length = block->start - since;
+    block->ready = since;
+    /* While warming up, too, the critical path asks what was waited for. */
+    if (own->timeline->measured)
+        reason_from_waits(own, block, since);
+    else
+        reason_from_needs(own, block, since);
+    if (at <= own->first)
+        block->why = SL__WHY_WARM_UP;
+    else if (at > own->last)
+        block->why = SL__WHY_DRAIN;
+    if (block->why == SL__WHY_FORWARD || block->why == SL__WHY_BACKWARD) {
+        track->idle[block->why] += block->ready - since;
+        track->idle[SL__WHY_MESSAGE] += block->start - block->ready;
+    } else {
+        track->idle[block->why] += length;
+    }
+}
+
+static void explain_track(reasons *own)
+{
+    sl__track *track = &own->timeline->tracks[own->rank];
+    double since = 0;
+    own->next_wait = 0;
+    own->first = own->last = track->blocks.count;
+    for (size_t i = track->blocks.count; i-- > 0;) {
+        if (!is_compute(&track->blocks.data[i]))
+            continue;
+        if (own->last == track->blocks.count)
+            own->last = i;
+        own->first = i;
+    }
+    for (size_t i = 0; i < track->blocks.count; i++) {
+        sl__block *block = &track->blocks.data[i];
+        if (block->start > since)
+            explain_gap(own, i, since);
+        since = fmax(since, block->end);
+    }
+    if (own->timeline->makespan > since)
+        track->idle[SL__WHY_DRAIN] += own->timeline->makespan - since;
+}
+
+sl_status sl__explain_idle(sl_timeline *timeline)
+{
+    reasons own = {.timeline = timeline};
+    sl_status status = sl__lookup_create(timeline, &own.lookup);
+    if (status)
+        return status;
+    for (own.rank = 0; own.rank < timeline->ranks; own.rank++)
+        explain_track(&own);
+    sl__lookup_clear(&own.lookup);
+    return SL_OK;
+}
+
+/* -------------------------------------------------------- critical path -- */
+
+void sl__mark_critical(sl_timeline *timeline)
+{
+    sl_place at = {-1, -1};
+    double latest = 0;
+    for (int r = 0; r < timeline->ranks; r++) {
+        const sl__blocks *blocks = &timeline->tracks[r].blocks;
+        for (size_t i = 0; i < blocks->count; i++) {
+            if (is_compute(&blocks->data[i]) && blocks->data[i].end > latest) {
+                latest = blocks->data[i].end;
+                at = (sl_place){r, (int)i};
+            }
+        }
+    }
+    while (at.rank >= 0 && at.step >= 0) {
+        sl__block *block = &timeline->tracks[at.rank].blocks.data[at.step];
+        if (block->critical)
+            break;
+        block->critical = true;
+        if (block->by.rank >= 0)
+            at = block->by;
+        else
+            at.step--;
+    }
+}

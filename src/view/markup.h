@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Text of anybody's in HTML and in SVG. */
+#ifndef SL_VIEW_MARKUP_H
+#define SL_VIEW_MARKUP_H
+
+#include "base/writer.h"
+
+/* Text that can end neither the element nor the quoted value it stands in. */
+static inline void sl__put_markup(sl__writer *writer, const char *text)
+{
+    for (; *text; text++) {
+        switch (*text) {
+        case '<': sl__puts(writer, "&lt;"); break;
+        case '>': sl__puts(writer, "&gt;"); break;
+        case '&': sl__puts(writer, "&amp;"); break;
+        case '"': sl__puts(writer, "&quot;"); break;
+        default: sl__putc(writer, *text);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The timeline of a run, from its events: what a rank did are blocks, messages
+ * go from when they were posted to when they were there, and waits say why the
+ * rank was idle. */
+#include "view/measured.h"
+
+#include "base/memory.h"
+#include "schedule/action.h"
+#include "schedule/mean_costs.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Clocks are read in nanoseconds, and files are written so. */
+#define ROUNDING_S 2e-9
+
+typedef struct maker {
+    sl_timeline *timeline;
+    int rank;
+} maker;
+
+static const char *place_text(const sl_event *event, char *text)
+{
+    sl_action_print(&event->action, text);
+    return *text ? text : sl_event_kind_text(event->kind);
+}
+
+static sl_status check_event(const maker *own, const sl_event *event)
+{
+    char text[SL_ACTION_TEXT_MAX];
+    if (!(event->end_s >= event->start_s))
+        return sl_fail(SL_EINVAL, "rank %d: %s ends before it begins",
+                       own->rank, place_text(event, text));
+    bool message = event->kind == SL_EVENT_SEND ||
+                   event->kind == SL_EVENT_RECV || event->kind == SL_EVENT_WAIT;
+    if (message &&
+        (!sl__is_communication(event->action.kind) || event->peer < 0 ||
+         event->peer >= own->timeline->ranks || event->peer_stage < 0 ||
+         event->peer_stage >= SL_MAX_STAGES))
+        return sl_fail(SL_EINVAL,
+                       "rank %d: %s is a %s without a SEND or RECV and a peer "
+                       "among the ranks",
+                       own->rank, place_text(event, text),
+                       sl_event_kind_text(event->kind));
+    if (event->kind == SL_EVENT_COMPUTE &&
+        sl_action_kind_family(event->action.kind) != SL_FAMILY_COMPUTE)
+        return sl_fail(SL_EINVAL, "rank %d: %s is no compute", own->rank,
+                       place_text(event, text));
+    if (event->bytes < 0)
+        return sl_fail(SL_EINVAL, "rank %d: %s has %lld bytes", own->rank,
+                       place_text(event, text), (long long)event->bytes);
+    return SL_OK;
+}
+
+/* A receive tells of the message: its sender posted it as it says itself. */
+static sl_status add_message(maker *own, const sl_event *event)
+{
+    const sl__message message = {.forward = event->action.kind == SL_RECV_F,
+                                 .from_rank = event->peer,
+                                 .to_rank = own->rank,
+                                 .from_stage = event->peer_stage,
+                                 .to_stage = event->action.stage,
+                                 .microbatch = event->action.microbatch,
+                                 .edge = event->edge,
+                                 .sent = event->start_s,
+                                 .arrived = event->end_s,
+                                 .bytes = event->bytes};
+    return sl__messages_add(own->timeline, &message);
+}
+
+static sl_status add_event(maker *own, const sl_event *event)
+{
+    static const uint8_t kinds[SL_EVENT_KINDS] = {
+        [SL_EVENT_COPY] = SL__BLOCK_COPY,
+        [SL_EVENT_PACK] = SL__BLOCK_PACK,
+        [SL_EVENT_TIES] = SL__BLOCK_TIES,
+    };
+    sl__track *track = &own->timeline->tracks[own->rank];
+    bool comm = event->kind == SL_EVENT_SEND || event->kind == SL_EVENT_RECV;
+    bool waits = event->kind == SL_EVENT_WAIT;
+    sl__block *block;
+    sl_status status = check_event(own, event);
+    if (status || event->kind == SL_EVENT_END)
+        return status;
+    if (event->kind == SL_EVENT_TIES && event->end_s == event->start_s)
+        return SL_OK; /* There were none. */
+    status = sl__blocks_add(waits  ? &track->waits
+                            : comm ? &track->comms
+                                   : &track->blocks,
+                            &block);
+    if (status)
+        return status;
+    block->action = event->action;
+    block->kind = kinds[event->kind] ? kinds[event->kind] : event->action.kind;
+    block->start = event->start_s;
+    block->end = event->end_s;
+    block->bytes = event->bytes;
+    block->peer = event->peer;
+    block->peer_stage = event->peer_stage;
+    block->edge = event->edge;
+    return event->kind == SL_EVENT_RECV ? add_message(own, event) : SL_OK;
+}
+
+/* --------------------------------------------------------------- memory -- */
+
+/* What a part of an action takes as it begins, or gives back as it ends. */
+static int64_t bytes_of(const sl__block *block, bool taken, bool keeps)
+{
+    sl_action parts[2];
+    int count = sl_action_parts(&block->action, parts);
+    int64_t bytes = 0;
+    for (int i = 0; i < count; i++) {
+        bool gives = sl__ends_microbatch(parts[i].kind) ||
+                     (!keeps && parts[i].kind == SL_FORWARD);
+        if (taken ? parts[i].kind == SL_FORWARD : gives)
+            bytes += block->bytes;
+    }
+    return bytes;
+}
+
+static void hold_bytes(sl__track *track, bool keeps)
+{
+    int64_t held = 0;
+    for (size_t i = 0; i < track->blocks.count; i++) {
+        sl__block *block = &track->blocks.data[i];
+        bool compute = block->kind < SL_ACTION_KINDS;
+        if (compute)
+            held += bytes_of(block, true, keeps);
+        block->held.during = held;
+        if (compute)
+            held -= bytes_of(block, false, keeps);
+        block->held.after = held;
+    }
+}
+
+static bool has_backward(const sl_timeline *timeline)
+{
+    for (int r = 0; r < timeline->ranks; r++) {
+        const sl__blocks *blocks = &timeline->tracks[r].blocks;
+        for (size_t i = 0; i < blocks->count; i++) {
+            sl_action parts[2];
+            int count = sl_action_parts(&blocks->data[i].action, parts);
+            for (int k = 0; k < count; k++) {
+                if (sl__ends_microbatch(parts[k].kind))
+                    return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* -------------------------------------------------------------- messages -- */
+
+static int compare_sends(const void *a, const void *b)
+{
+    const sl__message *first = a, *second = b;
+#define COMPARE(field)                                                         \
+    if (first->field != second->field)                                         \
+        return first->field < second->field ? -1 : 1;
+    COMPARE(from_rank)
+    COMPARE(to_rank)
+    COMPARE(from_stage)
+    COMPARE(to_stage)
+    COMPARE(microbatch)
+    COMPARE(edge)
+    COMPARE(forward)
+#undef COMPARE
+    return 0;
+}
+
+/* A message has left when its sender posted it, if that is known. */
+static void note_posts(sl_timeline *timeline)
+{
+    if (timeline->message_count)
+        qsort(timeline->messages, timeline->message_count,
+              sizeof *timeline->messages, compare_sends);
+    for (int r = 0; r < timeline->ranks; r++) {
+        const sl__blocks *comms = &timeline->tracks[r].comms;
+        for (size_t i = 0; i < comms->count; i++) {
+            const sl__block *send = &comms->data[i];
+            if (!sl__is_send(send->action.kind))
+                continue;
+            const sl__message wanted = {.forward =
+                                            send->action.kind == SL_SEND_F,
+                                        .from_rank = r,
+                                        .to_rank = send->peer,
+                                        .from_stage = send->action.stage,
+                                        .to_stage = send->peer_stage,
+                                        .microbatch = send->action.microbatch,
+                                        .edge = send->edge};
+            sl__message *found =
+                timeline->message_count
+                    ? bsearch(&wanted, timeline->messages,
+                              timeline->message_count,
+                              sizeof *timeline->messages, compare_sends)
+                    : NULL;
+            if (found && send->start <= found->arrived)
+                found->sent = send->start;
+        }
+    }
+}
+
+/* ----------------------------------------------------------------- ranks -- */
+
+/* One thing at a time; what overlaps by the clock's rounding is mended. */
+static sl_status check_track(sl_timeline *timeline, int rank)
+{
+    sl__blocks *blocks = &timeline->tracks[rank].blocks;
+    for (size_t i = 1; i < blocks->count; i++) {
+        sl__block *before = &blocks->data[i - 1], *block = &blocks->data[i];
+        if (block->start >= before->end)
+            continue;
+        if (block->start < before->end - ROUNDING_S) {
+            char a[SL_ACTION_TEXT_MAX], b[SL_ACTION_TEXT_MAX];
+            sl__block_print(before, a);
+            sl__block_print(block, b);
+            return sl_fail(SL_EINVAL, "rank %d: %s begins before %s ends", rank,
+                           b, a);
+        }
+        before->end = fmax(before->start, block->start);
+        block->start = fmax(block->start, before->end);
+        block->end = fmax(block->end, block->start);
+    }
+    return SL_OK;
+}
+
+static sl_status finish(sl_timeline *timeline)
+{
+    timeline->measured = timeline->seconds = true;
+    for (int r = 0; r < timeline->ranks; r++) {
+        const sl__blocks *blocks = &timeline->tracks[r].blocks;
+        for (size_t i = 0; i < blocks->count; i++) {
+            if (sl_action_kind_family(blocks->data[i].kind) ==
+                SL_FAMILY_COMPUTE)
+                timeline->makespan =
+                    fmax(timeline->makespan, blocks->data[i].end);
+        }
+    }
+    note_posts(timeline);
+    bool keeps = has_backward(timeline);
+    sl_status status = SL_OK;
+    sl__timeline_sort(timeline);
+    for (int r = 0; r < timeline->ranks && !status; r++) {
+        status = check_track(timeline, r);
+        hold_bytes(&timeline->tracks[r], keeps);
+    }
+    if (!status)
+        status = sl__timeline_finish(timeline);
+    if (!status)
+        sl__mark_critical(timeline);
+    return status;
+}
+
+sl_status sl__timeline_from_events(const char *title,
+                                   const sl__rank_events *ranks, int count,
+                                   sl_timeline **out)
+{
+    maker own = {0};
+    sl_status status = sl__timeline_create(title, count, &own.timeline);
+    for (; !status && own.rank < count; own.rank++) {
+        const sl__rank_events *rank = &ranks[own.rank];
+        own.timeline->tracks[own.rank].planned_bytes = rank->slabs;
+        for (size_t i = 0; i < rank->count && !status; i++)
+            status = add_event(&own, &rank->events[i]);
+    }
+    if (!status)
+        status = finish(own.timeline);
+    if (status) {
+        sl_timeline_destroy(own.timeline);
+        return status;
+    }
+    *out = own.timeline;
+    return SL_OK;
+}
+
+sl_status sl_timeline_measured(const char *title, const sl_trace *run,
+                               sl_timeline **out)
+{
+    sl__rank_events *ranks = NULL;
+    int count = sl_trace_ranks(run);
+    sl_status status = sl__alloc((size_t)count, sizeof *ranks, &ranks);
+    if (status)
+        return status;
+    for (int r = 0; r < count; r++) {
+        ranks[r].events = sl_trace_events(run, r, &ranks[r].count);
+        ranks[r].slabs = sl_trace_rank(run, r).bytes.slabs;
+    }
+    status = sl__timeline_from_events(title, ranks, count, out);
+    free(ranks);
+    return status;
+}
+
+/* ------------------------------------------------------ what was planned -- */
+
+static sl_status measure_costs(const sl_timeline *run, sl_costs *out)
+{
+    sl__means *means = NULL;
+    sl_status status = sl__means_create(run->stages, &means);
+    if (status)
+        return status;
+    for (int r = 0; r < run->ranks; r++) {
+        const sl__blocks *blocks = &run->tracks[r].blocks;
+        for (size_t i = 0; i < blocks->count; i++) {
+            const sl__block *block = &blocks->data[i];
+            if (sl_action_kind_family(block->kind) == SL_FAMILY_COMPUTE)
+                sl__means_add(means, &block->action, block->end - block->start,
+                              block->bytes);
+        }
+    }
+    status = sl__means_costs(means, out);
+    sl__means_destroy(means);
+    return status;
+}
+
+static bool computes(const sl__block *block)
+{
+    return sl_action_kind_family(block->kind) == SL_FAMILY_COMPUTE;
+}
+
+/* Whether the rank repeats what an earlier one does, on other data. */
+static bool is_replica(const sl_timeline *run, int rank, uint8_t *seen)
+{
+    const sl__blocks *blocks = &run->tracks[rank].blocks;
+    for (size_t i = 0; i < blocks->count; i++) {
+        if (computes(&blocks->data[i]) && seen[blocks->data[i].action.stage])
+            return true;
+    }
+    for (size_t i = 0; i < blocks->count; i++) {
+        if (computes(&blocks->data[i]))
+            seen[blocks->data[i].action.stage] = 1;
+    }
+    return false;
+}
+
+/* The order of compute in a run, of its first replica. */
+static sl_status order_of(const sl_timeline *run, sl_schedule **out)
+{
+    sl_schedule *made = NULL;
+    uint8_t *seen = NULL;
+    int *kept = NULL, ranks = 0;
+    sl_status status = sl__alloc((size_t)run->stages, 1, &seen);
+    if (!status)
+        status = sl__alloc((size_t)run->ranks, sizeof *kept, &kept);
+    for (int r = 0; r < run->ranks && !status; r++) {
+        if (!is_replica(run, r, seen))
+            kept[ranks++] = r;
+    }
+    if (!status)
+        status = sl_schedule_create(ranks, &made);
+    for (int k = 0; k < ranks && !status; k++) {
+        const sl__blocks *blocks = &run->tracks[kept[k]].blocks;
+        for (size_t i = 0; i < blocks->count && !status; i++) {
+            if (computes(&blocks->data[i]))
+                status = sl_schedule_append(made, k, blocks->data[i].action);
+        }
+    }
+    free(seen);
+    free(kept);
+    if (status) {
+        sl_schedule_destroy(made);
+        return status;
+    }
+    *out = made;
+    return SL_OK;
+}
+
+sl_status sl_timeline_planned(const char *title, const sl_timeline *run,
+                              const sl_schedule *schedule,
+                              const sl_costs *costs, sl_timeline **out)
+{
+    sl_costs own_costs = SL_COSTS_INIT;
+    sl_schedule *own_order = NULL;
+    sl_simulation *simulation = NULL;
+    sl_timeline *made = NULL;
+    sl_status status = costs ? SL_OK : measure_costs(run, &own_costs);
+    costs = costs ? costs : &own_costs;
+    if (!status && !schedule)
+        status = order_of(run, &own_order);
+    schedule = schedule ? schedule : own_order;
+    if (!status)
+        status = sl_simulate(schedule, costs, SL_ASYNC, &simulation);
+    if (!status)
+        status =
+            sl_timeline_simulated(title, schedule, costs, simulation, &made);
+    sl_simulation_destroy(simulation);
+    sl_schedule_destroy(own_order);
+    sl_costs_clear(&own_costs);
+    if (status)
+        return status;
+    made->seconds = true;
+    *out = made;
+    return SL_OK;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a run's timeline is made from, whether it comes from memory
+ * (measured.c) or from a file (read_trace.c). */
+#ifndef SL_VIEW_MEASURED_H
+#define SL_VIEW_MEASURED_H
+
+#include "view/timeline.h"
+
+/* The events of one rank, and what its microbatches in flight may hold. */
+typedef struct sl__rank_events {
+    const sl_event *events;
+    size_t count;
+    int64_t slabs; /* -1 where unknown */
+} sl__rank_events;
+
+/* Refuses what cannot have been: times that run backwards, peers that are not
+ * there, a rank that does two things at once. */
+sl_status sl__timeline_from_events(const char *title,
+                                   const sl__rank_events *ranks, int count,
+                                   sl_timeline **out);
+
+#endif

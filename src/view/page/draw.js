@@ -1,0 +1,485 @@
+/* Drawing. The blocks of a rank all have one height, so a rank is one line of
+ * pixels, repeated: blocks wide enough are spans, the others add up to the mean
+ * of their colours in each pixel. Half a million of them take a few
+ * milliseconds, and what cannot be seen is not looked at. */
+
+const host = document.getElementById("host"), sheet = document.getElementById("sheet");
+const canvas = document.getElementById("blocks"), overlay = document.getElementById("marks");
+const GUTTER = 60, HEAD = 40, RIGHT = 10;
+
+const view = {
+    from: 0, to: 1, at: null, follow: null, find: "",
+    path: false, idle: true, memory: true, arrows: false,
+    layout: timelines.length > 1 && !measuredOne ? "beside" : "stack", theme: "", rows: 1,
+};
+const whole = {
+    from: Math.min(...timelines.map(t => t.begin)),
+    to: Math.max(...timelines.map(t => t.end)),
+};
+if (!(whole.to > whole.from)) whole.to = whole.from + 1;
+
+/* ----------------------------------------------------------------- colours */
+
+function isDark() {
+    if (printing) return false;
+    return view.theme ? view.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+/* #rrggbb as a pixel. */
+function pixel(text) {
+    const n = parseInt(text.slice(1), 16);
+    return (255 << 24 | (n & 255) << 16 | (n & 0xff00) | n >> 16) >>> 0;
+}
+
+function mix(a, b, part) {
+    let made = 255 << 24;
+    for (let shift = 0; shift < 24; shift += 8) {
+        const x = a >> shift & 255, y = b >> shift & 255;
+        made |= Math.round(x + (y - x) * part) << shift;
+    }
+    return made >>> 0;
+}
+
+let ink = null; /* colours of the theme, as pixels and as text */
+function chooseInk() {
+    const dark = isDark();
+    const back = pixel(dark ? "#14171b" : "#ffffff");
+    ink = {
+        dark, back,
+        row: pixel(dark ? "#191d22" : "#f7f8f9"),
+        text: dark ? "#e6e9ed" : "#1b1f24", soft: dark ? "#9aa4b0" : "#5b6470", line: dark ? "#343a42" : "#d4d9df",
+        accent: dark ? "#ff6fb1" : "#b00058",
+        path: pixel(dark ? "#ff6fb1" : "#b00058"), over: pixel(dark ? "#ffffff" : "#000000"),
+        memory: pixel(dark ? "#5f7f9c" : "#9fb8cd"), planned: pixel(dark ? "#e6e9ed" : "#1b1f24"),
+        whys: about.whys.map(why => pixel(dark ? why.dark : why.light)),
+        bright: about.looks.map(look => look.shades.map(pixel)),
+    };
+    ink.dim = ink.bright.map(shades => shades.map(c => mix(c, ink.row, 0.84)));
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
+}
+
+const lookOf = about.kinds.map(kind => kind.look);
+const FORWARD_LOOK = lookOf[KIND.F];
+const SHADES = about.looks[0].shades.length;
+
+/* ------------------------------------------------------------------ layout */
+
+let panels = [], printing = false, wide = 0, high = 0;
+
+function columnCount() {
+    return view.layout === "beside" && timelines.length > 1 ? 2 : 1;
+}
+
+function layOut() {
+    const across = columnCount();
+    wide = printing ? 1000 : host.clientWidth;
+    const lines = Math.ceil(timelines.length / across);
+    let rows = 0;
+    for (let line = 0; line < lines; line++) rows += Math.max(...timelines.slice(line * across, (line + 1) * across).map(t => t.ranks));
+    const room = (printing ? 600 : Math.max(240, innerHeight * 0.66)) - lines * HEAD;
+    const rowHeight = Math.round(Math.min(Math.max(room / rows, 10), 56) * view.rows);
+    panels = [];
+    let y = 0;
+    for (let line = 0; line < lines; line++) {
+        let tallest = 0;
+        for (let column = 0; column < across; column++) {
+            const t = timelines[line * across + column];
+            if (!t) continue;
+            const width = Math.floor(wide / across);
+            const panel = { t, x: column * width + GUTTER, y, w: Math.max(40, width - GUTTER - RIGHT), row: Math.max(6, rowHeight) };
+            panel.memory = view.memory && panel.row >= 26 && t.tracks.some(track => track.peak > 0) ? Math.floor(panel.row * 0.3) : 0;
+            panel.comm = t.comms.count && panel.row >= 18 ? 6 : 0;
+            panel.lane = panel.row - panel.memory - panel.comm - (panel.row >= 12 ? 3 : 1);
+            panel.h = HEAD + panel.row * t.ranks;
+            tallest = Math.max(tallest, panel.h);
+            panels.push(panel);
+        }
+        y += tallest;
+    }
+    const shown = printing ? y : Math.min(y, Math.max(240, Math.round(innerHeight * 0.68)));
+    high = shown;
+    host.style.height = shown + "px";
+    sheet.style.height = y + "px";
+    const ratio = printing ? 2 : devicePixelRatio || 1;
+    for (const layer of [canvas, overlay]) {
+        layer.width = Math.round(wide * ratio);
+        layer.height = Math.round(shown * ratio);
+        layer.style.width = wide + "px";
+        layer.style.height = shown + "px";
+    }
+    overlay.style.marginTop = -shown + "px";
+    peakScale = Math.max(1, ...timelines.map(t => t.tracks.reduce((most, track) => Math.max(most, track.peak, track.planned), 0)));
+}
+let peakScale = 1;
+
+function rowTop(panel, rank) {
+    return panel.y + HEAD + rank * panel.row - (printing ? 0 : host.scrollTop);
+}
+
+function xOf(panel, time) {
+    return panel.x + (time - view.from) / (view.to - view.from) * panel.w;
+}
+
+/* Where a block is, in the page's pixels. */
+function placeOf(panel, i, comm = false) {
+    const list = comm ? panel.t.comms : panel.t.blocks;
+    const box = host.getBoundingClientRect();
+    const x = xOf(panel, list.start[i]), right = xOf(panel, list.end[i]);
+    const y = rowTop(panel, list.rank[i]) + (comm ? panel.lane : 0);
+    return { x: box.left + x, y: box.top + y, w: right - x, h: comm ? panel.comm : panel.lane };
+}
+
+/* ------------------------------------------------------------------- lines */
+
+let line = null; /* scratch lines, as wide as the widest panel */
+function scratch(width) {
+    if (line && line.width >= width) return line;
+    line = { width };
+    for (const name of ["top", "low", "path", "over"]) line[name] = new Uint32Array(width);
+    for (const name of ["red", "green", "blue", "red2", "green2", "blue2", "part", "bytes"]) line[name] = new Float32Array(width);
+    return line;
+}
+
+function addThin(l, x0, x1, w, top, low) {
+    const first = Math.max(0, Math.floor(x0)), last = Math.min(w - 1, Math.floor(x1));
+    for (let p = first; p <= last; p++) {
+        const part = Math.min(x1, p + 1) - Math.max(x0, p);
+        if (part <= 0) continue;
+        l.part[p] += part;
+        l.red[p] += part * (top & 255);
+        l.green[p] += part * (top >> 8 & 255);
+        l.blue[p] += part * (top >> 16 & 255);
+        l.red2[p] += part * (low & 255);
+        l.green2[p] += part * (low >> 8 & 255);
+        l.blue2[p] += part * (low >> 16 & 255);
+    }
+}
+
+function blendThin(l, w) {
+    for (let p = 0; p < w; p++) {
+        const part = l.part[p];
+        if (part <= 0) continue;
+        const rest = Math.max(0, 1 - part), scale = part > 1 ? 1 / part : 1;
+        const top = l.top[p], low = l.low[p];
+        l.top[p] = (255 << 24 | (l.blue[p] * scale + rest * (top >> 16 & 255)) << 16 | (l.green[p] * scale + rest * (top >> 8 & 255)) << 8 | (l.red[p] * scale + rest * (top & 255))) >>> 0;
+        l.low[p] = (255 << 24 | (l.blue2[p] * scale + rest * (low >> 16 & 255)) << 16 | (l.green2[p] * scale + rest * (low >> 8 & 255)) << 8 | (l.red2[p] * scale + rest * (low & 255))) >>> 0;
+    }
+}
+
+function fillGap(l, w, from, to, colour) {
+    const a = Math.max(0, Math.round(from)), b = Math.min(w, Math.round(to));
+    if (b > a) {
+        l.top.fill(colour, a, b);
+        l.low.fill(colour, a, b);
+    }
+}
+
+function gapsInto(l, t, rank, low, high, w, k, from) {
+    const b = t.blocks, last = b.first[rank + 1];
+    for (let i = low; i <= high && i <= last; i++) {
+        const drains = i === last;
+        const free = Math.max(0, drains ? (i > b.first[rank] ? b.end[i - 1] : 0) : b.free[i]);
+        const until = drains ? t.makespan : b.start[i];
+        if (!(until > free) || (!drains && !b.why[i])) continue;
+        const x0 = (free - from) * k, x1 = (until - from) * k;
+        if (drains) fillGap(l, w, x0, x1, ink.whys[6]);
+        else if (b.why[i] === 2 || b.why[i] === 3) {
+            const ready = (b.ready[i] - from) * k;
+            fillGap(l, w, x0, ready, ink.whys[b.why[i]]);
+            fillGap(l, w, ready, x1, ink.whys[4]);
+        } else fillGap(l, w, x0, x1, ink.whys[b.why[i]]);
+    }
+}
+
+/* One rank's blocks as lines of pixels. */
+function lineOf(t, rank, w, k, from) {
+    const l = scratch(w), b = t.blocks;
+    const low = firstAbove(b.end, b.first[rank], b.first[rank + 1], from - 1e-300);
+    const high = firstAbove(b.start, low, b.first[rank + 1], from + w / k);
+    l.top.fill(ink.row, 0, w);
+    l.low.fill(ink.row, 0, w);
+    l.path.fill(0, 0, w);
+    l.over.fill(0, 0, w);
+    for (const name of ["red", "green", "blue", "red2", "green2", "blue2", "part"]) l[name].fill(0, 0, w);
+    if (view.idle) gapsInto(l, t, rank, low, high, w, k, from);
+    const { bright, dim } = ink, follow = view.follow, compares = t === measuredOne && plannedOne;
+    for (let i = low; i < high; i++) {
+        const x0 = (b.start[i] - from) * k, x1 = (b.end[i] - from) * k;
+        const kind = b.kind[i], microbatch = b.microbatch[i];
+        let top, bottom;
+        if (kind === KIND.OVERLAP_F_B) {
+            const [kind2, , microbatch2] = b.second.get(i);
+            top = (follow === null || microbatch === follow ? bright : dim)[FORWARD_LOOK][microbatch % SHADES];
+            bottom = (follow === null || microbatch2 === follow ? bright : dim)[lookOf[kind2]][microbatch2 % SHADES];
+        } else {
+            const follows = follow === null || (microbatch === follow && classOf(kind) >= 0);
+            top = bottom = (follows ? bright : dim)[lookOf[kind]][microbatch % SHADES];
+        }
+        if (x1 - x0 < 2) addThin(l, x0, x1, w, top, bottom);
+        else {
+            const a = Math.max(0, Math.round(x0)), z = Math.min(w, Math.round(x1) - (x1 - x0 > 4 ? 1 : 0));
+            l.top.fill(top, a, z);
+            l.low.fill(bottom, a, z);
+        }
+        if (view.path && b.critical[i]) l.path.fill(1, Math.max(0, Math.floor(x0)), Math.min(w, Math.max(Math.floor(x0) + 1, Math.round(x1))));
+        if (compares && x1 - x0 >= 3) {
+            const planned = plannedLength(t, i);
+            if ((b.end[i] - b.start[i]) > 1.1 * planned) l.over.fill(1, Math.max(0, Math.round(x0 + planned * k)), Math.min(w, Math.round(x1)));
+        }
+    }
+    blendThin(l, w);
+    return { l, low, high };
+}
+
+/* ------------------------------------------------------------------- rows */
+
+let image = null, pixels = null;
+
+function paint(l, x, y, w, fromRow, toRow) {
+    for (let r = Math.max(0, y + fromRow); r < Math.min(canvas.height, y + toRow); r++) pixels.set(l.subarray(0, w), r * canvas.width + x);
+}
+
+function paintWhere(flags, colour, x, y, w, fromRow, toRow, slant) {
+    for (let r = Math.max(0, y + fromRow); r < Math.min(canvas.height, y + toRow); r++) {
+        const row = r * canvas.width + x;
+        for (let p = 0; p < w; p++) if (flags[p] && (!slant || (p + r) % slant === 0)) pixels[row + p] = colour;
+    }
+}
+
+function paintComms(t, rank, x, y, w, k, from, height) {
+    const l = scratch(w), c = t.comms, half = Math.floor(height / 2);
+    const low = firstAbove(c.start, c.first[rank], c.first[rank + 1], from - c.longest - 1e-300);
+    const high = firstAbove(c.start, low, c.first[rank + 1], from + w / k);
+    l.top.fill(ink.row, 0, w);
+    l.low.fill(ink.row, 0, w);
+    const look = lookOf[KIND.SEND_F];
+    for (let i = low; i < high; i++) {
+        const x0 = (c.start[i] - from) * k, x1 = (c.end[i] - from) * k;
+        if (x1 < 0) continue;
+        const a = Math.max(0, Math.floor(x0)), z = Math.min(w, Math.max(Math.floor(x0) + 1, Math.round(x1)));
+        const sends = c.kind[i] === KIND.SEND_F || c.kind[i] === KIND.SEND_B;
+        const follows = view.follow === null || c.microbatch[i] === view.follow;
+        const colour = view.path && c.critical[i] ? ink.path : (follows ? ink.bright : ink.dim)[look][c.microbatch[i] % SHADES];
+        (sends ? l.top : l.low).fill(colour, a, z);
+    }
+    paint(l.top, x, y, w, 0, half);
+    paint(l.low, x, y, w, half, height);
+}
+
+function paintMemory(t, rank, x, y, w, k, from, height) {
+    const l = scratch(w), b = t.blocks, held = l.bytes, track = t.tracks[rank];
+    const end = b.first[rank + 1];
+    let i = Math.max(b.first[rank], firstAbove(b.end, b.first[rank], end, from - 1e-300) - 1);
+    held.fill(0, 0, w);
+    for (; i < end && b.start[i] <= from + w / k; i++) {
+        const x0 = (b.start[i] - from) * k, x1 = (b.end[i] - from) * k;
+        const next = i + 1 < end ? (b.start[i + 1] - from) * k : x1;
+        for (let p = Math.max(0, Math.floor(x0)); p <= Math.min(w - 1, Math.floor(x1)); p++) if (b.during[i] > held[p]) held[p] = b.during[i];
+        for (let p = Math.max(0, Math.floor(x1) + 1); p < Math.min(w, next); p++) if (b.after[i] > held[p]) held[p] = b.after[i];
+    }
+    const planned = track.planned > 0 ? height - Math.max(1, Math.round(track.planned / peakScale * (height - 1))) : -1;
+    for (let row = 0; row < height; row++) {
+        const r = y + row;
+        if (r < 0 || r >= canvas.height) continue;
+        const level = (height - row - 0.5) / (height - 1) * peakScale, at = r * canvas.width + x;
+        for (let p = 0; p < w; p++) pixels[at + p] = held[p] > level ? ink.memory : ink.row;
+        if (row === planned) for (let p = 0; p < w; p += 6) pixels.fill(ink.planned, at + p, at + Math.min(w, p + 3));
+    }
+}
+
+function paintRows(panel, ratio) {
+    const t = panel.t, x = Math.round(panel.x * ratio), w = Math.round(panel.w * ratio);
+    const from = view.from, k = w / (view.to - view.from);
+    const lane = Math.max(1, Math.round(panel.lane * ratio)), comm = Math.round(panel.comm * ratio), memory = Math.round(panel.memory * ratio);
+    for (let rank = 0; rank < t.ranks; rank++) {
+        const top = rowTop(panel, rank), y = Math.round(top * ratio);
+        if (top + panel.row < 0 || top > high) continue;
+        const { l } = lineOf(t, rank, w, k, from);
+        const half = Math.ceil(lane / 2);
+        paint(l.top, x, y, w, 0, half);
+        paint(l.low, x, y, w, half, lane);
+        paintWhere(l.over, ink.over, x, y, w, 0, lane, 4);
+        if (view.path) paintWhere(l.path, ink.path, x, y, w, lane - Math.max(2, Math.round(lane * 0.16)), lane, 0);
+        if (comm) paintComms(t, rank, x, y + lane, w, k, from, comm);
+        if (memory) paintMemory(t, rank, x, y + lane + comm, w, k, from, memory);
+    }
+}
+
+/* -------------------------------------------------------------------- text */
+
+function drawAxis(context, panel) {
+    const top = panel.y - (printing ? 0 : host.scrollTop), span = view.to - view.from;
+    if (top + HEAD < 0 || top > high) return;
+    context.fillStyle = ink.text;
+    context.font = "600 13px system-ui, 'DejaVu Sans', sans-serif";
+    context.textAlign = "left";
+    const t = panel.t;
+    const facts = "   " + timeText(t.makespan) + ", bubble " + percent(t.bubble);
+    context.fillText(t.title + facts, panel.x, top + 15, panel.w);
+    context.font = "11px system-ui, 'DejaVu Sans', sans-serif";
+    context.fillStyle = ink.soft;
+    context.strokeStyle = ink.line;
+    const step = niceStep(span / Math.max(2, panel.w / 90));
+    const bottom = Math.min(high, top + panel.h);
+    context.beginPath();
+    for (let n = Math.ceil(view.from / step); n * step <= view.to; n++) {
+        const x = Math.round(xOf(panel, n * step)) + 0.5;
+        context.moveTo(x, top + HEAD - 6);
+        context.lineTo(x, top + HEAD);
+        context.textAlign = "center";
+        context.fillText(n === 0 ? "0" : timeText(n * step, Math.max(Math.abs(view.from), Math.abs(view.to), step)), x, top + HEAD - 10);
+    }
+    context.moveTo(panel.x, bottom - 0.5);
+    context.stroke();
+}
+
+function drawRanks(context, panel) {
+    context.fillStyle = ink.soft;
+    context.textAlign = "right";
+    context.font = "11px system-ui, 'DejaVu Sans', sans-serif";
+    const every = Math.ceil(11 / panel.row);
+    for (let rank = 0; rank < panel.t.ranks; rank += every) {
+        const y = rowTop(panel, rank);
+        if (y + panel.row < 0 || y > high) continue;
+        context.fillText((panel.row >= 13 ? "rank " : "") + rank, panel.x - 6, y + Math.min(panel.lane, panel.row) / 2 + 4);
+    }
+}
+
+function whiteOn(colour) {
+    return 299 * (colour & 255) + 587 * (colour >> 8 & 255) + 114 * (colour >> 16 & 255) < 140000;
+}
+
+const MOST_LABELS_MOVING = 1200;
+
+function drawLabels(context, panel, moving) {
+    if (panel.lane < 10) return;
+    const t = panel.t, b = t.blocks, k = panel.w / (view.to - view.from);
+    const size = Math.min(12, Math.max(9, panel.lane * 0.6)), letter = size * 0.6;
+    context.font = size + "px system-ui, 'DejaVu Sans', sans-serif";
+    context.textAlign = "center";
+    const found = [];
+    for (let rank = 0; rank < t.ranks; rank++) {
+        const y = rowTop(panel, rank);
+        if (y + panel.row < 0 || y > high) continue;
+        const low = firstAbove(b.end, b.first[rank], b.first[rank + 1], view.from);
+        const end = firstAbove(b.start, low, b.first[rank + 1], view.to);
+        if ((end - low) > panel.w / letter) continue;
+        for (let i = low; i < end; i++) if ((b.end[i] - b.start[i]) * k >= letter + 4) found.push(i, y);
+    }
+    if (moving && found.length / 2 > MOST_LABELS_MOVING) return;
+    for (let n = 0; n < found.length; n += 2) drawLabel(context, panel, found[n], found[n + 1], k, letter, size);
+}
+
+function drawLabel(context, panel, i, y, k, letter, size) {
+    const b = panel.t.blocks;
+    const left = Math.max(panel.x, xOf(panel, b.start[i])), right = Math.min(panel.x + panel.w, xOf(panel, b.end[i]));
+    const parts = partsOf(panel.t, i), room = right - left - 3;
+    parts.forEach(([kind, stage, microbatch], n) => {
+        const texts = [actionText(kind, stage, microbatch)];
+        if (classOf(kind) >= 0) texts.push(String(microbatch));
+        const text = texts.find(one => one.length * letter <= room);
+        if (!text) return;
+        const follows = view.follow === null || microbatch === view.follow;
+        const colour = (follows ? ink.bright : ink.dim)[lookOf[kind]][microbatch % SHADES];
+        context.fillStyle = follows ? (whiteOn(colour) ? "#ffffff" : "#101010") : ink.soft;
+        const middle = parts.length === 1 ? 0.5 : n ? 0.75 : 0.25;
+        if (parts.length === 1 || panel.lane >= 2 * size) context.fillText(text, (left + right) / 2, y + panel.lane * middle + size * 0.36);
+    });
+}
+
+/* ------------------------------------------------------------------- frame */
+
+let drawn = 0; /* frames */
+function drawBlocks(moving) {
+    const context = canvas.getContext("2d"), ratio = canvas.width / wide;
+    if (!canvas.width || !canvas.height) return;
+    if (!image || image.width !== canvas.width || image.height !== canvas.height) {
+        image = context.createImageData(canvas.width, canvas.height);
+        pixels = new Uint32Array(image.data.buffer);
+    }
+    pixels.fill(ink.back);
+    for (const panel of panels) paintRows(panel, ratio);
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.putImageData(image, 0, 0);
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    for (const panel of panels) {
+        drawAxis(context, panel);
+        drawRanks(context, panel);
+        drawLabels(context, panel, moving);
+    }
+    drawn++;
+}
+
+function outline(context, panel, i, colour, width) {
+    const b = panel.t.blocks;
+    const x = xOf(panel, b.start[i]), right = xOf(panel, b.end[i]), y = rowTop(panel, b.rank[i]);
+    context.strokeStyle = colour;
+    context.lineWidth = width;
+    context.strokeRect(x - 0.5, y - 0.5, Math.max(2, right - x) + 1, panel.lane + 1);
+}
+
+function arrow(context, panel, fromTime, fromRank, toTime, toRank, colour) {
+    const x0 = xOf(panel, fromTime), x1 = xOf(panel, toTime);
+    const y0 = rowTop(panel, fromRank) + panel.lane / 2, y1 = rowTop(panel, toRank) + panel.lane / 2;
+    if (Math.max(x0, x1) < panel.x - 20 || Math.min(x0, x1) > panel.x + panel.w + 20) return;
+    const bend = Math.max(12, Math.abs(x1 - x0) / 2);
+    context.strokeStyle = context.fillStyle = colour;
+    context.lineWidth = 1.5;
+    context.beginPath();
+    context.moveTo(x0, y0);
+    context.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1, y1);
+    context.stroke();
+    context.beginPath();
+    context.moveTo(x1 + 1, y1);
+    context.lineTo(x1 - 6, y1 - 3.5);
+    context.lineTo(x1 - 6, y1 + 3.5);
+    context.fill();
+}
+
+const MOST_ARROWS = 1500;
+
+function drawMessages(context, panel, microbatch) {
+    const t = panel.t, m = t.messages, shown = [];
+    for (let k = 0; k < m.count && shown.length <= MOST_ARROWS; k++) {
+        if (microbatch !== null && m.microbatch[k] !== microbatch) continue;
+        if (m.arrived[k] < view.from || m.sent[k] > view.to) continue;
+        shown.push(k);
+    }
+    if (shown.length > MOST_ARROWS) return;
+    for (const k of shown) arrow(context, panel, m.sent[k], m.fromRank[k], m.arrived[k], m.toRank[k], ink.soft);
+}
+
+function drawMarks() {
+    const context = overlay.getContext("2d"), ratio = overlay.width / wide;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, overlay.width, overlay.height);
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    for (const panel of panels) {
+        context.save();
+        context.beginPath();
+        context.rect(panel.x - 2, panel.y + HEAD - 2 - (printing ? 0 : host.scrollTop), panel.w + 4, panel.h);
+        context.clip();
+        if (view.arrows || view.follow !== null) drawMessages(context, panel, view.follow);
+        drawLit(context, panel);
+        context.restore();
+    }
+}
+
+/* What is under the pointer or chosen by key, and what it depends on. */
+function drawLit(context, panel) {
+    const lit = hovered ?? view.at;
+    if (!lit || lit.comm || lit.block === undefined) return;
+    const t = timelines[lit.timeline];
+    const twin = twinOf(t, lit.block);
+    if (twin && twin[0] === panel.t) outline(context, panel, twin[1], ink.accent, 2);
+    if (t !== panel.t) return;
+    const b = t.blocks, { needs, gives } = linksOf(t, lit.block);
+    for (const [links, into] of [[needs, true], [gives, false]]) {
+        for (const { block, message } of links) {
+            outline(context, panel, block, ink.text, 1.5);
+            const [from, to] = into ? [block, lit.block] : [lit.block, block];
+            if (message >= 0) arrow(context, panel, b.end[from], b.rank[from], b.start[to], b.rank[to], ink.accent);
+        }
+    }
+    outline(context, panel, lit.block, ink.accent, 2.5);
+}

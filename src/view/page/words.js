@@ -1,0 +1,182 @@
+/* Numbers, actions and reasons in words. */
+
+/* A step for a scale of so many units, 1, 2 or 5 times a power of ten. */
+function niceStep(atLeast) {
+    const power = Math.pow(10, Math.floor(Math.log10(atLeast)));
+    for (const factor of [1, 2, 5, 10]) if (factor * power >= atLeast * (1 - 1e-9)) return factor * power;
+    return 10 * power;
+}
+
+const UNITS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
+
+function trimmed(number, digits) {
+    if (!Number.isFinite(number)) return String(number);
+    const text = number.toPrecision(digits);
+    return text.includes("e") ? String(Number(text)) : text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+}
+
+/* A time, as exact as is useful beside a span of `scale`. */
+function timeText(time, scale = Math.abs(time)) {
+    const [unit, name] = seconds ? UNITS.find(([size]) => scale >= size) ?? UNITS[3] : [1, ""];
+    const value = time / unit;
+    const digits = Math.max(4, Math.ceil(Math.log10(Math.abs(value) / (scale / unit) + 1e-300)) + 4);
+    return trimmed(value, Math.min(15, digits)) + (name ? " " + name : "");
+}
+
+function bytesText(bytes) {
+    for (const [size, name] of [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]]) if (Math.abs(bytes) >= size) return trimmed(bytes / size, 4) + " " + name;
+    return bytes + " B";
+}
+
+function percent(part) {
+    return trimmed(100 * part, 3) + " %";
+}
+
+function actionText(kind, stage, microbatch) {
+    const text = about.kinds[kind].text;
+    const plain = classOf(kind) >= 0 || /^(SEND|RECV)_/.test(text);
+    return plain ? stage + text + microbatch : stage + text;
+}
+
+function blockText(t, i) {
+    const b = t.blocks;
+    if (b.kind[i] === KIND.OVERLAP_F_B) return "(" + partsOf(t, i).map(part => actionText(...part)).join(";") + ")OVERLAP_F_B";
+    if (b.kind[i] === KIND.ties) return "ties";
+    if (b.kind[i] >= KIND.copy) return about.kinds[b.kind[i]].text + " of stage " + b.stage[i];
+    return actionText(b.kind[i], b.stage[i], b.microbatch[i]);
+}
+
+function commText(t, k) {
+    const c = t.comms;
+    return actionText(c.kind[k], c.stage[k], c.microbatch[k]);
+}
+
+/* ------------------------------------------------------- what needs what */
+
+/* What a block needs and what needs it: blocks of the same timeline, with the
+ * messages between them. */
+function linksOf(t, i) {
+    const needs = [], gives = [], b = t.blocks, m = t.messages;
+    const push = (list, block, message = -1) => {
+        if (block >= 0 && block !== i && !list.some(link => link.block === block && link.message === message)) list.push({ block, message });
+    };
+    for (const [kind, stage, microbatch] of partsOf(t, i)) {
+        const cls = classOf(kind), rank = b.rank[i];
+        if (cls < 0) continue;
+        if (cls === WEIGHT) {
+            push(needs, findCompute(t, BACKWARD, stage, microbatch, rank));
+            continue;
+        }
+        const step = cls === FORWARD ? -1 : 1;
+        const arriving = t.into.all(cls, stage, microbatch).filter(k => m.toRank[k] === rank);
+        for (const k of arriving) push(needs, findCompute(t, cls, m.fromStage[k], microbatch, m.fromRank[k]), k);
+        if (!arriving.length) push(needs, findCompute(t, cls, stage + step, microbatch, rank));
+        const leaving = t.outOf.all(cls, stage, microbatch).filter(k => m.fromRank[k] === rank);
+        for (const k of leaving) push(gives, findCompute(t, cls, m.toStage[k], microbatch, m.toRank[k]), k);
+        if (!leaving.length) push(gives, findCompute(t, cls, stage - step, microbatch, rank));
+        if (cls === FORWARD) push(gives, findCompute(t, BACKWARD, stage, microbatch, rank));
+        else push(needs, findCompute(t, FORWARD, stage, microbatch, rank));
+        if (kind === KIND.I) push(gives, findCompute(t, WEIGHT, stage, microbatch, rank));
+    }
+    return { needs, gives };
+}
+
+/* The same action in the plan, of a run; in the run, of its plan: [timeline,
+ * block], or null. */
+const measuredOne = timelines.find(t => t.measured);
+const plannedOne = measuredOne && timelines.find(t => !t.measured);
+function twinOf(t, i) {
+    if (!plannedOne || (t !== measuredOne && t !== plannedOne)) return null;
+    const other = t === measuredOne ? plannedOne : measuredOne;
+    const [kind, stage, microbatch] = partsOf(t, i)[0];
+    if (classOf(kind) < 0) return null;
+    const j = findCompute(other, classOf(kind), stage, microbatch, t.blocks.rank[i]);
+    return j < 0 ? null : [other, j];
+}
+
+/* How long it was planned to take; NaN where that is not known. */
+function plannedLength(t, i) {
+    const twin = t === measuredOne ? twinOf(t, i) : null;
+    if (!twin || twin[0].blocks.kind[twin[1]] !== t.blocks.kind[i]) return NaN;
+    return twin[0].blocks.end[twin[1]] - twin[0].blocks.start[twin[1]];
+}
+
+/* --------------------------------------------------------------- sentences */
+
+const MEANS = { F: "forward", B: "backward", I: "backward for inputs", W: "backward for weights" };
+
+function headOf(t, i) {
+    const b = t.blocks;
+    const parts = partsOf(t, i).filter(([kind]) => classOf(kind) >= 0).map(([kind, stage, microbatch]) => MEANS[about.kinds[kind].text] + " of stage " + stage + ", microbatch " + microbatch);
+    return [blockText(t, i) + " on rank " + b.rank[i], parts.join(", and at once ")];
+}
+
+function idleText(t, i) {
+    const b = t.blocks, why = b.why[i], from = Math.max(b.free[i], 0);
+    const whole = b.start[i] - from;
+    if (!why || !(whole > 0)) return "";
+    if (WHY[why] === "FORWARD" || WHY[why] === "BACKWARD") {
+        const waited = b.ready[i] - from, message = b.start[i] - b.ready[i];
+        const needs = linksOf(t, i).needs.filter(link => b.rank[link.block] !== b.rank[i]);
+        const late = needs.sort((x, y) => b.end[y.block] - b.end[x.block])[0];
+        const whom = late ? blockText(t, late.block) + " on rank " + b.rank[late.block] : "another rank";
+        return "waited " + timeText(waited) + " for " + whom + (message > 0 ? ", then " + timeText(message) + " for its message" : "");
+    }
+    return "idle " + timeText(whole) + " before it: " + about.whys[why].text;
+}
+const WHY = ["NOT", "WARM_UP", "FORWARD", "BACKWARD", "MESSAGE", "OTHER", "DRAIN"];
+
+function messageText(t, k, arriving) {
+    const m = t.messages;
+    const other = arriving ? "message from rank " + m.fromRank[k] + " (" + (m.forward[k] ? "output" : "gradient") + " of stage " + m.fromStage[k] + ")" : "sends to rank " + m.toRank[k] + " (stage " + m.toStage[k] + ")";
+    return other + ": " + bytesText(m.bytes[k]) + ", sent " + timeText(m.sent[k], t.makespan) + ", there " + timeText(m.arrived[k], t.makespan);
+}
+
+/* What is said of a block, a line each; the first is its name. */
+function describe(t, i) {
+    const b = t.blocks, [name, meaning] = headOf(t, i), lines = [name];
+    if (meaning) lines.push(meaning);
+    lines.push(timeText(b.start[i], t.makespan) + " to " + timeText(b.end[i], t.makespan) + ", took " + timeText(b.end[i] - b.start[i]));
+    const idle = idleText(t, i);
+    lines.push(idle || "began as soon as the rank was free");
+    const links = linksOf(t, i);
+    for (const link of links.needs.slice(0, 4)) if (link.message >= 0) lines.push(messageText(t, link.message, true));
+    for (const link of links.gives.slice(0, 4)) if (link.message >= 0) lines.push(messageText(t, link.message, false));
+    if (t.tracks[b.rank[i]].peak > 0) lines.push("in flight " + bytesText(b.during[i]) + ", after it " + bytesText(b.after[i]));
+    const twin = twinOf(t, i);
+    if (twin) {
+        const [o, j] = twin, later = b.start[i] - o.blocks.start[j];
+        const word = t.measured ? "planned" : "measured";
+        const shift = Math.abs(later);
+        lines.push(word + " " + timeText(o.blocks.start[j], o.makespan) + " to " + timeText(o.blocks.end[j], o.makespan) + ": this is " + (shift > 1e-12 * t.makespan ? timeText(shift) + (later > 0 ? " later" : " earlier") : "at the same time"));
+    }
+    if (b.critical[i]) lines.push("on the critical path");
+    return lines;
+}
+
+function describeComm(t, k) {
+    const c = t.comms;
+    const lines = [commText(t, k) + " on rank " + c.rank[k]];
+    const sends = /^SEND/.test(about.kinds[c.kind[k]].text);
+    lines.push((sends ? "to" : "from") + " rank " + c.peer[k] + ", stage " + c.peerStage[k] + ": " + bytesText(c.bytes[k]));
+    lines.push(timeText(c.start[k], t.makespan) + " to " + timeText(c.end[k], t.makespan) + ", took " + timeText(c.end[k] - c.start[k]));
+    if (c.critical[k]) lines.push("on the critical path");
+    return lines;
+}
+
+/* Of a gap before block i, or after the last (i is the rank's end). */
+function describeGap(t, rank, i) {
+    const b = t.blocks, last = i === b.first[rank + 1];
+    if (last) {
+        const free = i > b.first[rank] ? b.end[i - 1] : 0;
+        if (!(t.makespan > free)) return null;
+        return ["rank " + rank + " is idle", timeText(t.makespan - free) + ": drain", "its work is done; others still have some"];
+    }
+    const from = Math.max(b.free[i], 0);
+    if (!b.why[i] || !(b.start[i] > from)) return null;
+    const lines = ["rank " + rank + " is idle", timeText(from, t.makespan) + " to " + timeText(b.start[i], t.makespan) + ": " + about.whys[b.why[i]].text];
+    const idle = idleText(t, i);
+    if (WHY[b.why[i]] === "WARM_UP") lines.push("nothing has reached it yet; it begins with " + blockText(t, i));
+    else if (idle) lines.push(blockText(t, i) + " " + idle);
+    return lines;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Colours and the words that go with them. */
+#include "view/palette.h"
+
+static const struct {
+    const char *text;
+    sl__colour colour;
+} looks[SL__LOOKS] = {
+#define SL_LOOK(name, text, red, green, blue) {text, {red, green, blue}},
+#include "view/palette.def"
+#undef SL_LOOK
+};
+
+static const struct {
+    const char *text;
+    sl__colour light;
+    sl__colour dark;
+} whys[SL__WHYS] = {
+    [SL__WHY_NOT] = {"not idle", {0xff, 0xff, 0xff}, {0, 0, 0}},
+    [SL__WHY_WARM_UP] = {"warm-up", {0xe4, 0xe4, 0xe8}, {0x2c, 0x2f, 0x36}},
+    [SL__WHY_FORWARD] = {"waiting for F",
+                         {0xcf, 0xe4, 0xf5},
+                         {0x16, 0x3a, 0x52}},
+    [SL__WHY_BACKWARD] = {"waiting for B",
+                          {0xfa, 0xdf, 0xc8},
+                          {0x55, 0x32, 0x16}},
+    [SL__WHY_MESSAGE] = {"waiting for communication",
+                         {0xee, 0xd9, 0xf0},
+                         {0x4a, 0x2c, 0x50}},
+    [SL__WHY_OTHER] = {"unexplained", {0xf6, 0xf3, 0xcf}, {0x45, 0x42, 0x1c}},
+    [SL__WHY_DRAIN] = {"drain", {0xd8, 0xdb, 0xd8}, {0x36, 0x38, 0x36}},
+};
+
+sl__look sl__look_of(int block_kind)
+{
+    switch (block_kind) {
+    case SL_FORWARD: return SL__LOOK_FORWARD;
+    case SL_BACKWARD:
+    case SL_OVERLAP_F_B: return SL__LOOK_BACKWARD;
+    case SL_BACKWARD_INPUT: return SL__LOOK_INPUT;
+    case SL_BACKWARD_WEIGHT: return SL__LOOK_WEIGHT;
+    case SL_SEND_F:
+    case SL_SEND_B:
+    case SL_RECV_F:
+    case SL_RECV_B: return SL__LOOK_MESSAGE;
+    case SL_UNSHARD:
+    case SL_RESHARD:
+    case SL_REDUCE_GRAD: return SL__LOOK_STATE;
+    default: return SL__LOOK_OWN;
+    }
+}
+
+const char *sl__look_text(sl__look look)
+{
+    return looks[look].text;
+}
+
+/* Towards white, in 1/100: up and down again. */
+static const int lighter[SL__SHADES] = {0, 11, 22, 11};
+
+static uint8_t lighten(uint8_t part, int shade)
+{
+    return (uint8_t)(part + (255 - part) * lighter[shade] / 100);
+}
+
+sl__colour sl__look_colour(sl__look look, int microbatch)
+{
+    sl__colour base = looks[look].colour;
+    int shade = microbatch % SL__SHADES;
+    return (sl__colour){lighten(base.red, shade), lighten(base.green, shade),
+                        lighten(base.blue, shade)};
+}
+
+bool sl__wants_white(sl__colour colour)
+{
+    return 299 * colour.red + 587 * colour.green + 114 * colour.blue < 140000;
+}
+
+const char *sl__why_text(sl__why why)
+{
+    return whys[why].text;
+}
+
+sl__colour sl__why_colour(sl__why why, bool dark)
+{
+    return dark ? whys[why].dark : whys[why].light;
+}

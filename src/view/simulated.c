@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The timeline of a simulation: every action of the schedule is a block, and
+ * every message there, written down or implied, is one between its stages. */
+#include "view/timeline.h"
+
+#include "base/memory.h"
+#include "schedule/action.h"
+
+typedef struct maker {
+    const sl_schedule *schedule;
+    const sl_costs *costs;
+    const sl_simulation *simulation;
+    sl_placement *placement; /* NULL of an odd schedule */
+    sl_extent extent;
+    sl_timeline *timeline;
+    int **blocks; /* by rank and step: which block it is, or, of a
+                     message, ~ which */
+} maker;
+
+static sl_edge_cost edge_between(const sl_costs *costs, int a, int b)
+{
+    int edge = a < b ? a : b;
+    if (edge >= 0 && (size_t)edge < costs->edge_count)
+        return costs->edges[edge];
+    return costs->edge;
+}
+
+/* ------------------------------------------------------------- messages -- */
+
+static sl_status add_message(maker *own, bool forward, int stage, int rank,
+                             int microbatch, double sent, double arrived)
+{
+    int target = stage + (forward ? 1 : -1);
+    int to = own->placement && target >= 0
+                 ? sl_placement_rank_of(own->placement, target)
+                 : -1;
+    if (to < 0 || to == rank)
+        return SL_OK;
+    const sl__message message = {
+        .forward = forward,
+        .from_rank = rank,
+        .to_rank = to,
+        .from_stage = stage,
+        .to_stage = target,
+        .microbatch = microbatch,
+        .edge = -1,
+        .sent = sent,
+        .arrived = arrived,
+        .bytes = edge_between(own->costs, stage, target).bytes};
+    return sl__messages_add(own->timeline, &message);
+}
+
+/* What a compute sends where messages are not written down. */
+static sl_status add_implied(maker *own, const sl_action *action, int rank,
+                             double end)
+{
+    sl_action parts[2];
+    int count = sl_action_parts(action, parts);
+    sl_status status = SL_OK;
+    for (int i = 0; i < count && !status; i++) {
+        bool forward = parts[i].kind == SL_FORWARD;
+        if (!forward && !sl__is_backward(parts[i].kind))
+            continue;
+        sl_edge_cost edge = edge_between(own->costs, parts[i].stage,
+                                         parts[i].stage + (forward ? 1 : -1));
+        double took = edge.latency;
+        if (edge.bandwidth > 0)
+            took += (double)edge.bytes / edge.bandwidth;
+        status = add_message(own, forward, parts[i].stage, rank,
+                             parts[i].microbatch, end, end + took);
+    }
+    return status;
+}
+
+/* --------------------------------------------------------------- blocks -- */
+
+static void set_peer(const maker *own, sl__block *block)
+{
+    const sl_action *action = &block->action;
+    bool forward = action->kind == SL_SEND_F || action->kind == SL_RECV_F;
+    bool up = forward == sl__is_send(action->kind);
+    block->peer_stage = action->stage + (up ? 1 : -1);
+    if (block->peer_stage < 0 || !own->placement)
+        return;
+    block->peer = sl_placement_rank_of(own->placement, block->peer_stage);
+    block->bytes =
+        edge_between(own->costs, action->stage, block->peer_stage).bytes;
+}
+
+static sl_status add_action(maker *own, int rank, size_t step)
+{
+    const sl_action *action = &sl_schedule_row(own->schedule, rank)[step];
+    sl__track *track = &own->timeline->tracks[rank];
+    bool comm = sl__is_communication(action->kind);
+    sl__blocks *blocks = comm ? &track->comms : &track->blocks;
+    sl_interval when = sl_simulation_action(own->simulation, rank, step);
+    sl__block *block;
+    sl_status status = sl__blocks_add(blocks, &block);
+    if (status)
+        return status;
+    own->blocks[rank][step] =
+        comm ? ~(int)(blocks->count - 1) : (int)blocks->count - 1;
+    block->action = *action;
+    block->kind = action->kind;
+    block->start = when.start;
+    block->end = when.end;
+    if (!comm) {
+        block->held = sl_simulation_bytes(own->simulation, rank, step);
+        return own->extent.has_communication
+                   ? SL_OK
+                   : add_implied(own, action, rank, when.end);
+    }
+    set_peer(own, block);
+    if (!sl__is_send(action->kind))
+        return SL_OK;
+    return add_message(own, action->kind == SL_SEND_F, action->stage, rank,
+                       action->microbatch, when.start, when.end);
+}
+
+static sl_status add_rank(maker *own, int rank)
+{
+    size_t length = sl_schedule_length(own->schedule, rank);
+    sl_status status =
+        sl__alloc(length, sizeof *own->blocks[rank], &own->blocks[rank]);
+    for (size_t step = 0; step < length && !status; step++) {
+        if (sl_schedule_row(own->schedule, rank)[step].kind != SL_IDLE)
+            status = add_action(own, rank, step);
+    }
+    return status;
+}
+
+static void mark_path(maker *own)
+{
+    size_t count;
+    const sl_place *path = sl_simulation_critical_path(own->simulation, &count);
+    for (size_t i = 0; i < count; i++) {
+        sl__track *track = &own->timeline->tracks[path[i].rank];
+        int at = own->blocks[path[i].rank][path[i].step];
+        if (at < 0)
+            track->comms.data[~at].critical = true;
+        else
+            track->blocks.data[at].critical = true;
+    }
+}
+
+static sl_status make(maker *own)
+{
+    sl_status status = sl_placement_derive(own->schedule, &own->placement);
+    if (status == SL_EUNSOUND)
+        status = SL_OK; /* An odd schedule has no neighbours to name. */
+    if (!status)
+        status = sl__alloc((size_t)own->extent.ranks, sizeof *own->blocks,
+                           &own->blocks);
+    for (int rank = 0; rank < own->extent.ranks && !status; rank++)
+        status = add_rank(own, rank);
+    if (status)
+        return status;
+    mark_path(own);
+    for (int rank = 0; rank < own->extent.ranks; rank++) {
+        sl_rank_usage usage = sl_simulation_rank(own->simulation, rank);
+        own->timeline->tracks[rank].planned_bytes = usage.peak_bytes;
+    }
+    own->timeline->makespan = sl_simulation_makespan(own->simulation);
+    own->timeline->bubble = sl_simulation_bubble(own->simulation);
+    return sl__timeline_finish(own->timeline);
+}
+
+sl_status sl_timeline_simulated(const char *title, const sl_schedule *schedule,
+                                const sl_costs *costs,
+                                const sl_simulation *simulation,
+                                sl_timeline **out)
+{
+    static const sl_costs usual = SL_COSTS_INIT;
+    maker own = {.schedule = schedule,
+                 .costs = costs ? costs : &usual,
+                 .simulation = simulation,
+                 .extent = sl_schedule_extent(schedule)};
+    sl_status status =
+        sl__timeline_create(title, own.extent.ranks, &own.timeline);
+    if (!status)
+        status = make(&own);
+    for (int rank = 0; own.blocks && rank < own.extent.ranks; rank++)
+        free(own.blocks[rank]);
+    free(own.blocks);
+    sl_placement_destroy(own.placement);
+    if (status) {
+        sl_timeline_destroy(own.timeline);
+        return status;
+    }
+    *out = own.timeline;
+    return SL_OK;
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A timeline: blocks and messages in order, their extents and sums. */
+#include "view/timeline.h"
+
+#include "base/memory.h"
+#include "schedule/action.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+sl_status sl__timeline_create(const char *title, int ranks, sl_timeline **out)
+{
+    sl_timeline *made = NULL;
+    sl_status status = sl__alloc(1, sizeof *made, &made);
+    if (status)
+        return status;
+    made->ranks = ranks;
+    status = sl__alloc((size_t)ranks, sizeof *made->tracks, &made->tracks);
+    if (!status)
+        status = sl__alloc(strlen(title) + 1, 1, &made->title);
+    if (status) {
+        sl_timeline_destroy(made);
+        return status;
+    }
+    memcpy(made->title, title, strlen(title));
+    for (int r = 0; r < ranks; r++)
+        made->tracks[r].planned_bytes = -1;
+    *out = made;
+    return SL_OK;
+}
+
+void sl_timeline_destroy(sl_timeline *timeline)
+{
+    if (!timeline)
+        return;
+    for (int r = 0; timeline->tracks && r < timeline->ranks; r++) {
+        free(timeline->tracks[r].blocks.data);
+        free(timeline->tracks[r].comms.data);
+        free(timeline->tracks[r].waits.data);
+    }
+    free(timeline->tracks);
+    free(timeline->messages);
+    free(timeline->title);
+    free(timeline);
+}
+
+sl_status sl__blocks_add(sl__blocks *blocks, sl__block **out)
+{
+    sl_status status = sl__grow(&blocks->data, &blocks->capacity,
+                                blocks->count + 1, sizeof *blocks->data);
+    if (status)
+        return status;
+    *out = &blocks->data[blocks->count++];
+    **out =
+        (sl__block){.by = {-1, -1}, .peer = -1, .peer_stage = -1, .edge = -1};
+    return SL_OK;
+}
+
+sl_status sl__messages_add(sl_timeline *timeline, const sl__message *message)
+{
+    sl_status status =
+        sl__grow(&timeline->messages, &timeline->message_capacity,
+                 timeline->message_count + 1, sizeof *timeline->messages);
+    if (!status)
+        timeline->messages[timeline->message_count++] = *message;
+    return status;
+}
+
+void sl__block_print(const sl__block *block, char *text)
+{
+    static const char *const words[] = {"copy", "pack", "ties"};
+    size_t used = 0;
+    if (block->kind >= SL_ACTION_KINDS)
+        used = (size_t)snprintf(text, SL_ACTION_TEXT_MAX, "%s",
+                                words[block->kind - SL_ACTION_KINDS]);
+    if (used && block->action.kind != SL_IDLE)
+        text[used++] = ' ';
+    if (!used || block->action.kind != SL_IDLE) {
+        char action[SL_ACTION_TEXT_MAX];
+        sl_action_print(&block->action, action);
+        snprintf(text + used, SL_ACTION_TEXT_MAX - used, "%s", action);
+    }
+}
+
+/* --------------------------------------------------------------- finish -- */
+
+static int compare_blocks(const void *a, const void *b)
+{
+    const sl__block *first = a, *second = b;
+    if (first->start != second->start)
+        return first->start < second->start ? -1 : 1;
+    return (first->end > second->end) - (first->end < second->end);
+}
+
+static int compare_messages(const void *a, const void *b)
+{
+    const sl__message *first = a, *second = b;
+    return (first->sent > second->sent) - (first->sent < second->sent);
+}
+
+/* Sorts, unless it is in order already: equal ones stay as they are. */
+static void sort_blocks(sl__blocks *blocks)
+{
+    for (size_t i = 1; i < blocks->count; i++) {
+        if (blocks->data[i].start < blocks->data[i - 1].start) {
+            qsort(blocks->data, blocks->count, sizeof *blocks->data,
+                  compare_blocks);
+            return;
+        }
+    }
+}
+
+static void span_action(sl_timeline *timeline, const sl_action *action)
+{
+    sl_action parts[2];
+    int count = sl_action_parts(action, parts);
+    for (int i = 0; i < count; i++) {
+        if (parts[i].stage >= timeline->stages)
+            timeline->stages = parts[i].stage + 1;
+        if (parts[i].microbatch >= timeline->microbatches)
+            timeline->microbatches = parts[i].microbatch + 1;
+    }
+}
+
+static void span_blocks(sl_timeline *timeline, const sl__blocks *blocks)
+{
+    for (size_t i = 0; i < blocks->count; i++) {
+        const sl__block *block = &blocks->data[i];
+        span_action(timeline, &block->action);
+        timeline->begin = fmin(timeline->begin, block->start);
+        timeline->end = fmax(timeline->end, block->end);
+    }
+}
+
+static void sum_track(sl__track *track)
+{
+    track->busy = track->overhead = 0;
+    for (size_t i = 0; i < track->blocks.count; i++) {
+        const sl__block *block = &track->blocks.data[i];
+        bool compute =
+            sl_action_kind_family(block->action.kind) == SL_FAMILY_COMPUTE &&
+            block->kind < SL_ACTION_KINDS;
+        double took = block->end - fmax(block->start, 0);
+        if (took > 0)
+            *(compute ? &track->busy : &track->overhead) += took;
+        if (block->held.during > track->peak_bytes)
+            track->peak_bytes = block->held.during;
+    }
+}
+
+static void sum_all(sl_timeline *timeline)
+{
+    double busy = 0;
+    for (int r = 0; r < timeline->ranks; r++) {
+        sum_track(&timeline->tracks[r]);
+        busy += timeline->tracks[r].busy;
+    }
+    if (timeline->measured && timeline->makespan > 0)
+        timeline->bubble = 1 - busy / (timeline->ranks * timeline->makespan);
+    for (size_t i = 0; i < timeline->message_count; i++) {
+        const sl__message *message = &timeline->messages[i];
+        sl__track *from = &timeline->tracks[message->from_rank];
+        from->sent++;
+        from->sent_bytes += message->bytes;
+    }
+}
+
+void sl__timeline_sort(sl_timeline *timeline)
+{
+    for (int r = 0; r < timeline->ranks; r++) {
+        sort_blocks(&timeline->tracks[r].blocks);
+        sort_blocks(&timeline->tracks[r].comms);
+        sort_blocks(&timeline->tracks[r].waits);
+    }
+}
+
+sl_status sl__timeline_finish(sl_timeline *timeline)
+{
+    timeline->end = timeline->makespan;
+    sl__timeline_sort(timeline);
+    for (int r = 0; r < timeline->ranks; r++) {
+        sl__track *track = &timeline->tracks[r];
+        span_blocks(timeline, &track->blocks);
+        span_blocks(timeline, &track->comms);
+    }
+    for (size_t i = 0; i < timeline->message_count; i++) {
+        const sl__message *message = &timeline->messages[i];
+        timeline->begin = fmin(timeline->begin, message->sent);
+        timeline->end = fmax(timeline->end, message->arrived);
+    }
+    if (timeline->message_count)
+        qsort(timeline->messages, timeline->message_count,
+              sizeof *timeline->messages, compare_messages);
+    sum_all(timeline);
+    return sl__explain_idle(timeline);
+}
+
+/* --------------------------------------------------------------- lookup -- */
+
+struct sl__entry {
+    uint64_t key;
+    int rank;
+    int block;
+};
+
+static uint64_t key_of(bool forward, int stage, int microbatch)
+{
+    return ((uint64_t)stage << 32 | (uint32_t)microbatch) << 1 | forward;
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct sl__entry *first = a, *second = b;
+    if (first->key != second->key)
+        return first->key < second->key ? -1 : 1;
+    return (first->rank > second->rank) - (first->rank < second->rank);
+}
+
+/* Calls for each compute that others may wait for; returns how many. */
+static size_t note_track(const sl_timeline *timeline, int rank,
+                         struct sl__entry *entries)
+{
+    const sl__blocks *blocks = &timeline->tracks[rank].blocks;
+    size_t found = 0;
+    for (size_t i = 0; i < blocks->count; i++) {
+        sl_action parts[2];
+        if (blocks->data[i].kind >= SL_ACTION_KINDS)
+            continue;
+        int count = sl_action_parts(&blocks->data[i].action, parts);
+        for (int k = 0; k < count; k++) {
+            bool forward = parts[k].kind == SL_FORWARD;
+            if (!forward && !sl__is_backward(parts[k].kind))
+                continue;
+            if (entries)
+                entries[found] = (struct sl__entry){
+                    key_of(forward, parts[k].stage, parts[k].microbatch), rank,
+                    (int)i};
+            found++;
+        }
+    }
+    return found;
+}
+
+sl_status sl__lookup_create(const sl_timeline *timeline, sl__lookup *out)
+{
+    size_t count = 0;
+    sl__lookup made = {0};
+    for (int r = 0; r < timeline->ranks; r++)
+        count += note_track(timeline, r, NULL);
+    sl_status status = sl__alloc(count, sizeof *made.entries, &made.entries);
+    if (status)
+        return status;
+    for (int r = 0; r < timeline->ranks; r++)
+        made.count += note_track(timeline, r, made.entries + made.count);
+    if (made.count)
+        qsort(made.entries, made.count, sizeof *made.entries, compare_entries);
+    *out = made;
+    return SL_OK;
+}
+
+void sl__lookup_clear(sl__lookup *lookup)
+{
+    free(lookup->entries);
+    *lookup = (sl__lookup){0};
+}
+
+const sl__block *sl__lookup_find(const sl__lookup *lookup,
+                                 const sl_timeline *timeline, bool forward,
+                                 int stage, int microbatch, int rank,
+                                 sl_place *out)
+{
+    if (stage < 0 || microbatch < 0)
+        return NULL;
+    const struct sl__entry wanted = {key_of(forward, stage, microbatch), rank,
+                                     0};
+    size_t low = 0, high = lookup->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (compare_entries(&lookup->entries[middle], &wanted) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == lookup->count || lookup->entries[low].key != wanted.key ||
+        (rank >= 0 && lookup->entries[low].rank != rank))
+        return NULL;
+    const struct sl__entry *found = &lookup->entries[low];
+    *out = (sl_place){found->rank, found->block};
+    return &timeline->tracks[found->rank].blocks.data[found->block];
+}
+
+/* -------------------------------------------------------------- reading -- */
+
+sl_timeline_summary sl_timeline_summarize(const sl_timeline *timeline)
+{
+    sl_timeline_summary out = {.ranks = timeline->ranks,
+                               .stages = timeline->stages,
+                               .microbatches = timeline->microbatches,
+                               .makespan = timeline->makespan,
+                               .bubble = timeline->bubble,
+                               .messages = timeline->message_count};
+    for (int r = 0; r < timeline->ranks; r++)
+        out.blocks +=
+            timeline->tracks[r].blocks.count + timeline->tracks[r].comms.count;
+    return out;
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The inside of a timeline: what every rank did and when, whoever says so.
+ * simulated.c and measured.c fill it, idle.c explains the gaps, and html.c and
+ * picture.c show it.
+ *
+ * Invariant: once sl__timeline_finish has run, the blocks of a rank are in
+ * order of time and do not overlap, its messages are in order of their start,
+ * and no time is before `begin` or after `end`. */
+#ifndef SL_VIEW_TIMELINE_H
+#define SL_VIEW_TIMELINE_H
+
+#include "sluice/view.h"
+
+/* Kinds of blocks: those of actions, and what only runs have. */
+enum {
+    SL__BLOCK_COPY = SL_ACTION_KINDS,
+    SL__BLOCK_PACK,
+    SL__BLOCK_TIES,
+    SL__BLOCK_KINDS
+};
+
+/* Why a rank was idle. */
+typedef enum sl__why {
+    SL__WHY_NOT, /* it was not */
+    SL__WHY_WARM_UP,
+    SL__WHY_FORWARD,
+    SL__WHY_BACKWARD,
+    SL__WHY_MESSAGE,
+    SL__WHY_OTHER,
+    SL__WHY_DRAIN,
+    SL__WHYS
+} sl__why;
+
+typedef struct sl__block {
+    sl_action action; /* idle where it has none */
+    uint8_t kind;     /* an sl_action_kind, or one of the above */
+    uint8_t why;      /* an sl__why: of the gap before it */
+    bool critical;    /* on the critical path */
+    double start;
+    double end;
+    /* Where `why` is FORWARD or BACKWARD: when what it waited for was done;
+     * from then on it waited for the message alone. */
+    double ready;
+    sl_place by; /* that compute: rank and block; rank -1 where unknown */
+    sl_held_bytes held;
+    /* Of a message: */
+    int peer; /* rank */
+    int peer_stage;
+    int edge; /* -1 where unknown */
+    int64_t bytes;
+} sl__block;
+
+typedef struct sl__blocks {
+    sl__block *data;
+    size_t count;
+    size_t capacity;
+} sl__blocks;
+
+/* From the end of its compute, or when it was posted, to when it was there. */
+typedef struct sl__message {
+    bool forward;
+    int from_rank;
+    int to_rank;
+    int from_stage;
+    int to_stage;
+    int microbatch;
+    int edge; /* -1 where unknown */
+    double sent;
+    double arrived;
+    int64_t bytes;
+} sl__message;
+
+typedef struct sl__track {
+    sl__blocks blocks; /* compute, state, and what only runs have */
+    sl__blocks comms;  /* sends and receives */
+    sl__blocks waits;  /* of a run, as measured: what the rank waited for */
+    double busy;
+    double overhead; /* neither compute nor idle */
+    double idle[SL__WHYS];
+    int64_t peak_bytes;
+    int64_t planned_bytes; /* -1 where unknown */
+    int64_t sent_bytes;
+    size_t sent;
+} sl__track;
+
+struct sl_timeline {
+    char *title;
+    bool measured; /* times are seconds */
+    bool seconds;
+    int ranks;
+    int stages;
+    int microbatches;
+    double begin; /* 0, or what happened before the first compute */
+    double end;
+    double makespan; /* to the end of the last compute, or of the simulation */
+    double bubble;
+    sl__track *tracks; /* by rank */
+    sl__message *messages;
+    size_t message_count;
+    size_t message_capacity;
+};
+
+sl_status sl__timeline_create(const char *title, int ranks, sl_timeline **out);
+
+/* The new block is zero but for what is unknown. */
+sl_status sl__blocks_add(sl__blocks *blocks, sl__block **out);
+sl_status sl__messages_add(sl_timeline *timeline, const sl__message *message);
+
+/* Puts the blocks of each rank in order of time. */
+void sl__timeline_sort(sl_timeline *timeline);
+
+/* Requires: blocks, messages, makespan, and of ranks whatever is not zero.
+ * Ensures: order, extents, gaps explained, sums. */
+sl_status sl__timeline_finish(sl_timeline *timeline);
+
+/* The text of a block: its action's, or a word. */
+void sl__block_print(const sl__block *block, char *text);
+
+/* --------------------------------------------------------------- lookup -- */
+
+/* Where compute is: forward, or the backward that others wait for. */
+typedef struct sl__lookup {
+    struct sl__entry *entries;
+    size_t count;
+} sl__lookup;
+
+sl_status sl__lookup_create(const sl_timeline *timeline, sl__lookup *out);
+void sl__lookup_clear(sl__lookup *lookup);
+
+/* The block that computes it; rank -1 asks for any. NULL where there is none;
+ * else `*out` tells where it is. */
+const sl__block *sl__lookup_find(const sl__lookup *lookup,
+                                 const sl_timeline *timeline, bool forward,
+                                 int stage, int microbatch, int rank,
+                                 sl_place *out);
+
+/* Says why ranks were idle before each block, and sums it up (idle.c). */
+sl_status sl__explain_idle(sl_timeline *timeline);
+
+/* Marks what the end of a run hung on (idle.c). */
+void sl__mark_critical(sl_timeline *timeline);
+
+#endif
