@@ -10,7 +10,7 @@
 
 typedef struct train_request {
     const char *data, *validation, *config, *init, *schedule, *cut, *out, *log;
-    const char *trace;
+    const char *trace, *report;
     const char *options; /* the file that was read */
     double fraction;
     int length, stride, batch;

@@ -26,7 +26,8 @@ typedef struct run {
     bool said;         /* what it is */
     int64_t done;      /* steps, of a run that is resumed */
     sl_string summary; /* of the last step */
-    int traced;        /* whether its trace could be written */
+    int traced;        /* whether what shows it could be written */
+    bool reported;
 } run;
 
 /* ------------------------------------------------------------- interrupts */
@@ -74,14 +75,33 @@ static sl_status write_document(const void *what, sl_write_fn write, void *sink)
     return sl_view_write_run(what, write, sink);
 }
 
-/* The last step in numbers, and as a file where one is wanted. */
+/* The page of a step: what was planned above what was measured. */
+static sl_status write_report(const void *what, sl_write_fn write, void *sink)
+{
+    sl_timeline *both[2] = {NULL, NULL};
+    sl_status status = sl_timeline_measured("measured", what, &both[1]);
+    if (!status)
+        status = sl_timeline_planned("planned", both[1], NULL, NULL, &both[0]);
+    if (!status)
+        status = sl_view_write_html((const sl_timeline *const *)both, 2, write,
+                                    sink);
+    sl_timeline_destroy(both[0]);
+    sl_timeline_destroy(both[1]);
+    return status;
+}
+
+/* The last step in numbers, and as files where these are wanted. */
 static void show_last(void *context, const sl_trace *trace)
 {
     run *own = context;
+    const train_request *asked = own->asked;
     sl_trace_write_summary(trace, sl_write_string, &own->summary);
-    if (own->asked->trace)
-        own->traced =
-            cli_write_to(VERB, own->asked->trace, write_document, trace);
+    if (asked->trace)
+        own->traced = cli_write_to(VERB, asked->trace, write_document, trace);
+    if (asked->report && !own->traced) {
+        own->traced = cli_write_to(VERB, asked->report, write_report, trace);
+        own->reported = !own->traced;
+    }
 }
 
 /* --------------------------------------------------------------- the model */
@@ -357,6 +377,8 @@ static int train(run *own, sl_comm *comm)
         return INTERRUPTED;
     if (own->first && own->summary.data)
         printf("Of the last step:\n%s", own->summary.data);
+    if (own->reported && strcmp(own->asked->report, "-") != 0)
+        printf("As a page: %s\n", own->asked->report);
     if (!exit_status)
         exit_status = own->traced;
     return exit_status ? exit_status : cli_flush(VERB, SL_OK);

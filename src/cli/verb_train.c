@@ -54,6 +54,7 @@ enum {
     KEY_RESUME,
     KEY_LOG,
     KEY_TRACE,
+    KEY_REPORT,
     KEY_OPTIONS,
     KEY_TIMEOUT,
 };
@@ -121,6 +122,8 @@ static const struct argp_option options[] = {
     {"log", KEY_LOG, "FILE", 0, "Append a line of JSON per step", 5},
     {"trace", KEY_TRACE, "FILE", 0,
      "Write the last step as a Chrome/Perfetto trace", 5},
+    {"report", KEY_REPORT, "FILE.html", 0,
+     "Write the last step as a page, planned above measured", 5},
     {"options", KEY_OPTIONS, "FILE", 0,
      "JSON with any of these options, by their long names", 5},
     {"timeout", KEY_TIMEOUT, "S", 0,
@@ -228,6 +231,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_RESUME: r->resume = true; return 0;
     case KEY_LOG: r->log = arg; return 0;
     case KEY_TRACE: r->trace = arg; return 0;
+    case KEY_REPORT: r->report = arg; return 0;
     case KEY_OPTIONS: /* Read already. */
         return r->options && strcmp(arg, r->options) == 0
                    ? 0
