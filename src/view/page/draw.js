@@ -391,7 +391,7 @@ function drawLabel(context, panel, i, y, k, letter, size) {
 
 let drawn = 0; /* frames */
 function drawBlocks(moving) {
-    const context = canvas.getContext("2d"), ratio = canvas.width / wide;
+    const context = canvas.getContext("2d", { willReadFrequently: true }), ratio = canvas.width / wide;
     if (!canvas.width || !canvas.height) return;
     if (!image || image.width !== canvas.width || image.height !== canvas.height) {
         image = context.createImageData(canvas.width, canvas.height);

@@ -127,7 +127,7 @@ function showTip() {
 }
 
 function placeTip() {
-    if (tip.hidden) return;
+    if (tip.hidden || !panels.length) return;
     let x, y;
     if (hovered && pointer) [x, y] = [pointer.x + 14, pointer.y + 16];
     else if (view.at) {

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Pages for the tests of the page. */
+#include "page.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void page_add(page *p, const char *title, sl_schedule *schedule,
+              const sl_costs *costs)
+{
+    assert_true(p->count < SL_VIEW_MOST);
+    p->schedules[p->count] = schedule;
+    assert_ok(
+        sl_simulate(schedule, costs, SL_ASYNC, &p->simulations[p->count]));
+    assert_ok(sl_timeline_simulated(title, schedule, costs,
+                                    p->simulations[p->count],
+                                    &p->timelines[p->count]));
+    p->count++;
+}
+
+void page_write(page *p)
+{
+    snprintf(p->path, sizeof p->path, "/tmp/sluice-page-XXXXXX.html");
+    int fd = mkstemps(p->path, 5);
+    assert_true(fd >= 0);
+    FILE *file = fdopen(fd, "w");
+    assert_non_null(file);
+    assert_ok(sl_view_write_html((const sl_timeline *const *)p->timelines,
+                                 p->count, sl_write_stdio, file));
+    assert_int_equal(fclose(file), 0);
+}
+
+void page_clear(page *p)
+{
+    for (size_t i = 0; i < p->count; i++) {
+        sl_timeline_destroy(p->timelines[i]);
+        sl_simulation_destroy(p->simulations[i]);
+        sl_schedule_destroy(p->schedules[i]);
+    }
+    if (p->path[0])
+        unlink(p->path);
+    *p = (page){0};
+}
+
+void page_show(page *p, browser *b, const char *name, int ranks,
+               int stages_per_rank, int microbatches)
+{
+    sl_costs costs = SL_COSTS_INIT;
+    costs.edge.latency = 0.25;
+    costs.edge.bytes = 4000000;
+    costs.stage.activation_bytes = 1500000;
+    page_add(p, name, test_generate(name, ranks, stages_per_rank, microbatches),
+             &costs);
+    page_write(p);
+    browser_load(b, p->path, NULL, 1366, 768);
+}
+
+spot page_spot(browser *b, int timeline, const char *action)
+{
+    char script[600];
+    snprintf(script, sizeof script,
+             "(() => { const t = sluice.timelines[%d]; for (let i = 0; i < "
+             "t.blocks.count; i++) if (sluice.blockText(t, i) === '%s') { "
+             "const p = sluice.placeOf(%d, i); return [p.x + p.w / 2, p.y + "
+             "p.h / 2, p.w]; } return null; })()",
+             timeline, action, timeline);
+    json_t *found = browser_value(b, script);
+    if (!json_is_array(found))
+        fail_msg("no %s in timeline %d", action, timeline);
+    spot at = {json_number_value(json_array_get(found, 0)),
+               json_number_value(json_array_get(found, 1)),
+               json_number_value(json_array_get(found, 2))};
+    json_decref(found);
+    return at;
+}
+
+void page_is_content(const browser *b)
+{
+    if (browser_complaints(b))
+        fail_msg("the page complained: %s", browser_last(b));
+    if (browser_requests(b))
+        fail_msg("the page asked for: %s", browser_last(b));
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Pages for the tests of the page: made of schedules, written to a file. */
+#ifndef SL_TESTS_PAGE_H
+#define SL_TESTS_PAGE_H
+
+#include "browser.h"
+#include "support.h"
+
+/* What a page is made from. */
+typedef struct page {
+    sl_schedule *schedules[SL_VIEW_MOST];
+    sl_simulation *simulations[SL_VIEW_MOST];
+    sl_timeline *timelines[SL_VIEW_MOST];
+    size_t count;
+    char path[64];
+} page;
+
+/* Simulates a schedule, which the page then has, with these costs or NULL. */
+void page_add(page *p, const char *title, sl_schedule *schedule,
+              const sl_costs *costs);
+void page_write(page *p);
+/* Removes the file too. */
+void page_clear(page *p);
+
+/* A page of one generated schedule, loaded in a laptop's window. */
+void page_show(page *p, browser *b, const char *name, int ranks,
+               int stages_per_rank, int microbatches);
+
+/* Where a block is on the screen: rank and text. */
+typedef struct spot {
+    double x; /* of its middle */
+    double y;
+    double width;
+} spot;
+spot page_spot(browser *b, int timeline, const char *action);
+
+/* Fails where the page complained or asked for anything. */
+void page_is_content(const browser *b);
+
+#endif
