@@ -55,6 +55,12 @@ static void put_looks(sl__writer *writer)
             sl__puts(writer, shade ? ", " : "");
             put_colour(writer, sl__look_colour((sl__look)look, shade));
         }
+        sl__puts(writer, "], \"white\": [");
+        for (int shade = 0; shade < SL__SHADES; shade++) {
+            sl__colour colour = sl__look_colour((sl__look)look, shade);
+            sl__printf(writer, "%s%s", shade ? ", " : "",
+                       sl__wants_white(colour) ? "true" : "false");
+        }
         sl__puts(writer, "]}");
     }
     sl__puts(writer, "],\n\"kinds\": [");

@@ -99,7 +99,8 @@ static void explain_gap(reasons *own, size_t at, double since)
 {
     sl__track *track = &own->timeline->tracks[own->rank];
     sl__block *block = &track->blocks.data[at];
-    double length = block->start - since;
+    /* What comes after the makespan is nobody's loss. */
+    double length = fmin(block->start, own->timeline->makespan) - since;
     block->ready = since;
     /* While warming up, too, the critical path asks what was waited for. */
     if (own->timeline->measured)
@@ -133,7 +134,7 @@ static void explain_track(reasons *own)
     }
     for (size_t i = 0; i < track->blocks.count; i++) {
         sl__block *block = &track->blocks.data[i];
-        if (block->start > since)
+        if (block->start > since && since < own->timeline->makespan)
             explain_gap(own, i, since);
         since = fmax(since, block->end);
     }

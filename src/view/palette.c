@@ -74,7 +74,7 @@ sl__colour sl__look_colour(sl__look look, int microbatch)
 
 bool sl__wants_white(sl__colour colour)
 {
-    return 299 * colour.red + 587 * colour.green + 114 * colour.blue < 140000;
+    return 299 * colour.red + 587 * colour.green + 114 * colour.blue < 132000;
 }
 
 const char *sl__why_text(sl__why why)

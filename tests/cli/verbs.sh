@@ -101,7 +101,7 @@ printf '{"F": 1, "B": 3}' >"$out.json"
     "$sluice" simulate --comm ordered >"$out" 2>"$err"
 [ $? = 1 ] && grep -q 'deadlocks under ordered' "$err" ||
     bad "a deadlock in simulate"
-for verb in "" schedule lower check simulate bench; do
+for verb in "" schedule lower check simulate view cut bench train eval generate; do
     "$sluice" $verb --help >"$out" 2>"$err" || bad "$verb --help"
     grep -q 'sluice' "$out" || bad "$verb --help teaches nothing"
 done

@@ -4,6 +4,7 @@
 #include "pipeline/runtime.h"
 
 #include <jansson.h>
+#include <math.h>
 
 static bool is_backward_of(sl_action_kind kind)
 {
@@ -208,6 +209,42 @@ static sl_status check_document(const sl_trace *trace)
     return status;
 }
 
+/* The timeline of the run, and what a file of it reads back as, are of one
+ * mind; its plan can be made. */
+static sl_status check_timeline(const sl_trace *trace)
+{
+    sl_string text = SL_STRING_INIT;
+    sl_timeline *own = NULL, *read = NULL, *planned = NULL;
+    sl_trace_summary all;
+    sl_status status = sl_trace_summarize(trace, &all);
+    if (!status)
+        status = sl_timeline_measured("run", trace, &own);
+    if (!status)
+        status = sl_view_write_run(trace, sl_write_string, &text);
+    if (!status)
+        status = sl_timeline_read("file", text.data, text.length, &read);
+    if (!status)
+        status = sl_timeline_planned("plan", read, NULL, NULL, &planned);
+    if (!status) {
+        sl_timeline_summary a = sl_timeline_summarize(own);
+        sl_timeline_summary b = sl_timeline_summarize(read);
+        sl_timeline_summary plan = sl_timeline_summarize(planned);
+        if (a.blocks != b.blocks || a.messages != b.messages ||
+            a.ranks != b.ranks || a.stages != b.stages ||
+            fabs(a.makespan - b.makespan) > 1e-8 ||
+            fabs(a.bubble - all.bubble_measured) > 1e-9)
+            status = sl_fail(SL_EINVAL, "a run is not its file");
+        else if (fabs(plan.makespan - all.planned_s) > 1e-3 * all.planned_s)
+            status = sl_fail(SL_EINVAL, "planned %g, the file's %g",
+                             all.planned_s, plan.makespan);
+    }
+    sl_timeline_destroy(planned);
+    sl_timeline_destroy(read);
+    sl_timeline_destroy(own);
+    sl_string_clear(&text);
+    return status;
+}
+
 sl_status trace_and_check(sl_comm *comm, sl_pipeline *pipeline)
 {
     sl_trace *trace = NULL;
@@ -218,6 +255,8 @@ sl_status trace_and_check(sl_comm *comm, sl_pipeline *pipeline)
         status = check_trace(pipeline, trace);
     if (!status && trace)
         status = check_document(trace);
+    if (!status && trace)
+        status = check_timeline(trace);
     sl_trace_destroy(trace);
     return status;
 }

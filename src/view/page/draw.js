@@ -345,10 +345,6 @@ function drawRanks(context, panel) {
     }
 }
 
-function whiteOn(colour) {
-    return 299 * (colour & 255) + 587 * (colour >> 8 & 255) + 114 * (colour >> 16 & 255) < 140000;
-}
-
 const MOST_LABELS_MOVING = 1200;
 
 function drawLabels(context, panel, moving) {
@@ -380,8 +376,8 @@ function drawLabel(context, panel, i, y, k, letter, size) {
         const text = texts.find(one => one.length * letter <= room);
         if (!text) return;
         const follows = view.follow === null || microbatch === view.follow;
-        const colour = (follows ? ink.bright : ink.dim)[lookOf[kind]][microbatch % SHADES];
-        context.fillStyle = follows ? (whiteOn(colour) ? "#ffffff" : "#101010") : ink.soft;
+        const white = about.looks[lookOf[kind]].white[microbatch % SHADES];
+        context.fillStyle = !follows ? ink.soft : white ? "#ffffff" : "#101010";
         const middle = parts.length === 1 ? 0.5 : n ? 0.75 : 0.25;
         if (parts.length === 1 || panel.lane >= 2 * size) context.fillText(text, (left + right) / 2, y + panel.lane * middle + size * 0.36);
     });
@@ -407,7 +403,7 @@ function drawBlocks(moving) {
         drawRanks(context, panel);
         drawLabels(context, panel, moving);
     }
-    drawn++;
+    if (!drawn++) performance.mark("drawn");
 }
 
 function outline(context, panel, i, colour, width) {

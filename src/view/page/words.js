@@ -19,8 +19,8 @@ function trimmed(number, digits) {
 function timeText(time, scale = Math.abs(time)) {
     const [unit, name] = seconds ? UNITS.find(([size]) => scale >= size) ?? UNITS[3] : [1, ""];
     const value = time / unit;
-    const digits = Math.max(4, Math.ceil(Math.log10(Math.abs(value) / (scale / unit) + 1e-300)) + 4);
-    return trimmed(value, Math.min(15, digits)) + (name ? " " + name : "");
+    const more = Math.ceil(Math.log10(Math.abs(time) / scale)); /* digits before those of the span */
+    return trimmed(value, more > 0 ? Math.min(15, more + 4) : 4) + (name ? " " + name : "");
 }
 
 function bytesText(bytes) {

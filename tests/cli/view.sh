@@ -1,0 +1,144 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# `sluice view`: what it writes, and what it refuses.
+. ./lib.sh
+cd "$tmp" || exit 1
+
+# writes WHAT FILE WORDS -- ARGS...: expects a file with words, one line on
+# standard error that names it, nothing on standard output.
+writes() {
+    what=$1 file=$2 words=$3
+    shift 4
+    rm -f "$file"
+    run view "$@"
+    passed=$((passed + 1))
+    [ "$status" = 0 ] || bad "$what: exit $status: $(cat "$err")"
+    [ -s "$out" ] && bad "$what: something on standard output"
+    [ "$(wc -l <"$err")" = 1 ] && grep -qF "$file" "$err" ||
+        bad "$what: does not tell of $file: $(cat "$err")"
+    grep -qaF -e "$words" "$file" || bad "$what: '$words' is not in $file"
+}
+
+writes "a name" timeline.html '"title": "ZBVZeroBubble"' -- zbv
+writes "a file" one.html '"title": "1f1b.csv"' -- 1f1b.csv -o one.html
+writes "four" four.html '"title": "DualPipeV"' -- gpipe 1f1b zbv dualpipev \
+    -p 2 -m 4 -o four.html
+writes "an SVG" one.svg '</svg>' -- 1f1b -o one.svg
+writes "an SVG of some width, dark, beside, with memory" dark.svg \
+    'width="900"' -- 1f1b zbv --width 900 --dark --beside --memory -o dark.svg
+writes "capitals" one.SVG '</svg>' -- 1f1b -o one.SVG
+writes "a form that is said" picture '</svg>' -- 1f1b --as svg -o picture
+writes "a form without a file" timeline.svg '</svg>' -- 1f1b --as svg
+writes "a trace" one.json '"traceEvents"' -- 1f1b -o one.json
+writes "costs" costly.html '"makespan": 44,' -- 1f1b -p 4 -m 8 --cost F=2,B=2 \
+    -o costly.html
+writes "as much work for each" same.html '"makespan": 25.5,' -- zbv -p 4 -m 8 \
+    --per-rank -o same.html
+writes "messages in order" ordered.html '"comms": 96' -- 1f1b -p 4 -m 8 \
+    --comm ordered -o ordered.html
+"$sluice" schedule zbv -p 2 -m 4 --as lowered >lowered
+input=lowered
+writes "standard input" in.html '"title": "standard input"' -- - -o in.html
+input=/dev/null
+writes "a file by any name" any.html '"title": "lowered"' -- lowered -o any.html
+if "$sluice" view 1f1b -o one.png 2>"$err"; then
+    [ "$(head -c 4 one.png | od -An -c | tr -d ' ')" = '211PNG' ] ||
+        bad "a PNG is none"
+else
+    grep -q 'without cairo' "$err" || bad "a PNG: $(cat "$err")"
+fi
+"$sluice" view 1f1b -o - 2>"$err" | grep '<!doctype html>' >/dev/null ||
+    bad "a page on standard output"
+[ -s "$err" ] && bad "words with a page on standard output: $(cat "$err")"
+"$sluice" view 1f1b --as svg -o - | grep -q '^</svg>' ||
+    bad "an SVG on standard output"
+
+# A run, alone and beside what was planned.
+"$sluice" bench step --layers 4 --d 8 --microbatch-size 2 -p 2 -m 4 \
+    --trace run.json >/dev/null 2>&1 || bad "no run to look at"
+writes "a run" run.html '"title": "run.json, measured", "measured": true' \
+    -- --run run.json -o run.html
+writes "a run and its plan" both.html '"title": "planned", "measured": false' \
+    -- --run run.json --plan -o both.html
+writes "a run beside a schedule" other.html '"title": "GPipe, planned"' \
+    -- gpipe -p 2 -m 4 --run run.json -o other.html
+writes "a run beside one that costs seconds" timed.html '"makespan": 0.0015' \
+    -- gpipe -p 2 -m 4 --run run.json --cost F=1e-4,B=2e-4 -o timed.html
+writes "a run as a picture" run.svg 'data-action="1F3"' -- --run run.json \
+    -o run.svg
+writes "a run for other viewers" same.json '"traceEvents"' -- --run run.json \
+    -o same.json
+cmp -s run.json same.json || bad "a run as a trace is another"
+
+# A browser is started and not waited for.
+printf '#!/bin/sh\necho "$1" >opened\n' >browser
+chmod +x browser
+BROWSER=$tmp/browser
+export BROWSER
+"$sluice" view 1f1b -o one.html --open 2>"$err" || bad "--open: $(cat "$err")"
+[ "$(cat opened)" = one.html ] || bad "--open opened $(cat opened)"
+BROWSER=$tmp/none
+"$sluice" view 1f1b -o one.html --open 2>"$err"
+[ $? = 1 ] && grep -q "one.html is written, but" "$err" ||
+    bad "a browser that is not there: $(cat "$err")"
+unset BROWSER
+
+refuses "nothing to show" "what shall be shown" -- view
+refuses "an unknown name" "nosuch" -- view nosuch
+refuses "a file that is not there" "cannot read no.csv" -- view no.csv
+refuses "five" "at most 4" -- view 1f1b 1f1b 1f1b 1f1b 1f1b
+refuses "four and a run" "at most 4" \
+    -- view 1f1b 1f1b 1f1b 1f1b --run run.json
+refuses "another ending" "ends in none of" -- view 1f1b -o one.pdf
+refuses "another form" "--as takes html, svg, png or json" \
+    -- view 1f1b --as pdf
+refuses "several in a trace" "a trace holds one timeline, not 2" \
+    -- view 1f1b zbv -o two.json
+refuses "a plan of nothing" "--plan goes with --run" -- view 1f1b --plan
+refuses "a picture's options for a page" "are for pictures" \
+    -- view 1f1b --width 300
+refuses "no width" "from 200 to 100000" -- view 1f1b --width 5 -o one.svg
+refuses "too large a PNG" "PNG" -- view 1f1b --width 50000 -o one.png
+refuses "nowhere" "cannot write no/where.html" -- view 1f1b -o no/where.html
+refuses "standard output and a browser" "--open needs a file" \
+    -- view 1f1b -o - --open
+refuses "sizes that cannot be" "1F1B" -- view 1f1b -p 4 -m 8 -v 2
+refuses "sizes of a file that are others" "-p, -v or -m says otherwise" \
+    -- view 1f1b.csv -p 8
+printf '{"stages": [{"F": 1}, {"F": 2}, {"F": 3}, {"F": 4}]}' >costs.json
+refuses "costs by stage, divided" "--per-rank divides" \
+    -- view 1f1b --costs costs.json --per-rank
+
+# Traces of anybody's.
+printf 'not JSON' >bad.json
+refuses "no JSON" "bad.json: not JSON" -- view --run bad.json
+printf '{"traceEvents": []}' >bad.json
+refuses "a trace of another program" "no trace of a run" -- view --run bad.json
+"$sluice" view 1f1b -o planned.json 2>/dev/null
+refuses "a trace of a simulation" "no trace of a run" -- view --run planned.json
+# with EDIT WHAT WORDS: a run with one thing changed is refused in these words.
+with() {
+    sed "$1" run.json >bad.json
+    cmp -s run.json bad.json && bad "$2: nothing was changed"
+    refuses "$2" "$3" -- view --run bad.json -o bad.html
+    [ -e bad.html ] && bad "$2: something was written"
+}
+with 's/"action": "1F2"/"action": "<script>alert(1)<\/script>"/' "markup" \
+    'its "action" is none'
+with 's/"cat": "compute"/"cat": "\\"><img src=x>"/' "markup in a kind" \
+    '"cat" must be'
+with 's/"ranks": 2/"ranks": 1/' "fewer ranks" '"peer" must be'
+with 's/"ranks": 2/"ranks": 1e300/' "enormous ranks" '"ranks" must be'
+with 's/"dur": [0-9.]*/"dur": 1e300/' "enormous times" '"dur" must be'
+with 's/"dur": [0-9.]*/"dur": -7/' "times that run backwards" \
+    'ends before it begins'
+with 's/"ts": [0-9.]*, //' "missing times" '"ts" must be'
+with 's/"args": {[^}]*}/"args": {}/' "missing actions" 'no "action"'
+with 's/"bytes": [0-9][0-9]*/"bytes": 99999999999999999999/' "enormous bytes" \
+    'not JSON'
+# Names that are not looked at do no harm.
+sed 's/"name": "[^"]*"/"name": "<\/script><script>alert(1)<\/script>"/' \
+    run.json >names.json
+writes "hostile names" names.html names.json -- --run names.json -o names.html
+grep -q 'alert(1)' names.html && bad "a name got into the page"
+finish

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Pictures of every golden schedule: in the SVG each block is where its
+ * simulation says, and the PNG has the SVG's colour where the block is. */
+#include "support.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef SLUICE_HAS_CAIRO
+#include <cairo.h>
+#endif
+
+typedef struct rect {
+    double x;
+    double y;
+    double width;
+    double height;
+    unsigned colour;
+    char action[SL_ACTION_TEXT_MAX];
+} rect;
+
+/* The blocks of an SVG, in its order. */
+static size_t read_blocks(const char *svg, rect **out)
+{
+    size_t count = 0, capacity = 0;
+    *out = NULL;
+    for (const char *at = svg; (at = strstr(at, "<rect ")); at++) {
+        rect one;
+        if (count == capacity) {
+            capacity = 2 * capacity + 64;
+            *out = realloc(*out, capacity * sizeof **out);
+            assert_non_null(*out);
+        }
+        if (sscanf(at,
+                   "<rect x=\"%lf\" y=\"%lf\" width=\"%lf\" height=\"%lf\" "
+                   "fill=\"#%x\" class=\"block\" data-action=\"%63[^\"]\"/>",
+                   &one.x, &one.y, &one.width, &one.height, &one.colour,
+                   one.action) == 6)
+            (*out)[count++] = one;
+    }
+    return count;
+}
+
+/* A timeline to draw, with what it came from. */
+typedef struct drawn {
+    sl_schedule *schedule;
+    sl_simulation *simulation;
+    sl_timeline *timeline;
+} drawn;
+
+static drawn draw(const char *path)
+{
+    drawn own;
+    size_t length;
+    char *text = test_read_file(path, &length);
+    assert_ok(sl_schedule_read_csv(text, length, &own.schedule));
+    free(text);
+    assert_ok(sl_simulate(own.schedule, NULL, SL_ASYNC, &own.simulation));
+    assert_ok(sl_timeline_simulated(path, own.schedule, NULL, own.simulation,
+                                    &own.timeline));
+    return own;
+}
+
+static void clear(drawn *own)
+{
+    sl_timeline_destroy(own->timeline);
+    sl_simulation_destroy(own->simulation);
+    sl_schedule_destroy(own->schedule);
+}
+
+/* Looks for the block of an action, and takes it away. */
+static bool take(rect *blocks, size_t count, const char *action, double start,
+                 double end, double makespan)
+{
+    enum { GUTTER = 56, RIGHT = 14, WIDTH = 1200 };
+    double scale = (WIDTH - GUTTER - RIGHT) / makespan;
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(blocks[i].action, action) != 0 ||
+            fabs(blocks[i].x - GUTTER - start * scale) > 2e-3)
+            continue;
+        double width = (end - start) * scale;
+        bool right =
+            blocks[i].width <= width + 0.7 && blocks[i].width >= width - 0.7;
+        blocks[i].action[0] = '\0';
+        return right;
+    }
+    return false;
+}
+
+static void compare_svg(const drawn *own, rect *blocks, size_t count)
+{
+    double makespan = sl_simulation_makespan(own->simulation);
+    assert_int_equal(count, sl_schedule_extent(own->schedule).actions);
+    for (int r = 0; r < sl_schedule_ranks(own->schedule); r++) {
+        const sl_action *row = sl_schedule_row(own->schedule, r);
+        for (size_t i = 0; i < sl_schedule_length(own->schedule, r); i++) {
+            char action[SL_ACTION_TEXT_MAX];
+            if (row[i].kind == SL_IDLE)
+                continue;
+            sl_interval when = sl_simulation_action(own->simulation, r, i);
+            sl_action_print(&row[i], action);
+            if (!take(blocks, count, action, when.start, when.end, makespan))
+                fail_msg("rank %d: %s is not at %g", r, action, when.start);
+        }
+    }
+}
+
+#ifdef SLUICE_HAS_CAIRO
+typedef struct bytes {
+    const sl_string *text;
+    size_t taken;
+} bytes;
+
+static cairo_status_t read_bytes(void *closure, unsigned char *data,
+                                 unsigned length)
+{
+    bytes *from = closure;
+    if (from->text->length - from->taken < length)
+        return CAIRO_STATUS_READ_ERROR;
+    memcpy(data, from->text->data + from->taken, length);
+    from->taken += length;
+    return CAIRO_STATUS_SUCCESS;
+}
+
+static size_t compare_png(const sl_timeline *timeline, const rect *blocks,
+                          size_t count)
+{
+    sl_string png = SL_STRING_INIT;
+    size_t compared = 0;
+    assert_ok(sl_view_write_png(&timeline, 1, NULL, sl_write_string, &png));
+    bytes from = {&png, 0};
+    cairo_surface_t *image =
+        cairo_image_surface_create_from_png_stream(read_bytes, &from);
+    assert_int_equal(cairo_surface_status(image), CAIRO_STATUS_SUCCESS);
+    assert_int_equal(cairo_image_surface_get_width(image), 2400);
+    cairo_surface_flush(image);
+    const unsigned char *data = cairo_image_surface_get_data(image);
+    int stride = cairo_image_surface_get_stride(image);
+    for (size_t i = 0; i < count; i++) {
+        if (blocks[i].width < 3 || blocks[i].height < 6)
+            continue;
+        int x = (int)(2 * (blocks[i].x + 1)), y = (int)(2 * (blocks[i].y + 1));
+        uint32_t pixel;
+        memcpy(&pixel, data + y * stride + 4 * x, sizeof pixel);
+        assert_int_equal(pixel & 0xffffff, blocks[i].colour);
+        compared++;
+    }
+    cairo_surface_destroy(image);
+    sl_string_clear(&png);
+    return compared;
+}
+#endif
+
+static void pictures_of_every_golden_show_its_blocks(void **state)
+{
+    (void)state;
+    DIR *folder = opendir("goldens/schedules");
+    struct dirent *entry;
+    size_t seen = 0, compared = 0;
+    assert_non_null(folder);
+    while ((entry = readdir(folder))) {
+        char path[600];
+        rect *blocks;
+        sl_string svg = SL_STRING_INIT;
+        if (!strstr(entry->d_name, ".csv"))
+            continue;
+        snprintf(path, sizeof path, "goldens/schedules/%s", entry->d_name);
+        drawn own = draw(path);
+        const sl_timeline *timeline = own.timeline;
+        assert_ok(sl_view_write_svg(&timeline, 1, NULL, sl_write_string, &svg));
+        size_t count = read_blocks(svg.data, &blocks);
+#ifdef SLUICE_HAS_CAIRO
+        compared += compare_png(timeline, blocks, count);
+#endif
+        compare_svg(&own, blocks, count);
+        free(blocks);
+        sl_string_clear(&svg);
+        clear(&own);
+        seen++;
+    }
+    closedir(folder);
+    assert_true(seen >= 60);
+#ifdef SLUICE_HAS_CAIRO
+    assert_true(compared > 2000);
+#endif
+    (void)compared;
+}
+
+static void text_is_text_and_cannot_escape(void **state)
+{
+    (void)state;
+    sl_schedule *schedule = test_generate("1F1B", 2, 1, 2);
+    sl_simulation *simulation;
+    sl_timeline *timeline;
+    sl_string svg = SL_STRING_INIT;
+    assert_ok(sl_simulate(schedule, NULL, SL_ASYNC, &simulation));
+    assert_ok(sl_timeline_simulated("</svg><script>x</script>\x01\xff&\"",
+                                    schedule, NULL, simulation, &timeline));
+    const sl_timeline *one = timeline;
+    assert_ok(sl_view_write_svg(&one, 1, NULL, sl_write_string, &svg));
+    assert_null(strstr(svg.data, "<script"));
+    assert_null(strchr(svg.data, '\x01'));
+    assert_null(strchr(svg.data, '\xff'));
+    assert_non_null(strstr(svg.data, "&lt;/svg&gt;&lt;script&gt;x"));
+    assert_non_null(strstr(svg.data, ">0F1</text>"));
+    sl_string_clear(&svg);
+    sl_timeline_destroy(timeline);
+    sl_simulation_destroy(simulation);
+    sl_schedule_destroy(schedule);
+}
+
+static void impossible_pictures_are_refused(void **state)
+{
+    (void)state;
+    sl_schedule *schedule = test_generate("1F1B", 2, 1, 2);
+    sl_simulation *simulation;
+    sl_timeline *timeline;
+    sl_string text = SL_STRING_INIT;
+    assert_ok(sl_simulate(schedule, NULL, SL_ASYNC, &simulation));
+    assert_ok(sl_timeline_simulated("", schedule, NULL, simulation, &timeline));
+    const sl_timeline *five[5] = {timeline, timeline, timeline, timeline,
+                                  timeline};
+    sl_picture_options options = SL_PICTURE_OPTIONS_INIT;
+    assert_fails(sl_view_write_svg(five, 5, NULL, sl_write_string, &text),
+                 SL_EINVAL, "from 1 to 4 timelines, not 5");
+    assert_fails(sl_view_write_html(five, 0, sl_write_string, &text), SL_EINVAL,
+                 "from 1 to 4 timelines, not 0");
+    options.width = 10;
+    assert_fails(sl_view_write_svg(five, 1, &options, sl_write_string, &text),
+                 SL_EINVAL, "200 to 100000 pixels wide, not 10");
+    options.width = 60000;
+    assert_ok(sl_view_write_svg(five, 1, &options, sl_write_string, &text));
+#ifdef SLUICE_HAS_CAIRO
+    assert_fails(sl_view_write_png(five, 1, &options, sl_write_string, &text),
+                 SL_EINVAL, "at most 32767 pixels");
+#else
+    assert_fails(sl_view_write_png(five, 1, NULL, sl_write_string, &text),
+                 SL_EINVAL, "without cairo");
+#endif
+    sl_string_clear(&text);
+    sl_timeline_destroy(timeline);
+    sl_simulation_destroy(simulation);
+    sl_schedule_destroy(schedule);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pictures_of_every_golden_show_its_blocks),
+        cmocka_unit_test(text_is_text_and_cannot_escape),
+        cmocka_unit_test(impossible_pictures_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
