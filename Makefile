@@ -12,7 +12,7 @@ cmake = cmake -G Ninja -S . -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) \
         -DCMAKE_INSTALL_PREFIX=$(PREFIX)
 suite = ctest --output-on-failure -j$(JOBS) --test-dir
 
-.PHONY: all setup test demo bench asan tsan fuzz format install clean help
+.PHONY: all setup test demo bench asan tsan fuzz format pictures install clean help
 
 all: setup ## build the library and the `sluice` program into $(BUILD)/
 	@$(cmake) -B $(BUILD) >/dev/null && ninja -C $(BUILD)
@@ -53,6 +53,11 @@ fuzz: setup ## run every fuzzer for FUZZ_SECONDS (60) with ASan and UBSan
 
 format: setup ## apply .clang-format to every C file
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+pictures: setup ## make the pictures of the manual anew, with a browser
+	@tools/setup browser
+	@$(cmake) -B $(BUILD) >/dev/null && ninja -C $(BUILD) --quiet all pictures
+	@tools/pictures $(BUILD)
 
 install: all ## install headers, libraries, pkg-config, CMake package, `sluice`
 	@cmake --install $(BUILD)

@@ -7,7 +7,6 @@
 
 #include "base/memory.h"
 #include "schedule/action.h"
-#include "schedule/mean_costs.h"
 
 #include <math.h>
 #include <string.h>
@@ -289,106 +288,4 @@ sl_status sl_timeline_measured(const char *title, const sl_trace *run,
     status = sl__timeline_from_events(title, ranks, count, out);
     free(ranks);
     return status;
-}
-
-/* ------------------------------------------------------ what was planned -- */
-
-static sl_status measure_costs(const sl_timeline *run, sl_costs *out)
-{
-    sl__means *means = NULL;
-    sl_status status = sl__means_create(run->stages, &means);
-    if (status)
-        return status;
-    for (int r = 0; r < run->ranks; r++) {
-        const sl__blocks *blocks = &run->tracks[r].blocks;
-        for (size_t i = 0; i < blocks->count; i++) {
-            const sl__block *block = &blocks->data[i];
-            if (sl_action_kind_family(block->kind) == SL_FAMILY_COMPUTE)
-                sl__means_add(means, &block->action, block->end - block->start,
-                              block->bytes);
-        }
-    }
-    status = sl__means_costs(means, out);
-    sl__means_destroy(means);
-    return status;
-}
-
-static bool computes(const sl__block *block)
-{
-    return sl_action_kind_family(block->kind) == SL_FAMILY_COMPUTE;
-}
-
-/* Whether the rank repeats what an earlier one does, on other data. */
-static bool is_replica(const sl_timeline *run, int rank, uint8_t *seen)
-{
-    const sl__blocks *blocks = &run->tracks[rank].blocks;
-    for (size_t i = 0; i < blocks->count; i++) {
-        if (computes(&blocks->data[i]) && seen[blocks->data[i].action.stage])
-            return true;
-    }
-    for (size_t i = 0; i < blocks->count; i++) {
-        if (computes(&blocks->data[i]))
-            seen[blocks->data[i].action.stage] = 1;
-    }
-    return false;
-}
-
-/* The order of compute in a run, of its first replica. */
-static sl_status order_of(const sl_timeline *run, sl_schedule **out)
-{
-    sl_schedule *made = NULL;
-    uint8_t *seen = NULL;
-    int *kept = NULL, ranks = 0;
-    sl_status status = sl__alloc((size_t)run->stages, 1, &seen);
-    if (!status)
-        status = sl__alloc((size_t)run->ranks, sizeof *kept, &kept);
-    for (int r = 0; r < run->ranks && !status; r++) {
-        if (!is_replica(run, r, seen))
-            kept[ranks++] = r;
-    }
-    if (!status)
-        status = sl_schedule_create(ranks, &made);
-    for (int k = 0; k < ranks && !status; k++) {
-        const sl__blocks *blocks = &run->tracks[kept[k]].blocks;
-        for (size_t i = 0; i < blocks->count && !status; i++) {
-            if (computes(&blocks->data[i]))
-                status = sl_schedule_append(made, k, blocks->data[i].action);
-        }
-    }
-    free(seen);
-    free(kept);
-    if (status) {
-        sl_schedule_destroy(made);
-        return status;
-    }
-    *out = made;
-    return SL_OK;
-}
-
-sl_status sl_timeline_planned(const char *title, const sl_timeline *run,
-                              const sl_schedule *schedule,
-                              const sl_costs *costs, sl_timeline **out)
-{
-    sl_costs own_costs = SL_COSTS_INIT;
-    sl_schedule *own_order = NULL;
-    sl_simulation *simulation = NULL;
-    sl_timeline *made = NULL;
-    sl_status status = costs ? SL_OK : measure_costs(run, &own_costs);
-    costs = costs ? costs : &own_costs;
-    if (!status && !schedule)
-        status = order_of(run, &own_order);
-    schedule = schedule ? schedule : own_order;
-    if (!status)
-        status = sl_simulate(schedule, costs, SL_ASYNC, &simulation);
-    if (!status)
-        status =
-            sl_timeline_simulated(title, schedule, costs, simulation, &made);
-    sl_simulation_destroy(simulation);
-    sl_schedule_destroy(own_order);
-    sl_costs_clear(&own_costs);
-    if (status)
-        return status;
-    made->seconds = true;
-    *out = made;
-    return SL_OK;
 }

@@ -122,7 +122,7 @@ static sl_status read_slice(reader *own, const json_t *json)
         status = read_whole(own, args, "edge", false, MANY, &edge);
     if (!status)
         status =
-            read_whole(own, args, "bytes", false, INT64_C(1) << 52, &bytes);
+            read_whole(own, args, "bytes", false, INT64_C(1) << 40, &bytes);
     if (status)
         return status;
     list *to = &own->ranks[rank];

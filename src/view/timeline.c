@@ -134,7 +134,7 @@ static void span_blocks(sl_timeline *timeline, const sl__blocks *blocks)
     }
 }
 
-static void sum_track(sl__track *track)
+static void sum_track(sl__track *track, double makespan)
 {
     track->busy = track->overhead = 0;
     for (size_t i = 0; i < track->blocks.count; i++) {
@@ -142,7 +142,7 @@ static void sum_track(sl__track *track)
         bool compute =
             sl_action_kind_family(block->action.kind) == SL_FAMILY_COMPUTE &&
             block->kind < SL_ACTION_KINDS;
-        double took = block->end - fmax(block->start, 0);
+        double took = fmin(block->end, makespan) - fmax(block->start, 0);
         if (took > 0)
             *(compute ? &track->busy : &track->overhead) += took;
         if (block->held.during > track->peak_bytes)
@@ -154,7 +154,7 @@ static void sum_all(sl_timeline *timeline)
 {
     double busy = 0;
     for (int r = 0; r < timeline->ranks; r++) {
-        sum_track(&timeline->tracks[r]);
+        sum_track(&timeline->tracks[r], timeline->makespan);
         busy += timeline->tracks[r].busy;
     }
     if (timeline->measured && timeline->makespan > 0)

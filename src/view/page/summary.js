@@ -82,7 +82,7 @@ function compareTable() {
     if (timelines.some(t => sum(t, track => track.overhead) > 0)) row("neither compute nor idle", t => sum(t, track => track.overhead) / (t.ranks * t.makespan), percent, false);
     row("peak bytes in flight, highest rank", t => most(t, track => track.peak), bytesText);
     row("bytes sent", t => sum(t, track => track.sentBytes), bytesText);
-    row("messages", t => t.messages.count, String);
+    row("messages", t => t.messages.count, String, !plannedOne);
     row("blocks", t => t.blocks.count + t.comms.count, String, false);
     const bars = make("tr", {}, make("th", { scope: "row" }, "idle by reason"), ...timelines.map(t => make("td", {}, idleBar(t))));
     const head = make("tr", {}, make("th", {}, ""), ...timelines.map(t => make("th", { scope: "col" }, t.title)));

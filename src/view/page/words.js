@@ -34,6 +34,7 @@ function percent(part) {
 
 function actionText(kind, stage, microbatch) {
     const text = about.kinds[kind].text;
+    if (kind >= KIND.copy) return text;
     const plain = classOf(kind) >= 0 || /^(SEND|RECV)_/.test(text);
     return plain ? stage + text + microbatch : stage + text;
 }
