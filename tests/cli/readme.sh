@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# The commands of the README, as written there.
+# The commands of the README and of the page's manual, as written there.
 . ./lib.sh
 
 dir=$(mktemp -d)
@@ -13,8 +13,8 @@ PATH=$dir/bin:$PATH
 cd "$dir" || exit 1
 # The file that it shows, and the lines that it says to type.
 sed -n '/^\$ cat mine.csv/,/^$/p' README.md | sed '1d;/^$/d' >mine.csv
-sed -n 's/^\$ \(sluice .*\)/\1/p' README.md >commands
-[ "$(wc -l <commands)" -ge 8 ] || bad "the README has fewer commands"
+sed -n 's/^\$ \(sluice .*\)/\1/p' README.md docs/reading-a-timeline.md >commands
+[ "$(wc -l <commands)" -ge 14 ] || bad "the README has fewer commands"
 while read -r line; do
     eval "$line" >"$out" 2>"$err" </dev/null
     status=$?
@@ -25,4 +25,7 @@ while read -r line; do
 done <commands
 [ -f run/step-00000030/model.safetensors.index.json ] ||
     bad "no checkpoint after 30 steps"
+for file in compared.svg compared.html small.html step.html; do
+    [ -s "$file" ] || bad "no $file"
+done
 exit $failed
