@@ -12,7 +12,8 @@ cmake = cmake -G Ninja -S . -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) \
         -DCMAKE_INSTALL_PREFIX=$(PREFIX)
 suite = ctest --output-on-failure -j$(JOBS) --test-dir
 
-.PHONY: all setup test demo bench asan tsan fuzz format pictures install clean help
+.PHONY: all setup test demo bench asan tsan fuzz format pictures install \
+        clean help
 
 all: setup ## build the library and the `sluice` program into $(BUILD)/
 	@$(cmake) -B $(BUILD) >/dev/null && ninja -C $(BUILD)
@@ -28,10 +29,11 @@ test: setup ## every test, with gcc, then clang with ASan and UBSan, then TSan
 demo: all ## train a small GPT-2 on this source, four ranks; about a minute
 	@tools/demo $(BUILD)/sluice
 
-bench: all ## time schedules, stages, steps, beside PyTorch where it is importable
+bench: all ## time schedules, stages, steps, beside PyTorch if importable; pages
 	@bench/schedules $(BUILD)/sluice
 	@echo && bench/stages $(BUILD)/sluice
 	@echo && bench/steps $(BUILD)/sluice
+	@[ ! -x /usr/bin/chromium ] || { echo && bench/pages $(BUILD); }
 
 asan: setup ## the suite under AddressSanitizer and UndefinedBehaviorSanitizer
 	@CC=clang $(cmake) -B $(BUILD)-asan -DSLUICE_WERROR=ON \
