@@ -53,8 +53,8 @@ fuzz: setup ## run every fuzzer for FUZZ_SECONDS (60) with ASan and UBSan
 	@ninja -C $(BUILD)-fuzz --quiet && \
 	    tools/fuzz $(BUILD)-fuzz $(FUZZ_SECONDS)
 
-format: setup ## apply .clang-format to every C file
-	@git ls-files '*.c' '*.h' | xargs clang-format -i
+format: setup ## apply .clang-format to every C file and script of the page
+	@git ls-files '*.c' '*.h' '*.js' | xargs clang-format -i
 
 pictures: setup ## make the pictures of the manual anew, with a browser
 	@tools/setup browser

@@ -413,6 +413,9 @@ SL_API void sl_simulation_destroy(sl_simulation *simulation);
 
 SL_API double sl_simulation_makespan(const sl_simulation *simulation);
 
+/* How communication was read. */
+SL_API sl_reading sl_simulation_reading(const sl_simulation *simulation);
+
 /* 1 - busy / (ranks * makespan), 0 for an empty schedule. */
 SL_API double sl_simulation_bubble(const sl_simulation *simulation);
 

@@ -59,12 +59,18 @@ SL_API sl_status sl_timeline_measured(const char *title, const sl_trace *run,
 SL_API sl_status sl_timeline_read(const char *title, const char *text,
                                   size_t length, sl_timeline **out);
 
-/* What a simulation makes of a measured run: of `schedule`, or where it is NULL
- * of the run's own order, with `costs` in seconds, or where these are NULL the
- * mean of what each stage took, messages free. */
+/* What was planned: a simulation of the order in which a measured run computed,
+ * with the mean of what each stage took, messages free. */
 SL_API sl_status sl_timeline_planned(const char *title, const sl_timeline *run,
-                                     const sl_schedule *schedule,
-                                     const sl_costs *costs, sl_timeline **out);
+                                     sl_timeline **out);
+
+/* Those means, in seconds and to be cleared, for a schedule of so many stages:
+ * as many as the run has, or a multiple, or a part. SL_EINVAL for others. */
+SL_API sl_status sl_timeline_costs(const sl_timeline *run, int stages,
+                                   sl_costs *out);
+
+/* Says that a simulation's costs were seconds, so that it is shown in them. */
+SL_API void sl_timeline_set_seconds(sl_timeline *timeline);
 
 SL_API void sl_timeline_destroy(sl_timeline *timeline);
 
@@ -82,7 +88,7 @@ SL_API sl_timeline_summary sl_timeline_summarize(const sl_timeline *timeline);
 /* -------------------------------------------------------------- pictures -- */
 
 /* So many timelines may be compared. */
-#define SL_VIEW_MOST 4
+#define SL_VIEW_MAX_TIMELINES 4
 
 /* One page that needs nothing else: to zoom into, to search, to compare. */
 SL_API sl_status sl_view_write_html(const sl_timeline *const *timelines,

@@ -30,7 +30,9 @@ size_t sl__utf8_length(const char *text)
     size_t length = 2;
     if (bytes[0] < 0x80)
         return bytes[0] ? 1 : 0;
-    if (bytes[0] >= 0xf0) {
+    if (bytes[0] > 0xf4) {
+        return 0;
+    } else if (bytes[0] >= 0xf0) {
         least = 0x10000;
         length = 4;
     } else if (bytes[0] >= 0xe0) {

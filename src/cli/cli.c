@@ -5,10 +5,12 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int cli_say(const char *verb, int status, const char *format, ...)
@@ -58,21 +60,47 @@ void cli_flush_at_exit(void)
         _exit(CLI_WRONG);
 }
 
+/* Opens what a file of this name will be: a file beside it, whose name goes to
+ * `part`; or, where it is a device or the folder takes no other, itself. */
+static FILE *open_part(const char *path, char *part, size_t size)
+{
+    struct stat info;
+    mode_t mode = 0666;
+    bool there = lstat(path, &info) == 0;
+    if (there && S_ISREG(info.st_mode))
+        mode = info.st_mode & 07777;
+    int length = snprintf(part, size, "%s.%ld.part", path, (long)getpid());
+    if ((!there || S_ISREG(info.st_mode)) && (size_t)length < size) {
+        int fd = open(part, O_WRONLY | O_CREAT | O_EXCL, mode);
+        if (fd >= 0)
+            return fdopen(fd, "w");
+    }
+    part[0] = '\0';
+    return fopen(path, "w");
+}
+
 int cli_write_to(const char *verb, const char *path, cli_document document,
                  const void *what)
 {
+    char part[4200];
     if (strcmp(path, "-") == 0)
         return cli_flush(verb, document(what, sl_write_stdio, stdout));
-    FILE *file = fopen(path, "w");
+    FILE *file = open_part(path, part, sizeof part);
     if (!file)
         return cli_say(verb, CLI_WRONG, "cannot write %.200s: %s", path,
                        strerror(errno));
     sl_status status = document(what, sl_write_stdio, file);
     if (fclose(file) != 0 && !status)
         status = sl_fail(SL_EIO, "cannot write: %s", strerror(errno));
-    if (status)
-        return cli_say(verb, CLI_WRONG, "%.200s: %s", path, sl_error_text());
-    return CLI_DONE;
+    if (!status && part[0] && rename(part, path) != 0)
+        status = sl_fail(SL_EIO, "cannot write: %s", strerror(errno));
+    if (!status)
+        return CLI_DONE;
+    int exit_status =
+        cli_say(verb, CLI_WRONG, "%.200s: %s", path, sl_error_text());
+    if (part[0])
+        unlink(part);
+    return exit_status;
 }
 
 const char *cli_join(const char *const *words, size_t count, char *out,

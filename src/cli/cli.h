@@ -54,6 +54,9 @@ error_t cli_parse_int(const char *option, const char *text, int *out);
 error_t cli_parse_size(const char *option, const char *text, int *out);
 error_t cli_parse_number(const char *option, const char *text, double *out);
 error_t cli_parse_bytes(const char *option, const char *text, int64_t *out);
+/* One of several words, in any case; its place in `words`. */
+error_t cli_parse_choice(const char *option, const char *text,
+                         const char *const *words, size_t count, int *out);
 error_t cli_parse_recv(const char *text, sl_recv *out);
 /* One of two words; `*is_b` tells which. */
 error_t cli_parse_word(const char *option, const char *text, const char *a,
@@ -77,6 +80,10 @@ int cli_choose_schedule(const char *verb, const char *name,
  * schedule what `sluice lower --passes send-recv` does, if it has none. */
 sl_status cli_add_messages(sl_reading reading, sl_schedule **schedule);
 
+/* Refuses a schedule from a file that is not of the sizes asked for; 0 is any. */
+int cli_check_sizes(const char *verb, const char *name, const sl_sizes *asked,
+                    const sl_schedule *schedule);
+
 /* Whether a launcher has started this process as one of several. (infer.c) */
 bool cli_is_in_job(void);
 
@@ -97,7 +104,8 @@ const char *cli_join(const char *const *words, size_t count, char *out,
 typedef sl_status (*cli_document)(const void *what, sl_write_fn write,
                                   void *sink);
 
-/* Writes it to a file, or to standard output where that is `-`. */
+/* Writes it to a file, or to standard output where that is `-`. A file that is
+ * there stays as it is until the new one is whole. */
 int cli_write_to(const char *verb, const char *path, cli_document document,
                  const void *what);
 

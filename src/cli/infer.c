@@ -43,6 +43,20 @@ static bool differs(int asked, int found)
     return asked && asked != found;
 }
 
+int cli_check_sizes(const char *verb, const char *name, const sl_sizes *asked,
+                    const sl_schedule *schedule)
+{
+    sl_extent extent = sl_schedule_extent(schedule);
+    if (!differs(asked->ranks, extent.ranks) &&
+        !differs(asked->microbatches, extent.microbatches) &&
+        !differs(asked->stages_per_rank * extent.ranks, extent.stages))
+        return CLI_DONE;
+    return cli_say(verb, CLI_WRONG,
+                   "%.200s has %d ranks, %d stages and %d microbatches, and "
+                   "-p, -v or -m says otherwise",
+                   name, extent.ranks, extent.stages, extent.microbatches);
+}
+
 int cli_choose_schedule(const char *verb, const char *name,
                         const sl_sizes *asked, const sl_sizes *usual,
                         sl_schedule **out)
@@ -51,17 +65,8 @@ int cli_choose_schedule(const char *verb, const char *name,
     sl_sizes sizes = *asked;
     if (length > 4 && strcmp(name + length - 4, ".csv") == 0) {
         int exit_status = cli_read_schedule(verb, name, out);
-        if (exit_status)
-            return exit_status;
-        sl_extent extent = sl_schedule_extent(*out);
-        if (!differs(asked->ranks, extent.ranks) &&
-            !differs(asked->microbatches, extent.microbatches) &&
-            !differs(asked->stages_per_rank * extent.ranks, extent.stages))
-            return CLI_DONE;
-        return cli_say(verb, CLI_WRONG,
-                       "%.200s has %d ranks, %d stages and %d microbatches, "
-                       "and -p, -v or -m says otherwise",
-                       name, extent.ranks, extent.stages, extent.microbatches);
+        return exit_status ? exit_status
+                           : cli_check_sizes(verb, name, asked, *out);
     }
     sizes.ranks = sizes.ranks ? sizes.ranks : usual->ranks;
     if (!sizes.stages_per_rank)

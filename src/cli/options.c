@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* Why the latest option was refused; empty when argp itself refused it. */
 static char refusal[512];
@@ -267,6 +268,20 @@ error_t cli_parse_reading(const char *text, sl_reading *out)
                           "'%.40s'",
                           text);
     return 0;
+}
+
+error_t cli_parse_choice(const char *option, const char *text,
+                         const char *const *words, size_t count, int *out)
+{
+    char known[120];
+    for (size_t i = 0; i < count; i++) {
+        if (strcasecmp(text, words[i]) == 0) {
+            *out = (int)i;
+            return 0;
+        }
+    }
+    return cli_refuse("%s takes %s, not '%.40s'", option,
+                      cli_join(words, count, known, sizeof known), text);
 }
 
 error_t cli_parse_word(const char *option, const char *text, const char *a,

@@ -81,7 +81,7 @@ static sl_status write_report(const void *what, sl_write_fn write, void *sink)
     sl_timeline *both[2] = {NULL, NULL};
     sl_status status = sl_timeline_measured("measured", what, &both[1]);
     if (!status)
-        status = sl_timeline_planned("planned", both[1], NULL, NULL, &both[0]);
+        status = sl_timeline_planned("planned", both[1], &both[0]);
     if (!status)
         status = sl_view_write_html((const sl_timeline *const *)both, 2, write,
                                     sink);
@@ -98,9 +98,11 @@ static void show_last(void *context, const sl_trace *trace)
     sl_trace_write_summary(trace, sl_write_string, &own->summary);
     if (asked->trace)
         own->traced = cli_write_to(VERB, asked->trace, write_document, trace);
-    if (asked->report && !own->traced) {
-        own->traced = cli_write_to(VERB, asked->report, write_report, trace);
-        own->reported = !own->traced;
+    if (asked->report) {
+        int exit_status =
+            cli_write_to(VERB, asked->report, write_report, trace);
+        own->reported = !exit_status;
+        own->traced = own->traced ? own->traced : exit_status;
     }
 }
 
@@ -377,7 +379,7 @@ static int train(run *own, sl_comm *comm)
         return INTERRUPTED;
     if (own->first && own->summary.data)
         printf("Of the last step:\n%s", own->summary.data);
-    if (own->reported && strcmp(own->asked->report, "-") != 0)
+    if (own->reported)
         printf("As a page: %s\n", own->asked->report);
     if (!exit_status)
         exit_status = own->traced;

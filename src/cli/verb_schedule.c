@@ -17,7 +17,7 @@ static const char *const form_names[FORMS] = {"order",   "compute", "comms",
 typedef struct request {
     const char *name;
     sl_sizes sizes;
-    form as;
+    int as; /* a form */
     bool as_given;
     sl_lower_options lower;
     bool window_given;
@@ -46,19 +46,6 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse_form(const char *text, form *out)
-{
-    for (int i = 0; i < FORMS; i++) {
-        if (strcmp(text, form_names[i]) == 0) {
-            *out = (form)i;
-            return 0;
-        }
-    }
-    char known[80];
-    return cli_refuse("--as takes %s, not '%.40s'",
-                      cli_join(form_names, FORMS, known, sizeof known), text);
-}
-
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     request *asked = state->input;
@@ -70,7 +57,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case 'm':
         return cli_parse_size("--microbatches", arg,
                               &asked->sizes.microbatches);
-    case KEY_AS: asked->as_given = true; return parse_form(arg, &asked->as);
+    case KEY_AS:
+        asked->as_given = true;
+        return cli_parse_choice("--as", arg, form_names, FORMS, &asked->as);
     case KEY_WINDOW:
         asked->window_given = true;
         return cli_parse_size("--unshard-window", arg,

@@ -231,7 +231,13 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_RESUME: r->resume = true; return 0;
     case KEY_LOG: r->log = arg; return 0;
     case KEY_TRACE: r->trace = arg; return 0;
-    case KEY_REPORT: r->report = arg; return 0;
+    case KEY_REPORT:
+        r->report = arg;
+        if (strlen(arg) > 5 && strcmp(arg + strlen(arg) - 5, ".html") == 0)
+            return 0;
+        return cli_refuse("--report writes a page: a name that ends in .html, "
+                          "not '%.60s'",
+                          arg);
     case KEY_OPTIONS: /* Read already. */
         return r->options && strcmp(arg, r->options) == 0
                    ? 0

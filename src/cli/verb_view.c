@@ -4,6 +4,7 @@
 #include "costs.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,15 +19,16 @@ typedef enum form { HTML, SVG, PNG, JSON, FORMS } form;
 static const char *const form_names[FORMS] = {"html", "svg", "png", "json"};
 
 typedef struct request {
-    const char *shown[SL_VIEW_MOST]; /* files and names */
+    const char *shown[SL_VIEW_MAX_TIMELINES]; /* files and names */
     size_t shown_count;
     const char *run;
     const char *out;
     sl_sizes sizes;
     costs_request costs;
     sl_reading reading;
-    form as;
+    int as; /* a form */
     bool as_given;
+    bool comm_given;
     bool plan;
     bool per_rank;
     bool open;
@@ -53,17 +55,17 @@ static const struct argp_option options[] = {
      "Stages on each rank (1; 2 for zbv and dualpipev)", 0},
     {"microbatches", 'm', "M", 0, "Microbatches in a step (8)", 0},
     {"run", KEY_RUN, "TRACE", 0,
-     "A measured run, as `sluice train --trace` writes it; beside it a "
-     "schedule is simulated with the mean times of that run, or with costs "
-     "in seconds",
+     "A measured run, as `sluice train --trace` writes it; beside it, "
+     "schedules cost what that run took in the mean, and costs that are given "
+     "are seconds",
      0},
     {"plan", KEY_PLAN, 0, 0,
      "With --run: above it what was planned, the run's own order simulated", 0},
     {0, 0, 0, 0, "What simulations cost:", 1},
 #include "costs.def"
     {"per-rank", KEY_PER_RANK, 0, 0,
-     "Costs and bytes are of all a rank has: each of its stages has its part. "
-     "So schedules with more or fewer stages do the same work",
+     "Costs and bytes (1 MB) are of all a rank has: each of its stages has its "
+     "part. So schedules with more or fewer stages do the same work",
      1},
     {"comm", KEY_COMM, "READING", 0, CLI_COMM_HELP, 1},
     {0, 0, 0, 0, "What is written:", 2},
@@ -81,19 +83,6 @@ static const struct argp_option options[] = {
      "In a picture: bytes in flight as a curve under each rank", 2},
     {0},
 };
-
-static error_t parse_form(const char *text, form *out)
-{
-    for (int i = 0; i < FORMS; i++) {
-        if (strcasecmp(text, form_names[i]) == 0) {
-            *out = (form)i;
-            return 0;
-        }
-    }
-    char known[40];
-    return cli_refuse("--as takes %s, not '%.40s'",
-                      cli_join(form_names, FORMS, known, sizeof known), text);
-}
 
 static error_t parse_picture(int key, char *arg, request *asked)
 {
@@ -121,19 +110,23 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_RUN: asked->run = arg; return 0;
     case KEY_PLAN: asked->plan = true; return 0;
     case KEY_PER_RANK: asked->per_rank = true; return 0;
-    case KEY_COMM: return cli_parse_reading(arg, &asked->reading);
+    case KEY_COMM:
+        asked->comm_given = true;
+        return cli_parse_reading(arg, &asked->reading);
     case 'o': asked->out = arg; return 0;
-    case KEY_AS: asked->as_given = true; return parse_form(arg, &asked->as);
+    case KEY_AS:
+        asked->as_given = true;
+        return cli_parse_choice("--as", arg, form_names, FORMS, &asked->as);
     case KEY_OPEN: asked->open = true; return 0;
     case KEY_WIDTH:
     case KEY_BESIDE:
     case KEY_DARK:
     case KEY_MEMORY: return parse_picture(key, arg, asked);
     case ARGP_KEY_ARG:
-        if (asked->shown_count == SL_VIEW_MOST)
+        if (asked->shown_count == SL_VIEW_MAX_TIMELINES)
             return cli_refuse("at most %d can be compared; '%.60s' is one "
                               "more",
-                              SL_VIEW_MOST, arg);
+                              SL_VIEW_MAX_TIMELINES, arg);
         asked->shown[asked->shown_count++] = arg;
         return 0;
     default: return costs_parse(key, arg, &asked->costs);
@@ -168,8 +161,6 @@ static bool ends_in(const char *name, const char *end)
 
 static int choose_form(request *asked)
 {
-    if (!asked->out)
-        asked->out = asked->as_given ? NULL : "timeline.html";
     static char usual[32];
     if (!asked->out) {
         snprintf(usual, sizeof usual, "timeline.%s", form_names[asked->as]);
@@ -179,7 +170,7 @@ static int choose_form(request *asked)
         char end[8];
         snprintf(end, sizeof end, ".%s", form_names[i]);
         if (ends_in(asked->out, end)) {
-            asked->as = (form)i;
+            asked->as = i;
             asked->as_given = true;
         }
     }
@@ -191,18 +182,46 @@ static int choose_form(request *asked)
                    asked->out);
 }
 
-static int refuse_contradictions(const request *asked)
+static bool is_stdin(const char *name)
 {
-    size_t count = asked->shown_count + (asked->run != NULL) + asked->plan;
-    if (count == 0)
+    return name && strcmp(name, "-") == 0;
+}
+
+/* What is asked of schedules where there are none would be without effect. */
+static int refuse_without_schedules(const request *asked)
+{
+    const sl_sizes *sizes = &asked->sizes;
+    if (asked->shown_count == 0 && !asked->run)
         return cli_say(VERB, CLI_WRONG,
                        "what shall be shown? a FILE, a NAME like zbv, or "
                        "--run TRACE");
     if (asked->plan && !asked->run)
         return cli_say(VERB, CLI_WRONG, "--plan goes with --run");
-    if (count > SL_VIEW_MOST)
+    if (asked->shown_count == 0 &&
+        (sizes->ranks || sizes->stages_per_rank || sizes->microbatches ||
+         asked->comm_given || costs_given(&asked->costs)))
+        return cli_say(VERB, CLI_WRONG,
+                       "-p, -v, -m, --comm and costs are for schedules, and "
+                       "none is named");
+    if (asked->run && asked->per_rank)
+        return cli_say(VERB, CLI_WRONG,
+                       "--per-rank divides costs of your own, and beside --run "
+                       "they are as measured");
+    return 0;
+}
+
+static int refuse_contradictions(const request *asked)
+{
+    size_t count = asked->shown_count + (asked->run != NULL) + asked->plan;
+    int inputs = is_stdin(asked->run) + is_stdin(asked->costs.file);
+    for (size_t i = 0; i < asked->shown_count; i++)
+        inputs += is_stdin(asked->shown[i]);
+    if (inputs > 1)
+        return cli_say(VERB, CLI_WRONG,
+                       "only one thing can come from standard input");
+    if (count > SL_VIEW_MAX_TIMELINES)
         return cli_say(VERB, CLI_WRONG, "at most %d can be compared, not %zu",
-                       SL_VIEW_MOST, count);
+                       SL_VIEW_MAX_TIMELINES, count);
     if (asked->as == JSON && count > 1)
         return cli_say(VERB, CLI_WRONG,
                        "a trace holds one timeline, not %zu; write one for "
@@ -215,7 +234,7 @@ static int refuse_contradictions(const request *asked)
     if (asked->open && strcmp(asked->out, "-") == 0)
         return cli_say(VERB, CLI_WRONG,
                        "--open needs a file, and -o - is standard output");
-    return 0;
+    return refuse_without_schedules(asked);
 }
 
 /* ----------------------------------------------------------- timelines -- */
@@ -223,8 +242,7 @@ static int refuse_contradictions(const request *asked)
 /* What is shown, and whatever it is made from. */
 typedef struct shown {
     const request *asked;
-    sl_costs costs;
-    sl_timeline *timelines[SL_VIEW_MOST];
+    sl_timeline *timelines[SL_VIEW_MAX_TIMELINES];
     size_t count;
     sl_timeline *run;
     char *run_text; /* the trace as it was read */
@@ -247,17 +265,32 @@ static int read_one(const request *asked, const char *what,
     bool known = sl_generator_find(what, &generator) == SL_OK;
     sl_sizes usual = {4, known ? generator->default_stages_per_rank : 1, 8};
     *out_title = known ? generator->name : base_name(what);
-    if (strcmp(what, "-") == 0)
+    if (is_stdin(what))
         *out_title = "standard input";
     /* What is no name may be a file by any name. */
-    if (!known && !ends_in(what, ".csv") &&
-        (strcmp(what, "-") == 0 || access(what, F_OK) == 0))
-        return cli_read_schedule(VERB, what, out_schedule);
-    return cli_choose_schedule(VERB, what, &asked->sizes, &usual, out_schedule);
+    if (known || ends_in(what, ".csv") ||
+        (!is_stdin(what) && access(what, F_OK) != 0))
+        return cli_choose_schedule(VERB, what, &asked->sizes, &usual,
+                                   out_schedule);
+    int exit_status = cli_read_schedule(VERB, what, out_schedule);
+    return exit_status ? exit_status
+                       : cli_check_sizes(VERB, *out_title, &asked->sizes,
+                                         *out_schedule);
 }
 
-static void divide(sl_stage_cost *stage, double by)
+/* Costs that are of all a rank has, for each of its stages. */
+static int divide(sl_costs *costs, double by)
 {
+    sl_stage_cost *stage = &costs->stage;
+    if (costs->stage_count)
+        return cli_say(VERB, CLI_WRONG,
+                       "--per-rank divides costs that all stages share, and "
+                       "--costs gives them stage by stage");
+    if (stage->activation_bytes && (double)stage->activation_bytes < by)
+        return cli_say(VERB, CLI_WRONG,
+                       "--activation-bytes %lld are too few for --per-rank: a "
+                       "rank has %g stages",
+                       (long long)stage->activation_bytes, by);
     stage->forward /= by;
     stage->backward_input /= by;
     stage->backward_weight /= by;
@@ -266,60 +299,74 @@ static void divide(sl_stage_cost *stage, double by)
         (int64_t)((double)stage->activation_bytes / by + 0.5);
     stage->input_freed_bytes =
         (int64_t)((double)stage->input_freed_bytes / by + 0.5);
+    costs->unshard /= by;
+    costs->reshard /= by;
+    costs->reduce_grad /= by;
+    return 0;
 }
 
-/* Costs of one schedule: where they are of a rank, each stage has its part. */
-static sl_costs costs_of(const shown *own, const sl_schedule *schedule)
+/* What the latest schedule costs: as the run took, or the usual; over that what
+ * is asked for. */
+static int find_costs(const shown *own, sl_costs *costs)
 {
-    sl_costs costs = own->costs;
-    sl_extent extent = sl_schedule_extent(schedule);
-    if (own->asked->per_rank && extent.stages > 0)
-        divide(&costs.stage, (double)extent.stages / extent.ranks);
-    return costs;
-}
-
-static sl_status show_schedule(shown *own, const char *title)
-{
-    sl_timeline **out = &own->timelines[own->count];
-    sl_status status;
+    enum { MEGABYTE = 1000000 };
+    sl_extent extent = sl_schedule_extent(own->schedule);
     if (own->run) {
-        char text[300];
-        snprintf(text, sizeof text, "%.250s, planned", title);
-        bool given = costs_given(&own->asked->costs);
-        status = sl_timeline_planned(text, own->run, own->schedule,
-                                     given ? &own->costs : NULL, out);
-    } else {
-        sl_costs costs = costs_of(own, own->schedule);
-        status = cli_add_messages(own->asked->reading, &own->schedule);
-        if (!status)
-            status = sl_simulate(own->schedule, &costs, own->asked->reading,
-                                 &own->simulation);
-        if (!status)
-            status = sl_timeline_simulated(title, own->schedule, &costs,
-                                           own->simulation, out);
+        sl_status status = sl_timeline_costs(own->run, extent.stages, costs);
+        if (status)
+            return cli_failed(VERB, status);
+    } else if (own->asked->per_rank) {
+        costs->stage.activation_bytes =
+            MEGABYTE; /* One could not be divided. */
     }
-    own->count += status == SL_OK;
-    return status;
+    int exit_status = costs_make(VERB, &own->asked->costs, costs);
+    if (!exit_status && own->asked->per_rank && extent.stages > 0)
+        exit_status = divide(costs, (double)extent.stages / extent.ranks);
+    return exit_status;
+}
+
+static int show_schedule(shown *own, const char *name, const char *title)
+{
+    sl_costs costs = SL_COSTS_INIT;
+    char text[300];
+    int exit_status = find_costs(own, &costs);
+    if (exit_status) {
+        sl_costs_clear(&costs);
+        return exit_status;
+    }
+    snprintf(text, sizeof text, "%.250s%s", title, own->run ? ", planned" : "");
+    sl_status status = cli_add_messages(own->asked->reading, &own->schedule);
+    if (!status)
+        status = sl_simulate(own->schedule, &costs, own->asked->reading,
+                             &own->simulation);
+    if (!status)
+        status =
+            sl_timeline_simulated(text, own->schedule, &costs, own->simulation,
+                                  &own->timelines[own->count]);
+    sl_costs_clear(&costs);
+    if (status)
+        return cli_say(VERB, status == SL_EUNSOUND ? CLI_FAILED : CLI_WRONG,
+                       "%.200s: %s", name, sl_error_text());
+    if (own->run)
+        sl_timeline_set_seconds(own->timelines[own->count]);
+    own->count++;
+    return 0;
 }
 
 static int show_schedules(shown *own)
 {
-    for (size_t i = 0; i < own->asked->shown_count; i++) {
-        const char *title;
+    int exit_status = 0;
+    for (size_t i = 0; i < own->asked->shown_count && !exit_status; i++) {
+        const char *title, *name = own->asked->shown[i];
         sl_schedule_destroy(own->schedule);
         sl_simulation_destroy(own->simulation);
         own->schedule = NULL;
         own->simulation = NULL;
-        int exit_status =
-            read_one(own->asked, own->asked->shown[i], &own->schedule, &title);
-        if (exit_status)
-            return exit_status;
-        sl_status status = show_schedule(own, title);
-        if (status)
-            return cli_say(VERB, status == SL_EUNSOUND ? CLI_FAILED : CLI_WRONG,
-                           "%.200s: %s", own->asked->shown[i], sl_error_text());
+        exit_status = read_one(own->asked, name, &own->schedule, &title);
+        if (!exit_status)
+            exit_status = show_schedule(own, name, title);
     }
-    return 0;
+    return exit_status;
 }
 
 static int read_run(shown *own)
@@ -341,17 +388,11 @@ static int read_run(shown *own)
 static int gather(shown *own)
 {
     const request *asked = own->asked;
-    int exit_status = costs_make(VERB, &asked->costs, &own->costs);
-    if (!exit_status && asked->per_rank && own->costs.stage_count)
-        exit_status = cli_say(VERB, CLI_WRONG,
-                              "--per-rank divides costs that all stages "
-                              "share, and --costs gives them stage by stage");
-    if (!exit_status && asked->run)
-        exit_status = read_run(own);
+    int exit_status = asked->run ? read_run(own) : 0;
     if (!exit_status)
         exit_status = show_schedules(own);
     if (!exit_status && asked->plan) {
-        sl_status status = sl_timeline_planned("planned", own->run, NULL, NULL,
+        sl_status status = sl_timeline_planned("planned", own->run,
                                                &own->timelines[own->count]);
         if (status)
             return cli_failed(VERB, status);
@@ -397,44 +438,60 @@ static void tell(const shown *own)
     fprintf(stderr, "\n");
 }
 
+/* Becomes the first program of $BROWSER, or of the usual, that there is; tells
+ * why not where there is none. */
+static void become_browser(const char *path, int why)
+{
+    char programs[1000];
+    const char *asked = getenv("BROWSER");
+    snprintf(programs, sizeof programs, "%s",
+             asked && *asked ? asked : "xdg-open:sensible-browser");
+    setsid();
+    if (!freopen("/dev/null", "r", stdin) || !freopen("/dev/null", "w", stdout))
+        _exit(1);
+    for (char *rest = programs, *one; (one = strsep(&rest, ":"));) {
+        if (*one)
+            execlp(one, one, path, (char *)NULL);
+    }
+    int reason = errno;
+    if (write(why, &reason, sizeof reason) < 0)
+        _exit(1);
+    _exit(127);
+}
+
 /* Starts whatever shows web pages here, and leaves it alone. */
 static int open_file(const char *path)
 {
-    const char *browser = getenv("BROWSER");
-    if (!browser || !*browser)
-        browser = "xdg-open";
+    int ends[2], reason = 0;
     fflush(NULL);
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return cli_say(VERB, CLI_FAILED, "no pipe: %s", strerror(errno));
     pid_t child = fork();
     if (child == 0) {
         /* Twice, so that nobody has to wait for the browser. */
-        pid_t grandchild = fork();
-        if (grandchild == 0) {
-            freopen("/dev/null", "w", stdout);
-            execlp(browser, browser, path, (char *)NULL);
-            _exit(127);
-        }
-        int status = 0;
-        usleep(300 * 1000);
-        bool failed = grandchild < 0 ||
-                      (waitpid(grandchild, &status, WNOHANG) == grandchild &&
-                       (!WIFEXITED(status) || WEXITSTATUS(status) != 0));
-        _exit(failed ? 1 : 0);
+        if (fork() == 0)
+            become_browser(path, ends[1]);
+        _exit(0);
     }
-    int status = 1;
+    close(ends[1]);
     if (child > 0)
-        waitpid(child, &status, 0);
-    if (child < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        waitpid(child, NULL, 0);
+    /* The other end closes when the browser is there. */
+    bool failed =
+        child < 0 || read(ends[0], &reason, sizeof reason) == sizeof reason;
+    close(ends[0]);
+    if (failed)
         return cli_say(VERB, CLI_FAILED,
-                       "%.200s is written, but '%.60s' does not open it; set "
-                       "BROWSER, or open it by hand",
-                       path, browser);
+                       "%.200s is written, but there is no browser to open it "
+                       "(%s); set BROWSER, or open it by hand",
+                       path, strerror(reason));
     return 0;
 }
 
 int verb_view(int argc, char **argv)
 {
     request asked = {.reading = SL_ASYNC, .picture = SL_PICTURE_OPTIONS_INIT};
-    shown own = {.asked = &asked, .costs = SL_COSTS_INIT};
+    shown own = {.asked = &asked};
     int exit_status = cli_parse(VERB, &argp, argc, argv, &asked);
     if (!exit_status)
         exit_status = choose_form(&asked);
@@ -453,7 +510,6 @@ int verb_view(int argc, char **argv)
     sl_timeline_destroy(own.run);
     sl_simulation_destroy(own.simulation);
     sl_schedule_destroy(own.schedule);
-    sl_costs_clear(&own.costs);
     free(own.run_text);
     return exit_status;
 }

@@ -42,13 +42,19 @@ void sl__means_destroy(sl__means *means)
 void sl__means_add(sl__means *means, const sl_action *action, double took,
                    int64_t bytes)
 {
-    if (action->stage >= means->stages || action->kind >= SL_ACTION_KINDS)
+    sl_action parts[2];
+    int count = sl_action_parts(action, parts);
+    if (sl_action_kind_family(action->kind) != SL_FAMILY_COMPUTE)
         return;
-    sums *own = &means->all[action->stage];
-    own->took[action->kind] += took;
-    own->counts[action->kind]++;
-    if (bytes > own->bytes)
-        own->bytes = bytes;
+    for (int i = 0; i < count; i++) {
+        if (parts[i].stage >= means->stages)
+            continue;
+        sums *own = &means->all[parts[i].stage];
+        own->took[parts[i].kind] += took / count;
+        own->counts[parts[i].kind]++;
+        if (bytes > own->bytes)
+            own->bytes = bytes;
+    }
 }
 
 static sl_stage_cost cost_of(const sums *own)

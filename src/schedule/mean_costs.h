@@ -11,9 +11,9 @@ typedef struct sl__means sl__means;
 sl_status sl__means_create(int stages, sl__means **out);
 void sl__means_destroy(sl__means *means);
 
-/* Notes that an F, I, W or B took so long, for a microbatch that holds so many
- * bytes from F to its end. Others, and stages that are not there, are not
- * noted. */
+/* Notes that compute took so long, for a microbatch that holds so many bytes
+ * from F to its end; two at once took half of it each. Other actions, and stages
+ * that are not there, are not noted. */
 void sl__means_add(sl__means *means, const sl_action *action, double took,
                    int64_t bytes);
 

@@ -27,6 +27,11 @@ double sl_simulation_makespan(const sl_simulation *simulation)
     return simulation->makespan;
 }
 
+sl_reading sl_simulation_reading(const sl_simulation *simulation)
+{
+    return simulation->reading;
+}
+
 double sl_simulation_bubble(const sl_simulation *simulation)
 {
     double busy = 0;

@@ -21,7 +21,8 @@ typedef struct table {
 typedef struct encoder {
     const sl_timeline *timeline;
     double tick;
-    bool writes; /* else it collects */
+    int64_t offset; /* of the beginning, in ticks since 0 */
+    bool writes;    /* else it collects */
     table times;
     table bytes;
     uint8_t *data;
@@ -123,7 +124,7 @@ static void put_table(encoder *own, const table *t, bool is_signed)
 
 static int64_t ticks_of(const encoder *own, double time)
 {
-    return llround((time - own->timeline->begin) / own->tick);
+    return llround(time / own->tick) - own->offset;
 }
 
 /* ---------------------------------------------------------------- blocks -- */
@@ -208,7 +209,7 @@ static void walk(encoder *own)
     const sl_timeline *timeline = own->timeline;
     for (int r = 0; r < timeline->ranks; r++) {
         const sl__track *track = &timeline->tracks[r];
-        cursor at = {ticks_of(own, fmin(timeline->begin, 0)), 0};
+        cursor at = {0, 0};
         put_number(own, track->blocks.count);
         for (size_t i = 0; i < track->blocks.count; i++)
             put_block(own, &track->blocks.data[i], &at);
@@ -227,18 +228,19 @@ static void walk(encoder *own)
  * ticks is exact in a double. */
 static double choose_tick(const sl_timeline *timeline)
 {
+    enum { LEAST = -1074 }; /* the smallest there is */
     int exponent;
     double length = timeline->end - timeline->begin;
     if (!(length > 0))
         return 1;
     frexp(length, &exponent);
-    return ldexp(1, exponent - 44);
+    return ldexp(1, exponent > LEAST + 44 ? exponent - 44 : LEAST);
 }
 
-sl_status sl__timeline_encode(const sl_timeline *timeline, uint8_t **out_data,
-                              size_t *out_length, double *out_tick)
+sl_status sl__timeline_encode(const sl_timeline *timeline, sl__packed *out)
 {
     encoder own = {.timeline = timeline, .tick = choose_tick(timeline)};
+    own.offset = llround(floor(timeline->begin / own.tick));
     walk(&own);
     close_table(&own.times);
     close_table(&own.bytes);
@@ -252,8 +254,6 @@ sl_status sl__timeline_encode(const sl_timeline *timeline, uint8_t **out_data,
         free(own.data);
         return own.status;
     }
-    *out_data = own.data;
-    *out_length = own.length;
-    *out_tick = own.tick;
+    *out = (sl__packed){own.data, own.length, own.tick, own.offset};
     return SL_OK;
 }

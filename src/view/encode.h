@@ -26,8 +26,14 @@
 
 #include "view/timeline.h"
 
-/* The caller frees `*out_data`. A time is timeline->begin + ticks * tick. */
-sl_status sl__timeline_encode(const sl_timeline *timeline, uint8_t **out_data,
-                              size_t *out_length, double *out_tick);
+/* A timeline in few bytes. A time is (offset + ticks) * tick. */
+typedef struct sl__packed {
+    uint8_t *data; /* to be freed */
+    size_t length;
+    double tick;
+    int64_t offset;
+} sl__packed;
+
+sl_status sl__timeline_encode(const sl_timeline *timeline, sl__packed *out);
 
 #endif

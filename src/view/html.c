@@ -65,17 +65,14 @@ static void put_looks(sl__writer *writer)
     }
     sl__puts(writer, "],\n\"kinds\": [");
     for (int kind = 0; kind < SL__BLOCK_KINDS; kind++) {
-        static const char *const words[] = {"copy", "pack", "ties"};
-        sl__printf(
-            writer, "%s{\"text\": \"%s\", \"look\": %d}", kind ? ",\n" : "\n",
-            kind < SL_ACTION_KINDS ? sl_action_kind_text((sl_action_kind)kind)
-                                   : words[kind - SL_ACTION_KINDS],
-            (int)sl__look_of(kind));
+        sl__printf(writer, "%s{\"text\": \"%s\", \"look\": %d}",
+                   kind ? ",\n" : "\n", sl__block_kind_text(kind),
+                   (int)sl__look_of(kind));
     }
     sl__puts(writer, "],\n\"whys\": [");
     for (int why = 0; why < SL__WHYS; why++) {
-        sl__printf(writer,
-                   "%s{\"text\": \"%s\", \"light\": ", why ? ",\n" : "\n",
+        sl__printf(writer, "%s{\"name\": \"%s\", \"text\": \"%s\", \"light\": ",
+                   why ? ",\n" : "\n", sl__why_name((sl__why)why),
                    sl__why_text((sl__why)why));
         put_colour(writer, sl__why_colour((sl__why)why, false));
         sl__puts(writer, ", \"dark\": ");
@@ -117,13 +114,14 @@ static void put_track(sl__writer *writer, const sl__track *track)
 }
 
 static void put_timeline(sl__writer *writer, const sl_timeline *timeline,
-                         double tick)
+                         const sl__packed *data)
 {
     sl__puts(writer, "{\"title\": ");
     put_string(writer, timeline->title);
-    sl__printf(writer, ", \"measured\": %s, \"seconds\": %s, ",
+    sl__printf(writer, ", \"measured\": %s, \"seconds\": %s, \"plan\": %s, ",
                timeline->measured ? "true" : "false",
-               timeline->seconds ? "true" : "false");
+               timeline->seconds ? "true" : "false",
+               timeline->plan ? "true" : "false");
     put_count(writer, "ranks", timeline->ranks);
     put_count(writer, "stages", timeline->stages);
     put_count(writer, "microbatches", timeline->microbatches);
@@ -131,7 +129,8 @@ static void put_timeline(sl__writer *writer, const sl_timeline *timeline,
     put_member(writer, "end", timeline->end);
     put_member(writer, "makespan", timeline->makespan);
     put_member(writer, "bubble", timeline->bubble);
-    put_member(writer, "tick", tick);
+    put_member(writer, "tick", data->tick);
+    put_count(writer, "offset", data->offset);
     size_t blocks = 0, comms = 0;
     for (int r = 0; r < timeline->ranks; r++) {
         blocks += timeline->tracks[r].blocks.count;
@@ -166,13 +165,6 @@ static void put_base64(sl__writer *writer, const uint8_t *data, size_t length)
 
 /* -------------------------------------------------------------- document -- */
 
-/* A timeline in few bytes. */
-typedef struct packed {
-    uint8_t *data;
-    size_t length;
-    double tick;
-} packed;
-
 static void put_title(sl__writer *writer, const sl_timeline *const *timelines,
                       size_t count)
 {
@@ -184,7 +176,7 @@ static void put_title(sl__writer *writer, const sl_timeline *const *timelines,
 
 static void put_document(sl__writer *writer,
                          const sl_timeline *const *timelines, size_t count,
-                         const packed *data)
+                         const sl__packed *data)
 {
     sl__puts(writer,
              "<!doctype html>\n<html lang=\"en\">\n<head>\n"
@@ -204,7 +196,7 @@ static void put_document(sl__writer *writer,
     sl__puts(writer, ",\n\"timelines\": [");
     for (size_t i = 0; i < count; i++) {
         sl__puts(writer, i ? ",\n" : "\n");
-        put_timeline(writer, timelines[i], data[i].tick);
+        put_timeline(writer, timelines[i], &data[i]);
     }
     sl__puts(writer, "]}\n</script>\n");
     for (size_t i = 0; i < count; i++) {
@@ -220,23 +212,22 @@ static void put_document(sl__writer *writer,
 sl_status sl_view_write_html(const sl_timeline *const *timelines, size_t count,
                              sl_write_fn write, void *context)
 {
-    packed data[SL_VIEW_MOST] = {0};
+    sl__packed data[SL_VIEW_MAX_TIMELINES] = {0};
     sl__writer *writer = NULL;
-    if (count < 1 || count > SL_VIEW_MOST)
+    if (count < 1 || count > SL_VIEW_MAX_TIMELINES)
         return sl_fail(SL_EINVAL,
                        "a page shows from 1 to %d timelines, not "
                        "%zu",
-                       SL_VIEW_MOST, count);
+                       SL_VIEW_MAX_TIMELINES, count);
     sl_status status = sl__alloc(1, sizeof *writer, &writer);
     for (size_t i = 0; i < count && !status; i++)
-        status = sl__timeline_encode(timelines[i], &data[i].data,
-                                     &data[i].length, &data[i].tick);
+        status = sl__timeline_encode(timelines[i], &data[i]);
     if (!status) {
         sl__writer_start(writer, write, context);
         put_document(writer, timelines, count, data);
         status = sl__writer_finish(writer);
     }
-    for (size_t i = 0; i < SL_VIEW_MOST; i++)
+    for (size_t i = 0; i < SL_VIEW_MAX_TIMELINES; i++)
         free(data[i].data);
     free(writer);
     return status;

@@ -21,12 +21,6 @@ typedef struct reasons {
     size_t last;      /* what is past its blocks */
 } reasons;
 
-static bool is_compute(const sl__block *block)
-{
-    return block->kind < SL_ACTION_KINDS &&
-           sl_action_kind_family(block->kind) == SL_FAMILY_COMPUTE;
-}
-
 /* Takes a compute as what `block` waited for, if it is what ended last. */
 static void take_reason(sl__block *block, const sl__block *needed,
                         sl_place place, bool forward, double since)
@@ -42,6 +36,23 @@ static void take_reason(sl__block *block, const sl__block *needed,
                                       : SL__WHY_BACKWARD;
 }
 
+/* Whether the rank was held by messages of its own in the gap, other than the
+ * one that the block waits for. */
+static bool is_held(const reasons *own, const sl__block *block, double since)
+{
+    const sl__blocks *comms = &own->timeline->tracks[own->rank].comms;
+    if (!own->timeline->blocking)
+        return false;
+    for (size_t i = 0; i < comms->count; i++) {
+        const sl__block *comm = &comms->data[i];
+        if (comm->start >= block->start)
+            return false;
+        if (comm->end > since && comm->end < block->start)
+            return true;
+    }
+    return false;
+}
+
 /* Of a simulation: the neighbours' compute that the action needs. */
 static void reason_from_needs(const reasons *own, sl__block *block,
                               double since)
@@ -49,6 +60,8 @@ static void reason_from_needs(const reasons *own, sl__block *block,
     sl_action parts[2];
     int count = sl_action_parts(&block->action, parts);
     block->why = SL__WHY_MESSAGE; /* Only messages hold a simulation. */
+    if (is_held(own, block, since))
+        return;
     for (int i = 0; i < count; i++) {
         bool forward = parts[i].kind == SL_FORWARD;
         sl_place place;
@@ -63,12 +76,12 @@ static void reason_from_needs(const reasons *own, sl__block *block,
     }
 }
 
-/* Of a run: the longest of the waits that lie in the gap. */
+/* Of a run: if waits make up most of the gap, the longest of them. */
 static void reason_from_waits(reasons *own, sl__block *block, double since)
 {
     const sl__blocks *waits = &own->timeline->tracks[own->rank].waits;
     const sl__block *longest = NULL;
-    double most = 0;
+    double most = 0, all = 0;
     block->why = SL__WHY_OTHER;
     for (; own->next_wait < waits->count; own->next_wait++) {
         const sl__block *wait = &waits->data[own->next_wait];
@@ -76,12 +89,13 @@ static void reason_from_waits(reasons *own, sl__block *block, double since)
             fmin(wait->end, block->start) - fmax(wait->start, since);
         if (wait->start >= block->start)
             break;
+        all += fmax(common, 0);
         if (common > most) {
             most = common;
             longest = wait;
         }
     }
-    if (!longest || most < 0.5 * (block->start - since))
+    if (!longest || all < 0.5 * (block->start - since))
         return;
     bool forward = longest->action.kind == SL_RECV_F;
     sl_place place;
@@ -126,7 +140,7 @@ static void explain_track(reasons *own)
     own->next_wait = 0;
     own->first = own->last = track->blocks.count;
     for (size_t i = track->blocks.count; i-- > 0;) {
-        if (!is_compute(&track->blocks.data[i]))
+        if (!sl__block_computes(&track->blocks.data[i]))
             continue;
         if (own->last == track->blocks.count)
             own->last = i;
@@ -163,7 +177,8 @@ void sl__mark_critical(sl_timeline *timeline)
     for (int r = 0; r < timeline->ranks; r++) {
         const sl__blocks *blocks = &timeline->tracks[r].blocks;
         for (size_t i = 0; i < blocks->count; i++) {
-            if (is_compute(&blocks->data[i]) && blocks->data[i].end > latest) {
+            if (sl__block_computes(&blocks->data[i]) &&
+                blocks->data[i].end > latest) {
                 latest = blocks->data[i].end;
                 at = (sl_place){r, (int)i};
             }

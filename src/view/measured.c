@@ -25,27 +25,36 @@ static const char *place_text(const sl_event *event, char *text)
     return *text ? text : sl_event_kind_text(event->kind);
 }
 
+/* Whether the action is one that such an event can be about. */
+static bool fits(sl_event_kind kind, const sl_action *action)
+{
+    sl_action_family family = sl_action_kind_family(action->kind);
+    switch (kind) {
+    case SL_EVENT_COMPUTE: return family == SL_FAMILY_COMPUTE;
+    case SL_EVENT_STATE: return family == SL_FAMILY_STATE;
+    case SL_EVENT_SEND: return sl__is_send(action->kind);
+    case SL_EVENT_RECV:
+        return sl__is_communication(action->kind) && !sl__is_send(action->kind);
+    case SL_EVENT_WAIT: return sl__is_communication(action->kind);
+    default: return true;
+    }
+}
+
 static sl_status check_event(const maker *own, const sl_event *event)
 {
     char text[SL_ACTION_TEXT_MAX];
     if (!(event->end_s >= event->start_s))
         return sl_fail(SL_EINVAL, "rank %d: %s ends before it begins",
                        own->rank, place_text(event, text));
-    bool message = event->kind == SL_EVENT_SEND ||
-                   event->kind == SL_EVENT_RECV || event->kind == SL_EVENT_WAIT;
-    if (message &&
-        (!sl__is_communication(event->action.kind) || event->peer < 0 ||
-         event->peer >= own->timeline->ranks || event->peer_stage < 0 ||
-         event->peer_stage >= SL_MAX_STAGES))
-        return sl_fail(SL_EINVAL,
-                       "rank %d: %s is a %s without a SEND or RECV and a peer "
-                       "among the ranks",
-                       own->rank, place_text(event, text),
-                       sl_event_kind_text(event->kind));
-    if (event->kind == SL_EVENT_COMPUTE &&
-        sl_action_kind_family(event->action.kind) != SL_FAMILY_COMPUTE)
-        return sl_fail(SL_EINVAL, "rank %d: %s is no compute", own->rank,
+    if (!fits(event->kind, &event->action))
+        return sl_fail(SL_EINVAL, "rank %d: a %s cannot be about '%s'",
+                       own->rank, sl_event_kind_text(event->kind),
                        place_text(event, text));
+    if (sl__is_communication(event->action.kind) &&
+        (event->peer < 0 || event->peer >= own->timeline->ranks ||
+         event->peer_stage < 0 || event->peer_stage >= SL_MAX_STAGES))
+        return sl_fail(SL_EINVAL, "rank %d: %s has no peer among the ranks",
+                       own->rank, place_text(event, text));
     if (event->bytes < 0)
         return sl_fail(SL_EINVAL, "rank %d: %s has %lld bytes", own->rank,
                        place_text(event, text), (long long)event->bytes);
@@ -113,7 +122,7 @@ static int64_t bytes_of(const sl__block *block, bool taken, bool keeps)
         bool gives = sl__ends_microbatch(parts[i].kind) ||
                      (!keeps && parts[i].kind == SL_FORWARD);
         if (taken ? parts[i].kind == SL_FORWARD : gives)
-            bytes += block->bytes;
+            bytes = sl__add_bytes(bytes, block->bytes);
     }
     return bytes;
 }
@@ -125,7 +134,7 @@ static void hold_bytes(sl__track *track, bool keeps)
         sl__block *block = &track->blocks.data[i];
         bool compute = block->kind < SL_ACTION_KINDS;
         if (compute)
-            held += bytes_of(block, true, keeps);
+            held = sl__add_bytes(held, bytes_of(block, true, keeps));
         block->held.during = held;
         if (compute)
             held -= bytes_of(block, false, keeps);
@@ -217,9 +226,7 @@ static sl_status check_track(sl_timeline *timeline, int rank)
             return sl_fail(SL_EINVAL, "rank %d: %s begins before %s ends", rank,
                            b, a);
         }
-        before->end = fmax(before->start, block->start);
-        block->start = fmax(block->start, before->end);
-        block->end = fmax(block->end, block->start);
+        before->end = block->start; /* which is not before its own start */
     }
     return SL_OK;
 }
@@ -230,8 +237,7 @@ static sl_status finish(sl_timeline *timeline)
     for (int r = 0; r < timeline->ranks; r++) {
         const sl__blocks *blocks = &timeline->tracks[r].blocks;
         for (size_t i = 0; i < blocks->count; i++) {
-            if (sl_action_kind_family(blocks->data[i].kind) ==
-                SL_FAMILY_COMPUTE)
+            if (sl__block_computes(&blocks->data[i]))
                 timeline->makespan =
                     fmax(timeline->makespan, blocks->data[i].end);
         }

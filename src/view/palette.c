@@ -13,23 +13,14 @@ static const struct {
 };
 
 static const struct {
+    const char *name;
     const char *text;
-    sl__colour light;
-    sl__colour dark;
+    uint32_t light;
+    uint32_t dark;
 } whys[SL__WHYS] = {
-    [SL__WHY_NOT] = {"not idle", {0xff, 0xff, 0xff}, {0, 0, 0}},
-    [SL__WHY_WARM_UP] = {"warm-up", {0xe4, 0xe4, 0xe8}, {0x2c, 0x2f, 0x36}},
-    [SL__WHY_FORWARD] = {"waiting for F",
-                         {0xcf, 0xe4, 0xf5},
-                         {0x16, 0x3a, 0x52}},
-    [SL__WHY_BACKWARD] = {"waiting for B",
-                          {0xfa, 0xdf, 0xc8},
-                          {0x55, 0x32, 0x16}},
-    [SL__WHY_MESSAGE] = {"waiting for communication",
-                         {0xee, 0xd9, 0xf0},
-                         {0x4a, 0x2c, 0x50}},
-    [SL__WHY_OTHER] = {"unexplained", {0xf6, 0xf3, 0xcf}, {0x45, 0x42, 0x1c}},
-    [SL__WHY_DRAIN] = {"drain", {0xd8, 0xdb, 0xd8}, {0x36, 0x38, 0x36}},
+#define SL_WHY(name, text, light, dark) {#name, text, light, dark},
+#include "view/whys.def"
+#undef SL_WHY
 };
 
 sl__look sl__look_of(int block_kind)
@@ -77,6 +68,11 @@ bool sl__wants_white(sl__colour colour)
     return 299 * colour.red + 587 * colour.green + 114 * colour.blue < 132000;
 }
 
+const char *sl__why_name(sl__why why)
+{
+    return whys[why].name;
+}
+
 const char *sl__why_text(sl__why why)
 {
     return whys[why].text;
@@ -84,5 +80,7 @@ const char *sl__why_text(sl__why why)
 
 sl__colour sl__why_colour(sl__why why, bool dark)
 {
-    return dark ? whys[why].dark : whys[why].light;
+    uint32_t rgb = dark ? whys[why].dark : whys[why].light;
+    return (sl__colour){(uint8_t)(rgb >> 16), (uint8_t)(rgb >> 8),
+                        (uint8_t)rgb};
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A picture of timelines: ranks as rows, time across, on one scale. What it
- * shows is what the page shows before anybody has touched it. */
+ * A picture of timelines: ranks as rows, time across, on one scale; colours and
+ * labels are the page's. */
 #include "view/canvas.h"
 
 #include "base/memory.h"
@@ -38,7 +38,7 @@ typedef struct picture {
     size_t count;
     const sl_picture_options *options;
     sl__canvas *canvas; /* NULL while it is only measured */
-    panel panels[SL_VIEW_MOST];
+    panel panels[SL_VIEW_MAX_TIMELINES];
     double height;
     double begin; /* of all */
     double end;
@@ -125,16 +125,19 @@ static double x_of(const picture *own, const panel *one, double time)
 
 /* ----------------------------------------------------------------- words -- */
 
-/* Text as it may stand in a picture: UTF-8, no control characters. */
+/* Text as it may stand in a picture: UTF-8, no control characters, nothing that
+ * XML has no room for. */
 static void clean(const char *text, char *out, size_t size)
 {
     size_t used = 0;
     while (*text && used + 5 < size) {
         size_t length = sl__utf8_length(text);
         unsigned char byte = (unsigned char)*text;
-        if (length == 0 || byte < 0x20 || byte == 0x7f) {
+        bool no_character = strncmp(text, "\xef\xbf\xbe", 3) == 0 ||
+                            strncmp(text, "\xef\xbf\xbf", 3) == 0;
+        if (length == 0 || byte < 0x20 || byte == 0x7f || no_character) {
             out[used++] = '?';
-            text++;
+            text += length ? length : 1;
             continue;
         }
         memcpy(out + used, text, length);
@@ -269,19 +272,19 @@ static void draw_gaps(const picture *own, const panel *one, int rank, double y)
 {
     const sl_timeline *timeline = one->timeline;
     const sl__blocks *blocks = &timeline->tracks[rank].blocks;
-    double free = 0;
+    double since = 0;
     for (size_t i = 0; i < blocks->count; i++) {
         const sl__block *block = &blocks->data[i];
         bool waits =
             block->why == SL__WHY_FORWARD || block->why == SL__WHY_BACKWARD;
-        if (block->why && block->start > free) {
+        if (block->why && block->start > since) {
             double ready = waits ? block->ready : block->start;
-            draw_gap(own, one, free, ready, (sl__why)block->why, y);
+            draw_gap(own, one, since, ready, (sl__why)block->why, y);
             draw_gap(own, one, ready, block->start, SL__WHY_MESSAGE, y);
         }
-        free = fmax(free, block->end);
+        since = fmax(since, block->end);
     }
-    draw_gap(own, one, free, timeline->makespan, SL__WHY_DRAIN, y);
+    draw_gap(own, one, since, timeline->makespan, SL__WHY_DRAIN, y);
 }
 
 static void draw_comms(const picture *own, const panel *one, int rank, double y)
@@ -431,10 +434,10 @@ static sl_status start(picture *own, const sl_timeline *const *timelines,
     *own = (picture){.timelines = timelines,
                      .count = count,
                      .options = options ? options : &usual};
-    if (count < 1 || count > SL_VIEW_MOST)
+    if (count < 1 || count > SL_VIEW_MAX_TIMELINES)
         return sl_fail(SL_EINVAL,
                        "a picture shows from 1 to %d timelines, not %zu",
-                       SL_VIEW_MOST, count);
+                       SL_VIEW_MAX_TIMELINES, count);
     if (own->options->width < NARROWEST || own->options->width > WIDEST)
         return sl_fail(SL_EINVAL,
                        "a picture is from %d to %d pixels wide, not %d",

@@ -7,22 +7,18 @@
 #include "base/memory.h"
 #include "schedule/mean_costs.h"
 
-static bool computes(const sl__block *block)
-{
-    return sl_action_kind_family(block->kind) == SL_FAMILY_COMPUTE;
-}
-
 /* ------------------------------------------------------------- replicas -- */
 
 /* Whether a rank has a stage that an earlier one has; notes its own if not. */
 static bool repeats(const sl__blocks *blocks, uint8_t *seen)
 {
     for (size_t i = 0; i < blocks->count; i++) {
-        if (computes(&blocks->data[i]) && seen[blocks->data[i].action.stage])
+        if (sl__block_computes(&blocks->data[i]) &&
+            seen[blocks->data[i].action.stage])
             return true;
     }
     for (size_t i = 0; i < blocks->count; i++) {
-        if (computes(&blocks->data[i]))
+        if (sl__block_computes(&blocks->data[i]))
             seen[blocks->data[i].action.stage] = 1;
     }
     return false;
@@ -56,12 +52,15 @@ static sl_status measure_bytes(const sl_timeline *run, const uint8_t *replicas,
     costs->edge_count = count;
     for (size_t i = 0; i < run->message_count; i++) {
         const sl__message *message = &run->messages[i];
-        if (message->forward && message->to_stage == message->from_stage + 1 &&
-            (size_t)message->from_stage < count &&
-            !replicas[message->from_rank])
-            costs->edges[message->from_stage].bytes +=
-                message->bytes / run->microbatches;
+        if (!message->forward || message->to_stage != message->from_stage + 1 ||
+            (size_t)message->from_stage >= count ||
+            replicas[message->from_rank])
+            continue;
+        int64_t *sum = &costs->edges[message->from_stage].bytes;
+        *sum = sl__add_bytes(*sum, message->bytes);
     }
+    for (size_t i = 0; i < count; i++)
+        costs->edges[i].bytes /= run->microbatches;
     return SL_OK;
 }
 
@@ -76,7 +75,7 @@ static sl_status measure_costs(const sl_timeline *run, const uint8_t *replicas,
         const sl__blocks *blocks = &run->tracks[r].blocks;
         for (size_t i = 0; i < blocks->count; i++) {
             const sl__block *block = &blocks->data[i];
-            if (computes(block))
+            if (sl__block_computes(block))
                 sl__means_add(means, &block->action, block->end - block->start,
                               block->bytes);
         }
@@ -88,6 +87,75 @@ static sl_status measure_costs(const sl_timeline *run, const uint8_t *replicas,
     status = measure_bytes(run, replicas, out);
     if (status)
         sl_costs_clear(out);
+    return status;
+}
+
+static void add_part(sl_stage_cost *to, const sl_stage_cost *from, double part)
+{
+    to->forward += part * from->forward;
+    to->backward_input += part * from->backward_input;
+    to->backward_weight += part * from->backward_weight;
+    to->backward += part * from->backward;
+    to->activation_bytes +=
+        (int64_t)(part * (double)from->activation_bytes + 0.5);
+}
+
+/* The same model in another number of stages, of which one is a multiple of the
+ * other: parts of a stage share it evenly, or stages come together. A boundary
+ * within what was one stage carries what its end did. */
+static sl_status recut(const sl_costs *from, size_t stages, sl_costs *out)
+{
+    sl_costs made = SL_COSTS_INIT;
+    size_t had = from->stage_count;
+    size_t parts = stages > had ? stages / had : 1;
+    size_t joins = stages > had ? 1 : had / stages;
+    sl_status status = sl__alloc(stages, sizeof *made.stages, &made.stages);
+    if (!status)
+        status = sl__alloc(stages - 1, sizeof *made.edges, &made.edges);
+    if (status) {
+        sl_costs_clear(&made);
+        return status;
+    }
+    made.stage_count = stages;
+    made.edge_count = stages - 1;
+    for (size_t s = 0; s < stages; s++) {
+        size_t last = (s * joins + joins - 1) / parts;
+        for (size_t k = 0; k < joins; k++)
+            add_part(&made.stages[s], &from->stages[(s * joins + k) / parts],
+                     1.0 / (double)parts);
+        if (s + 1 < stages && from->edge_count)
+            made.edges[s] =
+                from->edges[last < from->edge_count ? last
+                                                    : from->edge_count - 1];
+    }
+    *out = made;
+    return SL_OK;
+}
+
+sl_status sl_timeline_costs(const sl_timeline *run, int stages, sl_costs *out)
+{
+    uint8_t *replicas = NULL;
+    sl_costs costs, other;
+    if (run->stages < 1 || stages < 1 ||
+        (stages % run->stages != 0 && run->stages % stages != 0))
+        return sl_fail(
+            SL_EINVAL,
+            "the run has %d stages and the schedule %d: times of one "
+            "say nothing of the other",
+            run->stages, stages);
+    sl_status status = find_replicas(run, &replicas);
+    if (!status)
+        status = measure_costs(run, replicas, &costs);
+    free(replicas);
+    if (status || stages == run->stages) {
+        if (!status)
+            *out = costs;
+        return status;
+    }
+    status = recut(&costs, (size_t)stages, &other);
+    sl_costs_clear(&costs);
+    if (!status)
+        *out = other;
     return status;
 }
 
@@ -108,7 +176,7 @@ static sl_status order_of(const sl_timeline *run, const uint8_t *replicas,
             continue;
         row++;
         for (size_t i = 0; i < blocks->count && !status; i++) {
-            if (computes(&blocks->data[i]))
+            if (sl__block_computes(&blocks->data[i]))
                 status = sl_schedule_append(made, row, blocks->data[i].action);
         }
     }
@@ -121,33 +189,34 @@ static sl_status order_of(const sl_timeline *run, const uint8_t *replicas,
 }
 
 sl_status sl_timeline_planned(const char *title, const sl_timeline *run,
-                              const sl_schedule *schedule,
-                              const sl_costs *costs, sl_timeline **out)
+                              sl_timeline **out)
 {
     uint8_t *replicas = NULL;
-    sl_costs own_costs = SL_COSTS_INIT;
-    sl_schedule *own_order = NULL;
+    sl_costs costs = SL_COSTS_INIT;
+    sl_schedule *order = NULL;
     sl_simulation *simulation = NULL;
     sl_timeline *made = NULL;
     sl_status status = find_replicas(run, &replicas);
-    if (!status && !costs)
-        status = measure_costs(run, replicas, &own_costs);
-    costs = costs ? costs : &own_costs;
-    if (!status && !schedule)
-        status = order_of(run, replicas, &own_order);
-    schedule = schedule ? schedule : own_order;
+    if (!status && run->stages)
+        status = sl_timeline_costs(run, run->stages, &costs);
     if (!status)
-        status = sl_simulate(schedule, costs, SL_ASYNC, &simulation);
+        status = order_of(run, replicas, &order);
     if (!status)
-        status =
-            sl_timeline_simulated(title, schedule, costs, simulation, &made);
+        status = sl_simulate(order, &costs, SL_ASYNC, &simulation);
+    if (!status)
+        status = sl_timeline_simulated(title, order, &costs, simulation, &made);
     sl_simulation_destroy(simulation);
-    sl_schedule_destroy(own_order);
-    sl_costs_clear(&own_costs);
+    sl_schedule_destroy(order);
+    sl_costs_clear(&costs);
     free(replicas);
     if (status)
         return status;
-    made->seconds = true;
+    made->seconds = made->plan = true;
     *out = made;
     return SL_OK;
+}
+
+void sl_timeline_set_seconds(sl_timeline *timeline)
+{
+    timeline->seconds = true;
 }

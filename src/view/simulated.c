@@ -161,6 +161,8 @@ static sl_status make(maker *own)
         sl_rank_usage usage = sl_simulation_rank(own->simulation, rank);
         own->timeline->tracks[rank].planned_bytes = usage.peak_bytes;
     }
+    own->timeline->blocking =
+        sl_simulation_reading(own->simulation) == SL_BLOCKING;
     own->timeline->makespan = sl_simulation_makespan(own->simulation);
     own->timeline->bubble = sl_simulation_bubble(own->simulation);
     return sl__timeline_finish(own->timeline);

@@ -52,9 +52,13 @@ sl_status sl__blocks_add(sl__blocks *blocks, sl__block **out)
                                 blocks->count + 1, sizeof *blocks->data);
     if (status)
         return status;
-    *out = &blocks->data[blocks->count++];
-    **out =
-        (sl__block){.by = {-1, -1}, .peer = -1, .peer_stage = -1, .edge = -1};
+    *out = &blocks->data[blocks->count];
+    **out = (sl__block){.order = (uint32_t)blocks->count,
+                        .by = {-1, -1},
+                        .peer = -1,
+                        .peer_stage = -1,
+                        .edge = -1};
+    blocks->count++;
     return SL_OK;
 }
 
@@ -68,13 +72,19 @@ sl_status sl__messages_add(sl_timeline *timeline, const sl__message *message)
     return status;
 }
 
-void sl__block_print(const sl__block *block, char *text)
+const char *sl__block_kind_text(int kind)
 {
     static const char *const words[] = {"copy", "pack", "ties"};
+    return kind < SL_ACTION_KINDS ? sl_action_kind_text((sl_action_kind)kind)
+                                  : words[kind - SL_ACTION_KINDS];
+}
+
+void sl__block_print(const sl__block *block, char *text)
+{
     size_t used = 0;
     if (block->kind >= SL_ACTION_KINDS)
         used = (size_t)snprintf(text, SL_ACTION_TEXT_MAX, "%s",
-                                words[block->kind - SL_ACTION_KINDS]);
+                                sl__block_kind_text(block->kind));
     if (used && block->action.kind != SL_IDLE)
         text[used++] = ' ';
     if (!used || block->action.kind != SL_IDLE) {
@@ -91,7 +101,9 @@ static int compare_blocks(const void *a, const void *b)
     const sl__block *first = a, *second = b;
     if (first->start != second->start)
         return first->start < second->start ? -1 : 1;
-    return (first->end > second->end) - (first->end < second->end);
+    if (first->end != second->end)
+        return first->end < second->end ? -1 : 1;
+    return first->order < second->order ? -1 : 1;
 }
 
 static int compare_messages(const void *a, const void *b)
@@ -100,7 +112,7 @@ static int compare_messages(const void *a, const void *b)
     return (first->sent > second->sent) - (first->sent < second->sent);
 }
 
-/* Sorts, unless it is in order already: equal ones stay as they are. */
+/* Sorts, unless it is in order already; equal ones stay as they were added. */
 static void sort_blocks(sl__blocks *blocks)
 {
     for (size_t i = 1; i < blocks->count; i++) {
@@ -139,12 +151,10 @@ static void sum_track(sl__track *track, double makespan)
     track->busy = track->overhead = 0;
     for (size_t i = 0; i < track->blocks.count; i++) {
         const sl__block *block = &track->blocks.data[i];
-        bool compute =
-            sl_action_kind_family(block->action.kind) == SL_FAMILY_COMPUTE &&
-            block->kind < SL_ACTION_KINDS;
         double took = fmin(block->end, makespan) - fmax(block->start, 0);
         if (took > 0)
-            *(compute ? &track->busy : &track->overhead) += took;
+            *(sl__block_computes(block) ? &track->busy : &track->overhead) +=
+                took;
         if (block->held.during > track->peak_bytes)
             track->peak_bytes = block->held.during;
     }
@@ -163,7 +173,7 @@ static void sum_all(sl_timeline *timeline)
         const sl__message *message = &timeline->messages[i];
         sl__track *from = &timeline->tracks[message->from_rank];
         from->sent++;
-        from->sent_bytes += message->bytes;
+        from->sent_bytes = sl__add_bytes(from->sent_bytes, message->bytes);
     }
 }
 
@@ -218,7 +228,7 @@ static int compare_entries(const void *a, const void *b)
     return (first->rank > second->rank) - (first->rank < second->rank);
 }
 
-/* Calls for each compute that others may wait for; returns how many. */
+/* Notes each compute that others may wait for; returns how many there are. */
 static size_t note_track(const sl_timeline *timeline, int rank,
                          struct sl__entry *entries)
 {

@@ -22,18 +22,15 @@ enum {
 
 /* Why a rank was idle. */
 typedef enum sl__why {
-    SL__WHY_NOT, /* it was not */
-    SL__WHY_WARM_UP,
-    SL__WHY_FORWARD,
-    SL__WHY_BACKWARD,
-    SL__WHY_MESSAGE,
-    SL__WHY_OTHER,
-    SL__WHY_DRAIN,
+#define SL_WHY(name, text, light, dark) SL__WHY_##name,
+#include "view/whys.def"
+#undef SL_WHY
     SL__WHYS
 } sl__why;
 
 typedef struct sl__block {
     sl_action action; /* idle where it has none */
+    uint32_t order;   /* in which it was added, of its list */
     uint8_t kind;     /* an sl_action_kind, or one of the above */
     uint8_t why;      /* an sl__why: of the gap before it */
     bool critical;    /* on the critical path */
@@ -86,8 +83,10 @@ typedef struct sl__track {
 
 struct sl_timeline {
     char *title;
-    bool measured; /* times are seconds */
-    bool seconds;
+    bool measured;
+    bool seconds;  /* times are */
+    bool plan;     /* of a run: of its own order */
+    bool blocking; /* messages hold the rank */
     int ranks;
     int stages;
     int microbatches;
@@ -114,8 +113,24 @@ void sl__timeline_sort(sl_timeline *timeline);
  * Ensures: order, extents, gaps explained, sums. */
 sl_status sl__timeline_finish(sl_timeline *timeline);
 
-/* The text of a block: its action's, or a word. */
+/* Whether it is F, I, W or B, or two of them. */
+static inline bool sl__block_computes(const sl__block *block)
+{
+    return block->kind < SL_ACTION_KINDS &&
+           sl_action_kind_family((sl_action_kind)block->kind) ==
+               SL_FAMILY_COMPUTE;
+}
+
+/* The text of a kind of block, and of a block: its action's, or a word. */
+const char *sl__block_kind_text(int kind);
 void sl__block_print(const sl__block *block, char *text);
+
+/* A sum of bytes that nobody has stays at the largest there is. */
+static inline int64_t sl__add_bytes(int64_t a, int64_t b)
+{
+    int64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
+}
 
 /* --------------------------------------------------------------- lookup -- */
 

@@ -11,7 +11,7 @@
 void page_add(page *p, const char *title, sl_schedule *schedule,
               const sl_costs *costs)
 {
-    assert_true(p->count < SL_VIEW_MOST);
+    assert_true(p->count < SL_VIEW_MAX_TIMELINES);
     p->schedules[p->count] = schedule;
     assert_ok(
         sl_simulate(schedule, costs, SL_ASYNC, &p->simulations[p->count]));

@@ -9,9 +9,9 @@
 
 /* What a page is made from. */
 typedef struct page {
-    sl_schedule *schedules[SL_VIEW_MOST];
-    sl_simulation *simulations[SL_VIEW_MOST];
-    sl_timeline *timelines[SL_VIEW_MOST];
+    sl_schedule *schedules[SL_VIEW_MAX_TIMELINES];
+    sl_simulation *simulations[SL_VIEW_MAX_TIMELINES];
+    sl_timeline *timelines[SL_VIEW_MAX_TIMELINES];
     size_t count;
     char path[64];
 } page;

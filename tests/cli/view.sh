@@ -34,6 +34,11 @@ writes "costs" costly.html '"makespan": 44,' -- 1f1b -p 4 -m 8 --cost F=2,B=2 \
     -o costly.html
 writes "as much work for each" same.html '"makespan": 25.5,' -- zbv -p 4 -m 8 \
     --per-rank -o same.html
+writes "as many bytes for each" same.html '"peak": 4000000,' -- zbv -p 4 -m 8 \
+    --per-rank -o same.html
+"$sluice" schedule interleaved -p 2 -v 2 -m 4 --as lowered >low.csv
+writes "state for each" same.html '"overhead": 8,' -- low.csv --per-rank \
+    --cost UNSHARD=4,REDUCE_GRAD=4 -o same.html
 writes "messages in order" ordered.html '"comms": 96' -- 1f1b -p 4 -m 8 \
     --comm ordered -o ordered.html
 "$sluice" schedule zbv -p 2 -m 4 --as lowered >lowered
@@ -64,6 +69,11 @@ writes "a run beside a schedule" other.html '"title": "GPipe, planned"' \
     -- gpipe -p 2 -m 4 --run run.json -o other.html
 writes "a run beside one that costs seconds" timed.html '"makespan": 0.0015' \
     -- gpipe -p 2 -m 4 --run run.json --cost F=1e-4,B=2e-4 -o timed.html
+writes "a run beside one of twice the stages" twice.html \
+    '"title": "ZBVZeroBubble, planned"' -- zbv -p 2 -m 4 --run run.json \
+    -o twice.html
+writes "a run beside one with messages" slow.html '"comms": 16' \
+    -- gpipe -p 2 -m 4 --run run.json --comm blocking --latency 1e-3 -o slow.html
 writes "a run as a picture" run.svg 'data-action="1F3"' -- --run run.json \
     -o run.svg
 writes "a run for other viewers" same.json '"traceEvents"' -- --run run.json \
@@ -76,10 +86,18 @@ chmod +x browser
 BROWSER=$tmp/browser
 export BROWSER
 "$sluice" view 1f1b -o one.html --open 2>"$err" || bad "--open: $(cat "$err")"
+tries=0
+while [ ! -s opened ] && [ $tries -lt 100 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+done
 [ "$(cat opened)" = one.html ] || bad "--open opened $(cat opened)"
+rm -f opened
+BROWSER=$tmp/none:$tmp/browser
+"$sluice" view 1f1b -o one.html --open 2>"$err" || bad "the second browser"
 BROWSER=$tmp/none
 "$sluice" view 1f1b -o one.html --open 2>"$err"
-[ $? = 1 ] && grep -q "one.html is written, but" "$err" ||
+[ $? = 1 ] && grep -q "one.html is written, but there is no browser" "$err" ||
     bad "a browser that is not there: $(cat "$err")"
 unset BROWSER
 
@@ -99,6 +117,25 @@ refuses "a picture's options for a page" "are for pictures" \
     -- view 1f1b --width 300
 refuses "no width" "from 200 to 100000" -- view 1f1b --width 5 -o one.svg
 refuses "too large a PNG" "PNG" -- view 1f1b --width 50000 -o one.png
+echo precious >keep.svg
+refuses "no width, once more" "from 200 to 100000" \
+    -- view 1f1b --width 5 -o keep.svg
+[ "$(cat keep.svg)" = precious ] || bad "a file was lost to a refusal"
+ls "$tmp" | grep -q '\.part$' && bad "something was left behind"
+refuses "a full disk" "/dev/full" -- view 1f1b --as svg -o /dev/full
+refuses "two from standard input" "only one thing" -- view - -
+refuses "two from standard input" "only one thing" -- view - --run -
+refuses "a file's sizes are others" "says otherwise" -- view lowered -p 8
+refuses "costs of no schedule" "none is named" -- view --run run.json --unit
+refuses "sizes of no schedule" "none is named" -- view --run run.json -p 2
+refuses "a reading of no schedule" "none is named" \
+    -- view --run run.json --plan --comm blocking
+refuses "a rank's costs of a run" "as measured" \
+    -- view gpipe -p 2 -m 4 --run run.json --per-rank
+refuses "stages that do not fit" "the run has 2 stages and the schedule 3" \
+    -- view gpipe -p 3 -m 4 --run run.json
+refuses "a byte for two stages" "too few" \
+    -- view zbv --per-rank --activation-bytes 1
 refuses "nowhere" "cannot write no/where.html" -- view 1f1b -o no/where.html
 refuses "standard output and a browser" "--open needs a file" \
     -- view 1f1b -o - --open

@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_sums(timeline);
     const sl_timeline *both[2] = {timeline, NULL};
     /* Its order may be one that nobody can run. */
-    if (!sl_timeline_planned("plan", timeline, NULL, NULL, &planned))
+    if (!sl_timeline_planned("plan", timeline, &planned))
         both[1] = planned;
     must(!sl_view_write_html(both, planned ? 2 : 1, count_bytes, &page));
     must(page > 0);

@@ -224,7 +224,7 @@ static sl_status check_timeline(const sl_trace *trace)
     if (!status)
         status = sl_timeline_read("file", text.data, text.length, &read);
     if (!status)
-        status = sl_timeline_planned("plan", read, NULL, NULL, &planned);
+        status = sl_timeline_planned("plan", read, &planned);
     if (!status) {
         sl_timeline_summary a = sl_timeline_summarize(own);
         sl_timeline_summary b = sl_timeline_summarize(read);

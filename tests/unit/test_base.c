@@ -2,6 +2,7 @@
  *
  * The base layer: numbers and strings as JSON, failures per thread, growth. */
 #include "support.h"
+#include "base/text.h"
 #include "base/memory.h"
 #include "base/writer.h"
 
@@ -137,9 +138,46 @@ static void threads_do_not_disturb_one_another(void **state)
     }
 }
 
+/* One character of UTF-8, or none: lengths of the table in the Unicode Standard
+ * (well-formed byte sequences), and what is next to its borders. */
+static void utf8_is_what_unicode_says(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t length;
+    } cases[] = {
+        {"", 0},
+        {"a", 1},
+        {"\x7f", 1},
+        {"\x80", 0},
+        {"\xc1\xbf", 0},
+        {"\xc2\x80", 2},
+        {"\xc2", 0},
+        {"\xc2z", 0},
+        {"\xdf\xbf", 2},
+        {"\xe0\x9f\xbf", 0},
+        {"\xe0\xa0\x80", 3},
+        {"\xed\x9f\xbf", 3},
+        {"\xed\xa0\x80", 0},
+        {"\xee\x80\x80", 3},
+        {"\xef\xbf", 0},
+        {"\xf0\x8f\xbf\xbf", 0},
+        {"\xf0\x90\x80\x80", 4},
+        {"\xf4\x8f\xbf\xbf", 4},
+        {"\xf4\x90\x80\x80", 0},
+        {"\xf5\x80\x80\x80", 0},
+        {"\xf9\x81\x81\x81", 0},
+        {"\xff", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(sl__utf8_length(cases[i].text), cases[i].length);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(utf8_is_what_unicode_says),
         cmocka_unit_test(numbers_are_short_and_exact),
         cmocka_unit_test(json_strings_are_escaped),
         cmocka_unit_test(long_text_passes_through_the_buffer),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Colours can be told apart, by people who lack one of three kinds of cones
- * too: each kind of compute, in each of its shades, from every other kind, and
- * labels from what they stand on. */
+ * too: whatever may lie side by side in a rank, in each of its shades, from
+ * every other kind, and labels from what they stand on. */
 #include "support.h"
 #include "view/palette.h"
 
@@ -68,9 +68,10 @@ static void kinds_can_be_told_apart(void **state)
 {
     (void)state;
     static const sl__look compute[] = {SL__LOOK_FORWARD, SL__LOOK_BACKWARD,
-                                       SL__LOOK_INPUT, SL__LOOK_WEIGHT};
+                                       SL__LOOK_INPUT,   SL__LOOK_WEIGHT,
+                                       SL__LOOK_STATE,   SL__LOOK_OWN};
     for (int sight = 0; sight < 4; sight++) {
-        for (int a = 0; a < 4; a++) {
+        for (int a = 0; a < 6; a++) {
             for (int b = 0; b < a; b++) {
                 for (int shades = 0; shades < SL__SHADES * SL__SHADES;
                      shades++) {

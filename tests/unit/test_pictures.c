@@ -197,13 +197,17 @@ static void text_is_text_and_cannot_escape(void **state)
     sl_timeline *timeline;
     sl_string svg = SL_STRING_INIT;
     assert_ok(sl_simulate(schedule, NULL, SL_ASYNC, &simulation));
-    assert_ok(sl_timeline_simulated("</svg><script>x</script>\x01\xff&\"",
-                                    schedule, NULL, simulation, &timeline));
+    assert_ok(
+        sl_timeline_simulated("</svg><script>x</script>\x01\xff&\"\xef\xbf\xbe"
+                              "\xf9\x81\x81\x81",
+                              schedule, NULL, simulation, &timeline));
     const sl_timeline *one = timeline;
     assert_ok(sl_view_write_svg(&one, 1, NULL, sl_write_string, &svg));
     assert_null(strstr(svg.data, "<script"));
     assert_null(strchr(svg.data, '\x01'));
     assert_null(strchr(svg.data, '\xff'));
+    assert_null(strchr(svg.data, '\xf9'));
+    assert_null(strstr(svg.data, "\xef\xbf\xbe"));
     assert_non_null(strstr(svg.data, "&lt;/svg&gt;&lt;script&gt;x"));
     assert_non_null(strstr(svg.data, ">0F1</text>"));
     sl_string_clear(&svg);

@@ -104,6 +104,51 @@ static void gaps_of_a_small_schedule(void **state)
     sl_schedule_destroy(schedule);
 }
 
+/* Where messages hold the rank, its own are what it waits for. */
+static void own_messages_hold_a_rank(void **state)
+{
+    (void)state;
+    sl_schedule *order = test_generate("1F1B", 4, 1, 4);
+    sl_schedule *schedule = test_lower(order, "send-recv");
+    sl_costs costs = SL_COSTS_INIT;
+    sl_simulation *simulation;
+    sl_timeline *timeline;
+    costs.edge.latency = 3;
+    assert_ok(sl_simulate(schedule, &costs, SL_BLOCKING, &simulation));
+    assert_ok(
+        sl_timeline_simulated("", schedule, &costs, simulation, &timeline));
+    /* Before 0B0 rank 0 still sends what 0F3 has made. */
+    const sl__blocks *blocks = &timeline->tracks[0].blocks;
+    for (size_t i = 0; i < blocks->count; i++) {
+        char text[SL_ACTION_TEXT_MAX];
+        sl__block_print(&blocks->data[i], text);
+        if (strcmp(text, "0B0") == 0)
+            assert_int_equal(blocks->data[i].why, SL__WHY_MESSAGE);
+    }
+    sl_timeline_destroy(timeline);
+    sl_simulation_destroy(simulation);
+    sl_schedule_destroy(schedule);
+    sl_schedule_destroy(order);
+}
+
+/* Sums of bytes that nobody has stay at the largest. */
+static void enormous_bytes_do_not_overflow(void **state)
+{
+    (void)state;
+    sl_schedule *schedule = test_generate("1F1B", 2, 1, 8);
+    sl_costs costs = SL_COSTS_INIT;
+    sl_simulation *simulation;
+    sl_timeline *timeline;
+    costs.edge.bytes = INT64_C(1) << 61;
+    assert_ok(sl_simulate(schedule, &costs, SL_ASYNC, &simulation));
+    assert_ok(
+        sl_timeline_simulated("", schedule, &costs, simulation, &timeline));
+    assert_true(timeline->tracks[0].sent_bytes == INT64_MAX);
+    sl_timeline_destroy(timeline);
+    sl_simulation_destroy(simulation);
+    sl_schedule_destroy(schedule);
+}
+
 /* ----------------------------------------------------------------- runs -- */
 
 /* What sl_view_write_run writes, of a run that went as simulated. */
@@ -219,11 +264,9 @@ static void a_run_as_simulated_looks_simulated(void **state)
                 critical += a->data[i].critical;
             }
         }
-        /* The path goes from the beginning to the end without a hole but for
-         * messages; there are none to the same rank. */
-        assert_true(critical >= 4);
+        assert_true(critical >= 4); /* all ranks, once */
         /* Its plan, with messages free, is the simulation without latency. */
-        assert_ok(sl_timeline_planned("", run, NULL, NULL, &planned));
+        assert_ok(sl_timeline_planned("", run, &planned));
         costs.edge.latency = 0;
         sl_simulation *quick;
         assert_ok(sl_simulate(schedule, &costs, SL_ASYNC, &quick));
@@ -243,6 +286,43 @@ static void a_run_as_simulated_looks_simulated(void **state)
         sl_timeline_destroy(simulated);
         sl_schedule_destroy(schedule);
     }
+}
+
+/* What a run took, for a schedule with other stages: the same in all. */
+static void costs_of_a_run_are_recut(void **state)
+{
+    (void)state;
+    sl_schedule *schedule = test_generate("Interleaved1F1B", 2, 2, 4);
+    sl_simulation *simulation;
+    sl_timeline *simulated, *run;
+    sl_costs costs;
+    assert_ok(sl_simulate(schedule, NULL, SL_ASYNC, &simulation));
+    assert_ok(
+        sl_timeline_simulated("", schedule, NULL, simulation, &simulated));
+    char *text = run_text(simulated);
+    assert_ok(sl_timeline_read("", text, strlen(text), &run));
+    free(text);
+    static const int stages[] = {1, 2, 4, 8, 12};
+    for (int i = 0; i < 5; i++) {
+        double forward = 0, backward = 0;
+        int64_t bytes = 0;
+        assert_ok(sl_timeline_costs(run, stages[i], &costs));
+        assert_int_equal(costs.stage_count, stages[i]);
+        for (int s = 0; s < stages[i]; s++) {
+            forward += costs.stages[s].forward;
+            backward += costs.stages[s].backward;
+            bytes += costs.stages[s].activation_bytes;
+        }
+        assert_true(fabs(forward - 4) < 1e-6 && fabs(backward - 8) < 1e-6);
+        assert_true(bytes >= 396 && bytes <= 404);
+        sl_costs_clear(&costs);
+    }
+    assert_fails(sl_timeline_costs(run, 3, &costs), SL_EINVAL,
+                 "the run has 4 stages and the schedule 3");
+    sl_timeline_destroy(run);
+    sl_timeline_destroy(simulated);
+    sl_simulation_destroy(simulation);
+    sl_schedule_destroy(schedule);
 }
 
 /* The critical path of a run: each begins when the one before it ends, or its
@@ -327,10 +407,10 @@ static void hostile_traces_are_refused(void **state)
     reads(SLICE("0", "\"compute\"", "0", "5", "{\"action\": \"0F0\\u0000\"}"),
           "not JSON");
     reads(SLICE("0", "\"compute\"", "0", "5", "{\"action\": \"0SEND_F0\"}"),
-          "is no compute");
-    reads(SLICE("0", "\"send\"", "0", "5", F0), "without a SEND or RECV");
+          "a compute cannot be about '0SEND_F0'");
+    reads(SLICE("0", "\"send\"", "0", "5", F0), "a send cannot be about '0F0'");
     reads(SLICE("0", "\"send\"", "0", "5", "{\"action\": \"0SEND_F0\"}"),
-          "a peer among the ranks");
+          "no peer among the ranks");
     reads(SLICE("0", "\"send\"", "0", "5",
                 "{\"action\": \"0SEND_F0\", \"peer\": 9, \"peer_stage\": 1}"),
           "\"peer\" must be");
@@ -343,6 +423,12 @@ static void hostile_traces_are_refused(void **state)
     reads(SLICE("0", "\"compute\"", "0", "5", F0) "," SLICE(
               "0", "\"compute\"", "3", "5", "{\"action\": \"0F1\"}"),
           "rank 0: 0F1 begins before 0F0 ends");
+    reads(SLICE("0", "\"state\"", "0", "5", F0), "a state cannot be about");
+    reads(SLICE("0", "\"state\"", "0", "5", "{\"action\": \"\"}"),
+          "a state cannot be about");
+    reads(SLICE("0", "\"send\"", "0", "5",
+                "{\"action\": \"0RECV_F0\", \"peer\": 1, \"peer_stage\": 1}"),
+          "a send cannot be about");
     /* Another rank may work at the same time. */
     reads(SLICE("0", "\"compute\"", "0", "5", F0) "," SLICE(
               "1", "\"compute\"", "3", "5", "{\"action\": \"1F1\"}"),
@@ -383,6 +469,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(time_adds_up),
         cmocka_unit_test(gaps_of_a_small_schedule),
+        cmocka_unit_test(own_messages_hold_a_rank),
+        cmocka_unit_test(enormous_bytes_do_not_overflow),
+        cmocka_unit_test(costs_of_a_run_are_recut),
         cmocka_unit_test(a_run_as_simulated_looks_simulated),
         cmocka_unit_test(critical_path_of_a_run_has_no_hole),
         cmocka_unit_test(hostile_traces_are_refused),

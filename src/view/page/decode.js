@@ -8,7 +8,9 @@ const about = JSON.parse(document.getElementById("about").textContent);
 /* The classes of compute that others wait for, and W. */
 const FORWARD = 0, BACKWARD = 1, WEIGHT = 2;
 const KIND = {};
-about.kinds.forEach((kind, number) => { if (kind.text) KIND[kind.text] = number; });
+about.kinds.forEach((kind, number) => {
+    if (kind.text) KIND[kind.text] = number;
+});
 
 function classOf(kind) {
     if (kind === KIND.F) return FORWARD;
@@ -25,8 +27,8 @@ function fromBase64(text) {
     const bytes = new Uint8Array(Math.floor(length * 3 / 4));
     for (let i = 0, o = 0; i < length; i += 4, o += 3) {
         const four = values[text.charCodeAt(i)] << 18 | values[text.charCodeAt(i + 1)] << 12 |
-            (i + 2 < length ? values[text.charCodeAt(i + 2)] << 6 : 0) |
-            (i + 3 < length ? values[text.charCodeAt(i + 3)] : 0);
+                     (i + 2 < length ? values[text.charCodeAt(i + 2)] << 6 : 0) |
+                     (i + 3 < length ? values[text.charCodeAt(i + 3)] : 0);
         bytes[o] = four >> 16;
         bytes[o + 1] = four >> 8;
         bytes[o + 2] = four;
@@ -55,8 +57,10 @@ function readTable(next, isSigned) {
     let value = 0;
     for (let i = 0; i < table.length; i++) {
         const step = next();
-        if (!isSigned) value += step;
-        else value += step % 2 ? -(step + 1) / 2 : step / 2;
+        if (!isSigned)
+            value += step;
+        else
+            value += step % 2 ? -(step + 1) / 2 : step / 2;
         table[i] = value;
     }
     return table;
@@ -70,7 +74,7 @@ function columns(count, shapes) {
 
 function readBlocks(t, next, times, bytes) {
     const b = t.blocks, c = t.comms;
-    const time = ticks => t.begin + ticks * t.tick;
+    const time = ticks => (t.offset + ticks) * t.tick;
     for (let rank = 0, i = 0, k = 0; rank < t.ranks; rank++) {
         b.first[rank] = i;
         let now = 0, held = 0;
@@ -95,7 +99,8 @@ function readBlocks(t, next, times, bytes) {
             if (head & 128) {
                 b.during[i] = held + bytes[next()];
                 held = b.during[i] + bytes[next()];
-            } else b.during[i] = held;
+            } else
+                b.during[i] = held;
             b.after[i] = held;
         }
         c.first[rank] = k;
@@ -135,8 +140,10 @@ function readMessages(t, next, times, bytes) {
         m.edge[i] = next() - 1;
         m.bytes[i] = bytes[next()];
         now += times[next()];
-        m.sent[i] = t.begin + now * t.tick;
-        m.arrived[i] = t.begin + (now + times[next()]) * t.tick;
+        m.sent[i] = (t.offset + now) * t.tick;
+        const length = times[next()];
+        m.arrived[i] = (t.offset + now + length) * t.tick;
+        m.longest = Math.max(m.longest, length * t.tick);
     }
 }
 
@@ -156,14 +163,18 @@ function makeChains(t, count) {
             const k = key(cls, stage, microbatch);
             entry[used] = value;
             following[used] = head(k);
-            if (heads instanceof Map) heads.set(k, used);
-            else heads[k] = used;
+            if (heads instanceof Map)
+                heads.set(k, used);
+            else
+                heads[k] = used;
             used++;
         },
         all(cls, stage, microbatch) {
             const found = [];
-            if (stage < 0 || stage >= t.stages || microbatch < 0 || microbatch >= t.microbatches) return found;
-            for (let i = head(key(cls, stage, microbatch)); i >= 0; i = following[i]) found.push(entry[i]);
+            if (stage < 0 || stage >= t.stages || microbatch < 0 || microbatch >= t.microbatches)
+                return found;
+            for (let i = head(key(cls, stage, microbatch)); i >= 0; i = following[i])
+                found.push(entry[i]);
             return found.reverse();
         },
     };
@@ -181,7 +192,8 @@ function indexTimeline(t) {
     t.computes = makeChains(t, b.count + b.second.size);
     for (let i = 0; i < b.count; i++) {
         if (b.kind[i] === KIND.OVERLAP_F_B) {
-            for (const [kind, stage, microbatch] of partsOf(t, i)) t.computes.add(classOf(kind), stage, microbatch, i);
+            for (const [kind, stage, microbatch] of partsOf(t, i))
+                t.computes.add(classOf(kind), stage, microbatch, i);
         } else if (classOf(b.kind[i]) >= 0) {
             t.computes.add(classOf(b.kind[i]), b.stage[i], b.microbatch[i], i);
         }
@@ -198,7 +210,8 @@ function indexTimeline(t) {
 /* The block that computes it, on this rank if there; -1: none. */
 function findCompute(t, cls, stage, microbatch, rank) {
     const found = t.computes.all(cls, stage, microbatch);
-    for (const i of found) if (t.blocks.rank[i] === rank) return i;
+    for (const i of found)
+        if (t.blocks.rank[i] === rank) return i;
     return found.length ? found[0] : -1;
 }
 
@@ -207,13 +220,46 @@ function readTimeline(meta, number) {
     const next = numbersOf(fromBase64(holder.textContent));
     holder.remove();
     const times = readTable(next, false), bytes = readTable(next, true);
-    const shared = { kind: Uint8Array, rank: Uint16Array, critical: Uint8Array, stage: Uint16Array, microbatch: Int32Array, start: Float64Array, end: Float64Array };
-    const t = { ...meta, number };
-    t.blocks = columns(meta.blocks, { ...shared, why: Uint8Array, free: Float64Array, ready: Float64Array, during: Float64Array, after: Float64Array });
+    const shared = {
+        kind: Uint8Array,
+        rank: Uint16Array,
+        critical: Uint8Array,
+        stage: Uint16Array,
+        microbatch: Int32Array,
+        start: Float64Array,
+        end: Float64Array
+    };
+    const t = {...meta, number };
+    t.blocks = columns(meta.blocks, {
+        ...shared,
+        why: Uint8Array,
+        free: Float64Array,
+        ready: Float64Array,
+        during: Float64Array,
+        after: Float64Array
+    });
     t.blocks.second = new Map();
-    t.comms = columns(meta.comms, { ...shared, peer: Int16Array, peerStage: Int32Array, edge: Int32Array, bytes: Float64Array });
+    t.comms = columns(meta.comms, {
+        ...shared,
+        peer: Int16Array,
+        peerStage: Int32Array,
+        edge: Int32Array,
+        bytes: Float64Array
+    });
     t.comms.longest = 0;
-    t.messages = columns(meta.messages, { forward: Uint8Array, fromRank: Uint16Array, toRank: Uint16Array, fromStage: Uint16Array, toStage: Uint16Array, microbatch: Int32Array, edge: Int32Array, bytes: Float64Array, sent: Float64Array, arrived: Float64Array });
+    t.messages = columns(meta.messages, {
+        forward: Uint8Array,
+        fromRank: Uint16Array,
+        toRank: Uint16Array,
+        fromStage: Uint16Array,
+        toStage: Uint16Array,
+        microbatch: Int32Array,
+        edge: Int32Array,
+        bytes: Float64Array,
+        sent: Float64Array,
+        arrived: Float64Array
+    });
+    t.messages.longest = 0;
     t.blocks.first = new Uint32Array(t.ranks + 1);
     t.comms.first = new Uint32Array(t.ranks + 1);
     readBlocks(t, next, times, bytes);
@@ -225,12 +271,30 @@ function readTimeline(meta, number) {
 const timelines = about.timelines.map(readTimeline);
 const seconds = timelines.some(t => t.seconds);
 
+/* Reasons by their names. */
+const WHY = {};
+about.whys.forEach((why, number) => { WHY[why.name] = number; });
+
+/* The first of `low`..`high` whose value is not below `limit`. */
+function firstFrom(values, low, high, limit) {
+    while (low < high) {
+        const middle = (low + high) >> 1;
+        if (values[middle] >= limit)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
 /* The first of `low`..`high` whose value is above `limit`. */
 function firstAbove(values, low, high, limit) {
     while (low < high) {
         const middle = (low + high) >> 1;
-        if (values[middle] > limit) high = middle;
-        else low = middle + 1;
+        if (values[middle] > limit)
+            high = middle;
+        else
+            low = middle + 1;
     }
     return low;
 }

@@ -6,11 +6,21 @@
 const host = document.getElementById("host"), sheet = document.getElementById("sheet");
 const canvas = document.getElementById("blocks"), overlay = document.getElementById("marks");
 const GUTTER = 60, HEAD = 40, RIGHT = 10;
+const TALLEST_PAPER = 12000; /* browsers have no larger canvas than 16384 */
 
 const view = {
-    from: 0, to: 1, at: null, follow: null, find: "",
-    path: false, idle: true, memory: true, arrows: false,
-    layout: timelines.length > 1 && !measuredOne ? "beside" : "stack", theme: "", rows: 1,
+    from: 0,
+    to: 1,
+    at: null,
+    follow: null,
+    find: "",
+    path: false,
+    idle: true,
+    memory: true,
+    arrows: false,
+    layout: timelines.length > 1 && !measuredOne ? "beside" : "stack",
+    theme: "",
+    rows: 1,
 };
 const whole = {
     from: Math.min(...timelines.map(t => t.begin)),
@@ -45,12 +55,16 @@ function chooseInk() {
     const dark = isDark();
     const back = pixel(dark ? "#14171b" : "#ffffff");
     ink = {
-        dark, back,
+        back,
         row: pixel(dark ? "#191d22" : "#f7f8f9"),
-        text: dark ? "#e6e9ed" : "#1b1f24", soft: dark ? "#9aa4b0" : "#5b6470", line: dark ? "#343a42" : "#d4d9df",
+        text: dark ? "#e6e9ed" : "#1b1f24",
+        soft: dark ? "#9aa4b0" : "#5b6470",
+        line: dark ? "#343a42" : "#d4d9df",
         accent: dark ? "#ff6fb1" : "#b00058",
-        path: pixel(dark ? "#ff6fb1" : "#b00058"), over: pixel(dark ? "#ffffff" : "#000000"),
-        memory: pixel(dark ? "#5f7f9c" : "#9fb8cd"), planned: pixel(dark ? "#e6e9ed" : "#1b1f24"),
+        path: pixel(dark ? "#ff6fb1" : "#b00058"),
+        over: pixel(dark ? "#ffffff" : "#000000"),
+        memory: pixel(dark ? "#5f7f9c" : "#9fb8cd"),
+        planned: pixel(dark ? "#e6e9ed" : "#1b1f24"),
         whys: about.whys.map(why => pixel(dark ? why.dark : why.light)),
         bright: about.looks.map(look => look.shades.map(pixel)),
     };
@@ -75,9 +89,11 @@ function layOut() {
     wide = printing ? 1000 : host.clientWidth;
     const lines = Math.ceil(timelines.length / across);
     let rows = 0;
-    for (let line = 0; line < lines; line++) rows += Math.max(...timelines.slice(line * across, (line + 1) * across).map(t => t.ranks));
+    for (let line = 0; line < lines; line++)
+        rows += Math.max(...timelines.slice(line * across, (line + 1) * across).map(t => t.ranks));
     const room = (printing ? 600 : Math.max(240, innerHeight * 0.66)) - lines * HEAD;
-    const rowHeight = Math.round(Math.min(Math.max(room / rows, 10), 56) * view.rows);
+    let rowHeight = Math.max(6, Math.round(Math.min(Math.max(room / rows, 10), 56) * view.rows));
+    if (printing) rowHeight = Math.max(1, Math.min(rowHeight, Math.floor(TALLEST_PAPER / rows)));
     panels = [];
     let y = 0;
     for (let line = 0; line < lines; line++) {
@@ -86,10 +102,20 @@ function layOut() {
             const t = timelines[line * across + column];
             if (!t) continue;
             const width = Math.floor(wide / across);
-            const panel = { t, x: column * width + GUTTER, y, w: Math.max(40, width - GUTTER - RIGHT), row: Math.max(6, rowHeight) };
-            panel.memory = view.memory && panel.row >= 26 && t.tracks.some(track => track.peak > 0) ? Math.floor(panel.row * 0.3) : 0;
+            const panel = {
+                t,
+                x: column * width + GUTTER,
+                y,
+                w: Math.max(40, width - GUTTER - RIGHT),
+                row: rowHeight,
+                hidden: 0
+            };
+            panel.memory = view.memory && panel.row >= 26 && t.tracks.some(track => track.peak > 0)
+                               ? Math.floor(panel.row * 0.3)
+                               : 0;
             panel.comm = t.comms.count && panel.row >= 18 ? 6 : 0;
-            panel.lane = panel.row - panel.memory - panel.comm - (panel.row >= 12 ? 3 : 1);
+            panel.lane =
+                Math.max(1, panel.row - panel.memory - panel.comm - (panel.row >= 12 ? 3 : 1));
             panel.h = HEAD + panel.row * t.ranks;
             tallest = Math.max(tallest, panel.h);
             panels.push(panel);
@@ -100,7 +126,7 @@ function layOut() {
     high = shown;
     host.style.height = shown + "px";
     sheet.style.height = y + "px";
-    const ratio = printing ? 2 : devicePixelRatio || 1;
+    const ratio = !printing ? devicePixelRatio || 1 : y > TALLEST_PAPER / 4 ? 1 : 2;
     for (const layer of [canvas, overlay]) {
         layer.width = Math.round(wide * ratio);
         layer.height = Math.round(shown * ratio);
@@ -108,7 +134,9 @@ function layOut() {
         layer.style.height = shown + "px";
     }
     overlay.style.marginTop = -shown + "px";
-    peakScale = Math.max(1, ...timelines.map(t => t.tracks.reduce((most, track) => Math.max(most, track.peak, track.planned), 0)));
+    peakScale = Math.max(
+        1, ...timelines.map(t => t.tracks.reduce(
+                                (most, track) => Math.max(most, track.peak, track.planned), 0)));
 }
 let peakScale = 1;
 
@@ -136,7 +164,8 @@ function scratch(width) {
     if (line && line.width >= width) return line;
     line = { width };
     for (const name of ["top", "low", "path", "over"]) line[name] = new Uint32Array(width);
-    for (const name of ["red", "green", "blue", "red2", "green2", "blue2", "part", "bytes"]) line[name] = new Float32Array(width);
+    for (const name of ["red", "green", "blue", "red2", "green2", "blue2", "part", "bytes"])
+        line[name] = new Float32Array(width);
     return line;
 }
 
@@ -161,8 +190,14 @@ function blendThin(l, w) {
         if (part <= 0) continue;
         const rest = Math.max(0, 1 - part), scale = part > 1 ? 1 / part : 1;
         const top = l.top[p], low = l.low[p];
-        l.top[p] = (255 << 24 | (l.blue[p] * scale + rest * (top >> 16 & 255)) << 16 | (l.green[p] * scale + rest * (top >> 8 & 255)) << 8 | (l.red[p] * scale + rest * (top & 255))) >>> 0;
-        l.low[p] = (255 << 24 | (l.blue2[p] * scale + rest * (low >> 16 & 255)) << 16 | (l.green2[p] * scale + rest * (low >> 8 & 255)) << 8 | (l.red2[p] * scale + rest * (low & 255))) >>> 0;
+        l.top[p] = (255 << 24 | (l.blue[p] * scale + rest * (top >> 16 & 255)) << 16 |
+                    (l.green[p] * scale + rest * (top >> 8 & 255)) << 8 |
+                    (l.red[p] * scale + rest * (top & 255))) >>>
+                   0;
+        l.low[p] = (255 << 24 | (l.blue2[p] * scale + rest * (low >> 16 & 255)) << 16 |
+                    (l.green2[p] * scale + rest * (low >> 8 & 255)) << 8 |
+                    (l.red2[p] * scale + rest * (low & 255))) >>>
+                   0;
     }
 }
 
@@ -182,25 +217,28 @@ function gapsInto(l, t, rank, low, high, w, k, from) {
         const until = drains ? t.makespan : b.start[i];
         if (!(until > free) || (!drains && !b.why[i])) continue;
         const x0 = (free - from) * k, x1 = (until - from) * k;
-        if (drains) fillGap(l, w, x0, x1, ink.whys[6]);
-        else if (b.why[i] === 2 || b.why[i] === 3) {
+        if (drains)
+            fillGap(l, w, x0, x1, ink.whys[WHY.DRAIN]);
+        else if (b.why[i] === WHY.FORWARD || b.why[i] === WHY.BACKWARD) {
             const ready = (b.ready[i] - from) * k;
             fillGap(l, w, x0, ready, ink.whys[b.why[i]]);
-            fillGap(l, w, ready, x1, ink.whys[4]);
-        } else fillGap(l, w, x0, x1, ink.whys[b.why[i]]);
+            fillGap(l, w, ready, x1, ink.whys[WHY.MESSAGE]);
+        } else
+            fillGap(l, w, x0, x1, ink.whys[b.why[i]]);
     }
 }
 
 /* One rank's blocks as lines of pixels. */
 function lineOf(t, rank, w, k, from) {
     const l = scratch(w), b = t.blocks;
-    const low = firstAbove(b.end, b.first[rank], b.first[rank + 1], from - 1e-300);
+    const low = firstFrom(b.end, b.first[rank], b.first[rank + 1], from);
     const high = firstAbove(b.start, low, b.first[rank + 1], from + w / k);
     l.top.fill(ink.row, 0, w);
     l.low.fill(ink.row, 0, w);
     l.path.fill(0, 0, w);
     l.over.fill(0, 0, w);
-    for (const name of ["red", "green", "blue", "red2", "green2", "blue2", "part"]) l[name].fill(0, 0, w);
+    for (const name of ["red", "green", "blue", "red2", "green2", "blue2", "part"])
+        l[name].fill(0, 0, w);
     if (view.idle) gapsInto(l, t, rank, low, high, w, k, from);
     const { bright, dim } = ink, follow = view.follow, compares = t === measuredOne && plannedOne;
     for (let i = low; i < high; i++) {
@@ -209,26 +247,36 @@ function lineOf(t, rank, w, k, from) {
         let top, bottom;
         if (kind === KIND.OVERLAP_F_B) {
             const [kind2, , microbatch2] = b.second.get(i);
-            top = (follow === null || microbatch === follow ? bright : dim)[FORWARD_LOOK][microbatch % SHADES];
-            bottom = (follow === null || microbatch2 === follow ? bright : dim)[lookOf[kind2]][microbatch2 % SHADES];
+            top =
+                (follow === null || microbatch === follow ? bright
+                                                          : dim)[FORWARD_LOOK][microbatch % SHADES];
+            bottom = (follow === null || microbatch2 === follow
+                          ? bright
+                          : dim)[lookOf[kind2]][microbatch2 % SHADES];
         } else {
             const follows = follow === null || (microbatch === follow && classOf(kind) >= 0);
             top = bottom = (follows ? bright : dim)[lookOf[kind]][microbatch % SHADES];
         }
-        if (x1 - x0 < 2) addThin(l, x0, x1, w, top, bottom);
+        if (x1 - x0 < 2)
+            addThin(l, x0, x1, w, top, bottom);
         else {
-            const a = Math.max(0, Math.round(x0)), z = Math.min(w, Math.round(x1) - (x1 - x0 > 4 ? 1 : 0));
+            const a = Math.max(0, Math.round(x0)),
+                  z = Math.min(w, Math.round(x1) - (x1 - x0 > 4 ? 1 : 0));
             l.top.fill(top, a, z);
             l.low.fill(bottom, a, z);
         }
-        if (view.path && b.critical[i]) l.path.fill(1, Math.max(0, Math.floor(x0)), Math.min(w, Math.max(Math.floor(x0) + 1, Math.round(x1))));
+        if (view.path && b.critical[i])
+            l.path.fill(1, Math.max(0, Math.floor(x0)),
+                        Math.min(w, Math.max(Math.floor(x0) + 1, Math.round(x1))));
         if (compares && x1 - x0 >= 3) {
             const planned = plannedLength(t, i);
-            if ((b.end[i] - b.start[i]) > 1.1 * planned) l.over.fill(1, Math.max(0, Math.round(x0 + planned * k)), Math.min(w, Math.round(x1)));
+            if ((b.end[i] - b.start[i]) > 1.1 * planned)
+                l.over.fill(1, Math.max(0, Math.round(x0 + planned * k)),
+                            Math.min(w, Math.round(x1)));
         }
     }
     blendThin(l, w);
-    return { l, low, high };
+    return l;
 }
 
 /* ------------------------------------------------------------------- rows */
@@ -236,19 +284,21 @@ function lineOf(t, rank, w, k, from) {
 let image = null, pixels = null;
 
 function paint(l, x, y, w, fromRow, toRow) {
-    for (let r = Math.max(0, y + fromRow); r < Math.min(canvas.height, y + toRow); r++) pixels.set(l.subarray(0, w), r * canvas.width + x);
+    for (let r = Math.max(0, y + fromRow); r < Math.min(canvas.height, y + toRow); r++)
+        pixels.set(l.subarray(0, w), r * canvas.width + x);
 }
 
 function paintWhere(flags, colour, x, y, w, fromRow, toRow, slant) {
     for (let r = Math.max(0, y + fromRow); r < Math.min(canvas.height, y + toRow); r++) {
         const row = r * canvas.width + x;
-        for (let p = 0; p < w; p++) if (flags[p] && (!slant || (p + r) % slant === 0)) pixels[row + p] = colour;
+        for (let p = 0; p < w; p++)
+            if (flags[p] && (!slant || (p + r) % slant === 0)) pixels[row + p] = colour;
     }
 }
 
 function paintComms(t, rank, x, y, w, k, from, height) {
     const l = scratch(w), c = t.comms, half = Math.floor(height / 2);
-    const low = firstAbove(c.start, c.first[rank], c.first[rank + 1], from - c.longest - 1e-300);
+    const low = firstFrom(c.start, c.first[rank], c.first[rank + 1], from - c.longest);
     const high = firstAbove(c.start, low, c.first[rank + 1], from + w / k);
     l.top.fill(ink.row, 0, w);
     l.low.fill(ink.row, 0, w);
@@ -256,10 +306,13 @@ function paintComms(t, rank, x, y, w, k, from, height) {
     for (let i = low; i < high; i++) {
         const x0 = (c.start[i] - from) * k, x1 = (c.end[i] - from) * k;
         if (x1 < 0) continue;
-        const a = Math.max(0, Math.floor(x0)), z = Math.min(w, Math.max(Math.floor(x0) + 1, Math.round(x1)));
+        const a = Math.max(0, Math.floor(x0)),
+              z = Math.min(w, Math.max(Math.floor(x0) + 1, Math.round(x1)));
         const sends = c.kind[i] === KIND.SEND_F || c.kind[i] === KIND.SEND_B;
         const follows = view.follow === null || c.microbatch[i] === view.follow;
-        const colour = view.path && c.critical[i] ? ink.path : (follows ? ink.bright : ink.dim)[look][c.microbatch[i] % SHADES];
+        const colour = view.path && c.critical[i]
+                           ? ink.path
+                           : (follows ? ink.bright : ink.dim)[look][c.microbatch[i] % SHADES];
         (sends ? l.top : l.low).fill(colour, a, z);
     }
     paint(l.top, x, y, w, 0, half);
@@ -269,37 +322,46 @@ function paintComms(t, rank, x, y, w, k, from, height) {
 function paintMemory(t, rank, x, y, w, k, from, height) {
     const l = scratch(w), b = t.blocks, held = l.bytes, track = t.tracks[rank];
     const end = b.first[rank + 1];
-    let i = Math.max(b.first[rank], firstAbove(b.end, b.first[rank], end, from - 1e-300) - 1);
+    let i = Math.max(b.first[rank], firstFrom(b.end, b.first[rank], end, from) - 1);
     held.fill(0, 0, w);
     for (; i < end && b.start[i] <= from + w / k; i++) {
         const x0 = (b.start[i] - from) * k, x1 = (b.end[i] - from) * k;
         const next = i + 1 < end ? (b.start[i + 1] - from) * k : x1;
-        for (let p = Math.max(0, Math.floor(x0)); p <= Math.min(w - 1, Math.floor(x1)); p++) if (b.during[i] > held[p]) held[p] = b.during[i];
-        for (let p = Math.max(0, Math.floor(x1) + 1); p < Math.min(w, next); p++) if (b.after[i] > held[p]) held[p] = b.after[i];
+        for (let p = Math.max(0, Math.floor(x0)); p <= Math.min(w - 1, Math.floor(x1)); p++)
+            if (b.during[i] > held[p]) held[p] = b.during[i];
+        for (let p = Math.max(0, Math.floor(x1) + 1); p < Math.min(w, next); p++)
+            if (b.after[i] > held[p]) held[p] = b.after[i];
     }
-    const planned = track.planned > 0 ? height - Math.max(1, Math.round(track.planned / peakScale * (height - 1))) : -1;
+    const planned = track.planned > 0
+                        ? height - Math.max(1, Math.round(track.planned / peakScale * (height - 1)))
+                        : -1;
     for (let row = 0; row < height; row++) {
         const r = y + row;
         if (r < 0 || r >= canvas.height) continue;
         const level = (height - row - 0.5) / (height - 1) * peakScale, at = r * canvas.width + x;
         for (let p = 0; p < w; p++) pixels[at + p] = held[p] > level ? ink.memory : ink.row;
-        if (row === planned) for (let p = 0; p < w; p += 6) pixels.fill(ink.planned, at + p, at + Math.min(w, p + 3));
+        if (row === planned)
+            for (let p = 0; p < w; p += 6)
+                pixels.fill(ink.planned, at + p, at + Math.min(w, p + 3));
     }
 }
 
 function paintRows(panel, ratio) {
     const t = panel.t, x = Math.round(panel.x * ratio), w = Math.round(panel.w * ratio);
     const from = view.from, k = w / (view.to - view.from);
-    const lane = Math.max(1, Math.round(panel.lane * ratio)), comm = Math.round(panel.comm * ratio), memory = Math.round(panel.memory * ratio);
+    const lane = Math.max(1, Math.round(panel.lane * ratio)), comm = Math.round(panel.comm * ratio),
+          memory = Math.round(panel.memory * ratio);
     for (let rank = 0; rank < t.ranks; rank++) {
         const top = rowTop(panel, rank), y = Math.round(top * ratio);
         if (top + panel.row < 0 || top > high) continue;
-        const { l } = lineOf(t, rank, w, k, from);
+        const l = lineOf(t, rank, w, k, from);
         const half = Math.ceil(lane / 2);
         paint(l.top, x, y, w, 0, half);
         paint(l.low, x, y, w, half, lane);
         paintWhere(l.over, ink.over, x, y, w, 0, lane, 4);
-        if (view.path) paintWhere(l.path, ink.path, x, y, w, lane - Math.max(2, Math.round(lane * 0.16)), lane, 0);
+        if (view.path)
+            paintWhere(l.path, ink.path, x, y, w, lane - Math.max(2, Math.round(lane * 0.16)), lane,
+                       0);
         if (comm) paintComms(t, rank, x, y + lane, w, k, from, comm);
         if (memory) paintMemory(t, rank, x, y + lane + comm, w, k, from, memory);
     }
@@ -315,21 +377,24 @@ function drawAxis(context, panel) {
     context.textAlign = "left";
     const t = panel.t;
     const facts = "   " + timeText(t.makespan) + ", bubble " + percent(t.bubble);
-    context.fillText(t.title + facts, panel.x, top + 15, panel.w);
+    const hidden = panel.hidden ? "   " + panel.hidden + " messages: zoom in to see them" : "";
+    context.fillText(t.title + facts + hidden, panel.x, top + 15, panel.w);
     context.font = "11px system-ui, 'DejaVu Sans', sans-serif";
     context.fillStyle = ink.soft;
     context.strokeStyle = ink.line;
     const step = niceStep(span / Math.max(2, panel.w / 90));
-    const bottom = Math.min(high, top + panel.h);
     context.beginPath();
     for (let n = Math.ceil(view.from / step); n * step <= view.to; n++) {
         const x = Math.round(xOf(panel, n * step)) + 0.5;
         context.moveTo(x, top + HEAD - 6);
         context.lineTo(x, top + HEAD);
         context.textAlign = "center";
-        context.fillText(n === 0 ? "0" : timeText(n * step, Math.max(Math.abs(view.from), Math.abs(view.to), step)), x, top + HEAD - 10);
+        context.fillText(n === 0 ? "0"
+                                 : timeText(n * step,
+                                            Math.max(Math.abs(view.from), Math.abs(view.to), step),
+                                            step / 10),
+                         x, top + HEAD - 10);
     }
-    context.moveTo(panel.x, bottom - 0.5);
     context.stroke();
 }
 
@@ -341,7 +406,8 @@ function drawRanks(context, panel) {
     for (let rank = 0; rank < panel.t.ranks; rank += every) {
         const y = rowTop(panel, rank);
         if (y + panel.row < 0 || y > high) continue;
-        context.fillText((panel.row >= 13 ? "rank " : "") + rank, panel.x - 6, y + Math.min(panel.lane, panel.row) / 2 + 4);
+        context.fillText((panel.row >= 13 ? "rank " : "") + rank, panel.x - 6,
+                         y + Math.min(panel.lane, panel.row) / 2 + 4);
     }
 }
 
@@ -360,15 +426,18 @@ function drawLabels(context, panel, moving) {
         const low = firstAbove(b.end, b.first[rank], b.first[rank + 1], view.from);
         const end = firstAbove(b.start, low, b.first[rank + 1], view.to);
         if ((end - low) > panel.w / letter) continue;
-        for (let i = low; i < end; i++) if ((b.end[i] - b.start[i]) * k >= letter + 4) found.push(i, y);
+        for (let i = low; i < end; i++)
+            if ((b.end[i] - b.start[i]) * k >= letter + 4) found.push(i, y);
     }
     if (moving && found.length / 2 > MOST_LABELS_MOVING) return;
-    for (let n = 0; n < found.length; n += 2) drawLabel(context, panel, found[n], found[n + 1], k, letter, size);
+    for (let n = 0; n < found.length; n += 2)
+        drawLabel(context, panel, found[n], found[n + 1], k, letter, size);
 }
 
 function drawLabel(context, panel, i, y, k, letter, size) {
     const b = panel.t.blocks;
-    const left = Math.max(panel.x, xOf(panel, b.start[i])), right = Math.min(panel.x + panel.w, xOf(panel, b.end[i]));
+    const left = Math.max(panel.x, xOf(panel, b.start[i])),
+          right = Math.min(panel.x + panel.w, xOf(panel, b.end[i]));
     const parts = partsOf(panel.t, i), room = right - left - 3;
     parts.forEach(([kind, stage, microbatch], n) => {
         const texts = [actionText(kind, stage, microbatch)];
@@ -379,7 +448,8 @@ function drawLabel(context, panel, i, y, k, letter, size) {
         const white = about.looks[lookOf[kind]].white[microbatch % SHADES];
         context.fillStyle = !follows ? ink.soft : white ? "#ffffff" : "#101010";
         const middle = parts.length === 1 ? 0.5 : n ? 0.75 : 0.25;
-        if (parts.length === 1 || panel.lane >= 2 * size) context.fillText(text, (left + right) / 2, y + panel.lane * middle + size * 0.36);
+        if (parts.length === 1 || panel.lane >= 2 * size)
+            context.fillText(text, (left + right) / 2, y + panel.lane * middle + size * 0.36);
     });
 }
 
@@ -387,7 +457,8 @@ function drawLabel(context, panel, i, y, k, letter, size) {
 
 let drawn = 0; /* frames */
 function drawBlocks(moving) {
-    const context = canvas.getContext("2d", { willReadFrequently: true }), ratio = canvas.width / wide;
+    const context = canvas.getContext("2d", { willReadFrequently: true }),
+          ratio = canvas.width / wide;
     if (!canvas.width || !canvas.height) return;
     if (!image || image.width !== canvas.width || image.height !== canvas.height) {
         image = context.createImageData(canvas.width, canvas.height);
@@ -416,7 +487,8 @@ function outline(context, panel, i, colour, width) {
 
 function arrow(context, panel, fromTime, fromRank, toTime, toRank, colour) {
     const x0 = xOf(panel, fromTime), x1 = xOf(panel, toTime);
-    const y0 = rowTop(panel, fromRank) + panel.lane / 2, y1 = rowTop(panel, toRank) + panel.lane / 2;
+    const y0 = rowTop(panel, fromRank) + panel.lane / 2,
+          y1 = rowTop(panel, toRank) + panel.lane / 2;
     if (Math.max(x0, x1) < panel.x - 20 || Math.min(x0, x1) > panel.x + panel.w + 20) return;
     const bend = Math.max(12, Math.abs(x1 - x0) / 2);
     context.strokeStyle = context.fillStyle = colour;
@@ -434,15 +506,19 @@ function arrow(context, panel, fromTime, fromRank, toTime, toRank, colour) {
 
 const MOST_ARROWS = 1500;
 
+/* Arrows of the messages in sight, of one microbatch or all; so many that they
+ * would hide everything are counted, and said in the panel's head. */
 function drawMessages(context, panel, microbatch) {
-    const t = panel.t, m = t.messages, shown = [];
-    for (let k = 0; k < m.count && shown.length <= MOST_ARROWS; k++) {
+    const m = panel.t.messages, shown = [];
+    const first = firstFrom(m.sent, 0, m.count, view.from - m.longest);
+    for (let k = first; k < m.count && m.sent[k] <= view.to; k++) {
         if (microbatch !== null && m.microbatch[k] !== microbatch) continue;
-        if (m.arrived[k] < view.from || m.sent[k] > view.to) continue;
-        shown.push(k);
+        if (m.arrived[k] >= view.from) shown.push(k);
     }
-    if (shown.length > MOST_ARROWS) return;
-    for (const k of shown) arrow(context, panel, m.sent[k], m.fromRank[k], m.arrived[k], m.toRank[k], ink.soft);
+    if (shown.length > MOST_ARROWS) return shown.length;
+    for (const k of shown)
+        arrow(context, panel, m.sent[k], m.fromRank[k], m.arrived[k], m.toRank[k], ink.soft);
+    return 0;
 }
 
 function drawMarks() {
@@ -453,9 +529,15 @@ function drawMarks() {
     for (const panel of panels) {
         context.save();
         context.beginPath();
-        context.rect(panel.x - 2, panel.y + HEAD - 2 - (printing ? 0 : host.scrollTop), panel.w + 4, panel.h);
+        context.rect(panel.x - 2, panel.y + HEAD - 2 - (printing ? 0 : host.scrollTop), panel.w + 4,
+                     panel.h);
         context.clip();
-        if (view.arrows || view.follow !== null) drawMessages(context, panel, view.follow);
+        const hidden =
+            view.arrows || view.follow !== null ? drawMessages(context, panel, view.follow) : 0;
+        if (hidden !== panel.hidden) {
+            panel.hidden = hidden;
+            renew(BLOCKS);
+        }
         drawLit(context, panel);
         context.restore();
     }
@@ -474,7 +556,9 @@ function drawLit(context, panel) {
         for (const { block, message } of links) {
             outline(context, panel, block, ink.text, 1.5);
             const [from, to] = into ? [block, lit.block] : [lit.block, block];
-            if (message >= 0) arrow(context, panel, b.end[from], b.rank[from], b.start[to], b.rank[to], ink.accent);
+            if (message >= 0)
+                arrow(context, panel, b.end[from], b.rank[from], b.start[to], b.rank[to],
+                      ink.accent);
         }
     }
     outline(context, panel, lit.block, ink.accent, 2.5);

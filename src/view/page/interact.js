@@ -4,7 +4,7 @@ const tip = document.getElementById("tip"), said = document.getElementById("said
 const findBox = document.getElementById("find"), foundText = document.getElementById("found");
 let hovered = null; /* under the pointer: as view.at, or a gap */
 let dirty = 0, frame = 0, movedAt = 0, fitted = true;
-const BLOCKS = 1, MARKS = 2, LAYOUT = 4, TABLES = 8;
+const BLOCKS = 1, MARKS = 2, LAYOUT = 4, CONTROLS = 8, TABLES = 16;
 
 /* Asks for a new frame of what has changed. */
 function renew(what, moving = false) {
@@ -17,19 +17,23 @@ function show() {
     const what = dirty;
     frame = dirty = 0;
     if (what & TABLES) chooseInk();
-    if (what & (LAYOUT | TABLES)) layOut();
-    if (what & TABLES) {
+    if (what & (LAYOUT | CONTROLS | TABLES)) layOut();
+    if (wantedTop >= 0) host.scrollTop = wantedTop;
+    wantedTop = -1;
+    if (what & TABLES) showSummary(); /* its bars have the theme's colours */
+    if (what & (CONTROLS | TABLES)) {
         showLegend();
-        showSummary();
         showButtons();
     }
     const moving = performance.now() - movedAt < 120;
-    if (what & (BLOCKS | LAYOUT | TABLES)) drawBlocks(moving);
+    if (what & ~MARKS) drawBlocks(moving);
     drawMarks();
     placeTip();
-    if (moving) setTimeout(() => renew(BLOCKS), 140);
+    clearTimeout(stillTimer);
+    if (moving) stillTimer = setTimeout(() => renew(BLOCKS), 140);
     keepAddress();
 }
+let stillTimer = 0;
 
 /* -------------------------------------------------------------------- range */
 
@@ -65,7 +69,8 @@ function pan(part) {
 
 function panelAt(x, y) {
     const box = host.getBoundingClientRect(), cx = x - box.left, cy = y - box.top + host.scrollTop;
-    return panels.find(panel => cx >= panel.x - GUTTER && cx <= panel.x + panel.w + RIGHT && cy >= panel.y && cy < panel.y + panel.h);
+    return panels.find(panel => cx >= panel.x - GUTTER && cx <= panel.x + panel.w + RIGHT &&
+                                cy >= panel.y && cy < panel.y + panel.h);
 }
 
 function timeAt(panel, x) {
@@ -84,7 +89,8 @@ function pick(x, y) {
     const time = timeAt(panel, x), slack = 2 * (view.to - view.from) / panel.w;
     const inRow = inRows - rank * panel.row;
     if (time < view.from || time > view.to) return null;
-    if (panel.comm && inRow >= panel.lane && inRow < panel.lane + panel.comm) return pickComm(t, rank, time, slack, inRow - panel.lane < panel.comm / 2);
+    if (panel.comm && inRow >= panel.lane && inRow < panel.lane + panel.comm)
+        return pickComm(t, rank, time, slack, inRow - panel.lane < panel.comm / 2);
     const b = t.blocks, end = b.first[rank + 1];
     const after = firstAbove(b.start, b.first[rank], end, time);
     for (const i of [after - 1, after]) {
@@ -94,16 +100,19 @@ function pick(x, y) {
     for (const i of [after - 1, after]) {
         if (i < b.first[rank] || i >= end) continue;
         const thin = b.end[i] - b.start[i] < 2 * slack;
-        if (thin && time >= b.start[i] - slack && time <= b.end[i] + slack) return { timeline: t.number, block: i };
+        if (thin && time >= b.start[i] - slack && time <= b.end[i] + slack)
+            return { timeline: t.number, block: i };
     }
     return time < 0 || time > t.makespan ? null : { timeline: t.number, gap: after, rank };
 }
 
 function pickComm(t, rank, time, slack, sends) {
-    const c = t.comms, low = firstAbove(c.start, c.first[rank], c.first[rank + 1], time - c.longest - slack);
+    const c = t.comms,
+          low = firstAbove(c.start, c.first[rank], c.first[rank + 1], time - c.longest - slack);
     for (let i = firstAbove(c.start, low, c.first[rank + 1], time + slack) - 1; i >= low; i--) {
         const isSend = c.kind[i] === KIND.SEND_F || c.kind[i] === KIND.SEND_B;
-        if (isSend === sends && time >= c.start[i] - slack && time <= c.end[i] + slack) return { timeline: t.number, block: i, comm: true };
+        if (isSend === sends && time >= c.start[i] - slack && time <= c.end[i] + slack)
+            return { timeline: t.number, block: i, comm: true };
     }
     return null;
 }
@@ -122,19 +131,23 @@ function showTip() {
     const lines = linesOf(hovered ?? view.at);
     tip.hidden = !lines;
     if (!lines) return;
-    tip.replaceChildren(make("b", {}, lines[0]), ...lines.slice(1).map(text => make("div", {}, text)));
+    tip.replaceChildren(make("b", {}, lines[0]),
+                        ...lines.slice(1).map(text => make("div", {}, text)));
     placeTip();
 }
 
 function placeTip() {
     if (tip.hidden || !panels.length) return;
     let x, y;
-    if (hovered && pointer) [x, y] = [pointer.x + 14, pointer.y + 16];
+    if (hovered && pointer)
+        [x, y] = [pointer.x + 14, pointer.y + 16];
     else if (view.at) {
-        const panel = panels.find(one => one.t.number === view.at.timeline), place = placeOf(panel, view.at.block, view.at.comm);
+        const panel = panels.find(one => one.t.number === view.at.timeline),
+              place = placeOf(panel, view.at.block, view.at.comm);
         const box = host.getBoundingClientRect();
         [x, y] = [Math.min(Math.max(place.x, box.left), box.right), place.y + place.h + 6];
-    } else return;
+    } else
+        return;
     const box = tip.getBoundingClientRect();
     if (y + box.height > innerHeight - 4) y = Math.max(4, y - box.height - 50);
     tip.style.left = Math.max(4, Math.min(x, innerWidth - box.width - 6)) + "px";
@@ -144,7 +157,8 @@ function placeTip() {
 function hover(what) {
     const same = JSON.stringify(what) === JSON.stringify(hovered);
     hovered = what;
-    if (same) placeTip();
+    if (same)
+        placeTip();
     else {
         showTip();
         renew(MARKS);
@@ -158,10 +172,14 @@ function choose(what, follows) {
     hovered = null;
     if (what && follows && !what.comm) {
         const t = timelines[what.timeline], microbatch = t.blocks.microbatch[what.block];
-        if (classOf(partsOf(t, what.block)[0][0]) >= 0) view.follow = view.follow === microbatch ? null : microbatch;
+        if (classOf(partsOf(t, what.block)[0][0]) >= 0)
+            view.follow = view.follow === microbatch ? null : microbatch;
     }
     const lines = linesOf(what);
-    said.textContent = lines ? lines.join(". ") + (view.follow === null ? "" : ". Following microbatch " + view.follow) : "";
+    said.textContent =
+        lines ? lines.join(". ") +
+                    (view.follow === null ? "" : ". Following microbatch " + view.follow)
+              : "";
     showTip();
     renew(BLOCKS);
 }
@@ -176,13 +194,18 @@ function letGo() {
 /* Brings a block into sight, wide enough to be seen. */
 function goTo(what) {
     const t = timelines[what.timeline], list = what.comm ? t.comms : t.blocks;
-    const panel = panels.find(one => one.t === t), length = list.end[what.block] - list.start[what.block];
+    const panel = panels.find(one => one.t === t),
+          length = list.end[what.block] - list.start[what.block];
     let span = view.to - view.from;
-    if (length > 0 && length / span * panel.w < 30) span = Math.min(span, Math.max(length * panel.w / 60, (whole.to - whole.from) * SHORTEST));
+    if (length > 0 && length / span * panel.w < 30)
+        span = Math.min(span, Math.max(length * panel.w / 60, (whole.to - whole.from) * SHORTEST));
     const middle = (list.start[what.block] + list.end[what.block]) / 2;
-    if (span !== view.to - view.from || list.start[what.block] < view.from || list.end[what.block] > view.to) setRange(middle - span / 2, middle + span / 2);
+    if (span !== view.to - view.from || list.start[what.block] < view.from ||
+        list.end[what.block] > view.to)
+        setRange(middle - span / 2, middle + span / 2);
     const top = panel.y + HEAD + list.rank[what.block] * panel.row;
-    if (top < host.scrollTop || top + panel.row > host.scrollTop + high) host.scrollTop = top - high / 2;
+    if (top < host.scrollTop || top + panel.row > host.scrollTop + high)
+        host.scrollTop = top - high / 2;
     choose(what, false);
 }
 
@@ -206,7 +229,7 @@ function step(key) {
 }
 
 function stepRank(t, rank, time, by) {
-    for (let r = rank + by, n = t.number; ; r += by) {
+    for (let r = rank + by, n = t.number;; r += by) {
         if (r < 0 || r >= timelines[n].ranks) {
             n += by;
             if (!timelines[n]) return;
@@ -224,28 +247,54 @@ function stepRank(t, rank, time, by) {
 
 let matches = [], matchAt = -1;
 
-/* 2F7, F7, 2F, SEND_F3, F: stage, kind, microbatch, any of them left out. */
+/* 2F7, F7, 2F, SEND_F3, F: stage, kind, microbatch, any of them left out; or the
+ * whole of a block's text. */
 function search(text) {
-    const parsed = /^\s*(\d*)\s*([A-Za-z_]*)\s*(\d*)\s*$/.exec(text);
     matches = [];
     matchAt = -1;
-    if (!parsed || !(parsed[1] + parsed[2] + parsed[3])) return;
-    const [, stage, word, microbatch] = parsed, kind = word ? KIND[word.toUpperCase()] ?? KIND[word.toLowerCase()] : undefined;
+    const whole = text.replace(/\s/g, "").toUpperCase();
+    const parsed = /^(\d*)([A-Z_]*)(\d*)$/.exec(whole);
+    if (whole.startsWith("("))
+        findBlocks((t, i) => t.blocks.second.has(i) && blockText(t, i) === whole);
+    else if (parsed && whole)
+        findParsed(parsed);
+}
+
+function findBlocks(fits) {
+    for (const t of timelines)
+        for (let i = 0; i < t.blocks.count; i++)
+            if (fits(t, i)) matches.push({ timeline: t.number, block: i });
+}
+
+function findParsed([, stage, word, microbatch]) {
+    const kind = KIND[word] ?? KIND[word.toLowerCase()];
     if (word && kind === undefined) return;
-    const fits = (k, s, m) => (kind === undefined || k === kind) && (stage === "" || s === Number(stage)) && (microbatch === "" || (m === Number(microbatch) && !["UNSHARD", "RESHARD", "REDUCE_GRAD"].includes(about.kinds[k].text)));
+    const numbers = (s, m) =>
+        (stage === "" || s === Number(stage)) && (microbatch === "" || m === Number(microbatch));
+    const has = k => classOf(k) >= 0 || isComm(k);
+    const fits = (k, s, m) =>
+        (kind === undefined || k === kind) && (microbatch === "" || has(k)) && numbers(s, m);
+    findBlocks((t, i) => {
+        const parts = partsOf(t, i);
+        if (kind === KIND.OVERLAP_F_B)
+            return parts.length === 2 && parts.some(([, s, m]) => numbers(s, m));
+        return parts.some(part => fits(...part));
+    });
+    if (!word) return;
     for (const t of timelines) {
-        const b = t.blocks, c = t.comms;
-        for (let i = 0; i < b.count; i++) {
-            if (b.kind[i] !== KIND.OVERLAP_F_B ? fits(b.kind[i], b.stage[i], b.microbatch[i]) : kind === KIND.OVERLAP_F_B || partsOf(t, i).some(part => fits(...part))) matches.push({ timeline: t.number, block: i });
-        }
-        if (word) for (let k = 0; k < c.count; k++) if (fits(c.kind[k], c.stage[k], c.microbatch[k])) matches.push({ timeline: t.number, block: k, comm: true });
+        const c = t.comms;
+        for (let k = 0; k < c.count; k++)
+            if (fits(c.kind[k], c.stage[k], c.microbatch[k]))
+                matches.push({ timeline: t.number, block: k, comm: true });
     }
 }
 
 function seek(text) {
     view.find = text;
     search(text);
-    foundText.textContent = text.trim() === "" ? "" : matches.length ? matches.length + " found" : "nothing";
+    foundText.textContent = text.trim() === "" ? ""
+                            : matches.length   ? matches.length + " found"
+                                               : "nothing";
     renew(MARKS);
 }
 
@@ -262,6 +311,8 @@ function nextMatch(by) {
 /* ------------------------------------------------------------------ address */
 
 const SWITCHES = ["path", "idle", "memory", "arrows"];
+const usual = {...view }; /* as it is without an address */
+let wantedTop = -1;       /* where to scroll to, once there is what to scroll */
 let addressTimer = 0;
 
 function addressOf() {
@@ -270,7 +321,9 @@ function addressOf() {
     if (view.at) {
         const t = timelines[view.at.timeline], list = view.at.comm ? t.comms : t.blocks;
         const rank = list.rank[view.at.block];
-        parts.push("at=" + [t.number, rank, (view.at.comm ? "c" : "b") + (view.at.block - list.first[rank])].join("."));
+        parts.push("at=" + [
+            t.number, rank, (view.at.comm ? "c" : "b") + (view.at.block - list.first[rank])
+        ].join("."));
     }
     if (view.follow !== null) parts.push("follow=" + view.follow);
     parts.push("show=" + SWITCHES.filter(name => view[name]).join("+"));
@@ -278,15 +331,18 @@ function addressOf() {
     if (view.rows !== 1) parts.push("rows=" + view.rows);
     if (view.theme) parts.push("theme=" + view.theme);
     if (view.find) parts.push("find=" + encodeURIComponent(view.find));
+    if (host.scrollTop > 0) parts.push("top=" + Math.round(host.scrollTop));
     return "#" + parts.join("&");
 }
 
 function keepAddress() {
     clearTimeout(addressTimer);
-    addressTimer = setTimeout(() => { if (location.hash !== addressOf()) history.replaceState(null, "", addressOf()); }, 150);
+    addressTimer = setTimeout(() => {
+        if (location.hash !== addressOf()) history.replaceState(null, "", addressOf());
+    }, 150);
 }
 
-function whole_number(text) {
+function wholeNumber(text) {
     return /^\d+$/.test(text ?? "") ? Number(text) : -1;
 }
 
@@ -296,7 +352,8 @@ function blockFrom(text) {
     const t = timelines[Number(parts[1])], rank = Number(parts[2]), comm = parts[3] === "c";
     if (!t || rank >= t.ranks) return null;
     const list = comm ? t.comms : t.blocks, block = list.first[rank] + Number(parts[4]);
-    return block < list.first[rank + 1] ? { timeline: t.number, block, ...(comm ? { comm } : {}) } : null;
+    return block < list.first[rank + 1] ? { timeline: t.number, block, ...(comm ? { comm } : {}) }
+                                        : null;
 }
 
 /* Takes the view from the address; what makes no sense is as if left out. */
@@ -307,17 +364,23 @@ function readAddress() {
         if (at <= 0) continue;
         try {
             found[part.slice(0, at)] = decodeURIComponent(part.slice(at + 1));
-        } catch { /* not ours */ }
+        } catch { /* not ours */
+        }
     }
     const from = parseFloat(found.from), to = parseFloat(found.to);
-    if (found.show !== undefined) for (const name of SWITCHES) view[name] = found.show.split(/[+ ]/).includes(name);
+    Object.assign(view, usual);
+    if (found.show !== undefined)
+        for (const name of SWITCHES) view[name] = found.show.split(/[+ ]/).includes(name);
     if (["stack", "beside"].includes(found.layout)) view.layout = found.layout;
     if (["light", "dark"].includes(found.theme)) view.theme = found.theme;
     const rows = parseFloat(found.rows);
     if (rows >= 0.25 && rows <= 8) view.rows = rows;
-    if (Number.isFinite(from) && Number.isFinite(to) && to > from) setRange(from, to);
-    else fit();
-    const follow = whole_number(found.follow);
+    wantedTop = Math.max(0, wholeNumber(found.top));
+    if (Number.isFinite(from) && Number.isFinite(to) && to > from)
+        setRange(from, to);
+    else
+        fit();
+    const follow = wholeNumber(found.follow);
     view.follow = follow >= 0 && timelines.some(t => follow < t.microbatches) ? follow : null;
     view.at = blockFrom(found.at);
     findBox.value = found.find ?? "";
@@ -329,7 +392,8 @@ function readAddress() {
 /* ------------------------------------------------------------------ buttons */
 
 function showButtons() {
-    for (const name of SWITCHES) document.getElementById(name).setAttribute("aria-pressed", String(view[name]));
+    for (const name of SWITCHES)
+        document.getElementById(name).setAttribute("aria-pressed", String(view[name]));
     const layout = document.getElementById("layout");
     layout.hidden = timelines.length < 2;
     layout.textContent = view.layout === "beside" ? "One above the other" : "Side by side";
@@ -338,15 +402,20 @@ function showButtons() {
 
 function toggle(name) {
     view[name] = !view[name];
-    renew(TABLES);
+    renew(CONTROLS);
 }
 
 const acts = {
-    fit, closer: () => zoom(1 / 1.5), farther: () => zoom(1.5),
-    path: () => toggle("path"), idle: () => toggle("idle"), memory: () => toggle("memory"), arrows: () => toggle("arrows"),
+    fit,
+    closer: () => zoom(1 / 1.5),
+    farther: () => zoom(1.5),
+    path: () => toggle("path"),
+    idle: () => toggle("idle"),
+    memory: () => toggle("memory"),
+    arrows: () => toggle("arrows"),
     layout() {
         view.layout = view.layout === "beside" ? "stack" : "beside";
-        renew(TABLES);
+        renew(CONTROLS);
     },
     theme() {
         view.theme = isDark() ? "light" : "dark";
@@ -356,32 +425,69 @@ const acts = {
 };
 for (const name in acts) document.getElementById(name).addEventListener("click", acts[name]);
 
-const KEYS = { "+": acts.closer, "=": acts.closer, "-": acts.farther, _: acts.farther, 0: fit, c: acts.path, i: acts.idle, m: acts.memory, a: acts.arrows, l: () => { if (timelines.length > 1) acts.layout(); }, t: acts.theme, "?": acts.help, n: () => nextMatch(1), N: () => nextMatch(-1), "/": () => findBox.select() || findBox.focus(), Escape: letGo, "[": () => setRows(1 / 1.25), "]": () => setRows(1.25) };
+const KEYS = {
+    "+": acts.closer,
+    "=": acts.closer,
+    "-": acts.farther,
+    _: acts.farther,
+    0: fit,
+    c: acts.path,
+    i: acts.idle,
+    m: acts.memory,
+    a: acts.arrows,
+    l() {
+        if (timelines.length > 1) acts.layout();
+    },
+    t: acts.theme,
+    "?": acts.help,
+    n: () => nextMatch(1),
+    N: () => nextMatch(-1),
+    "/"() {
+        findBox.focus();
+        findBox.select();
+    },
+    Escape: letGo,
+    "[": () => setRows(1 / 1.25),
+    "]": () => setRows(1.25),
+};
 
 function setRows(factor) {
     view.rows = Math.min(8, Math.max(0.25, Math.round(view.rows * factor * 100) / 100));
-    renew(TABLES);
+    renew(CONTROLS);
 }
 
 addEventListener("keydown", event => {
-    if (event.ctrlKey || event.metaKey || event.altKey || document.getElementById("keys").open) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || document.getElementById("keys").open)
+        return;
     if (event.target === findBox) {
-        if (event.key === "Enter") nextMatch(event.shiftKey ? -1 : 1);
-        else if (event.key === "Escape") host.focus();
-        else return;
+        if (event.key === "Enter")
+            nextMatch(event.shiftKey ? -1 : 1);
+        else if (event.key === "Escape")
+            host.focus();
+        else
+            return;
         event.preventDefault();
         return;
     }
-    const arrows = /^(Arrow(Left|Right|Up|Down)|Home|End)$/.test(event.key), ours = event.target === host || event.target === document.body;
+    const arrows = /^(Arrow(Left|Right|Up|Down)|Home|End)$/.test(event.key),
+          ours = event.target === host || event.target === document.body;
     if (arrows && ours) {
-        if (!event.shiftKey) step(event.key);
-        else if (event.key === "ArrowLeft") pan(-0.2);
-        else if (event.key === "ArrowRight") pan(0.2);
-        else if (event.key === "ArrowUp") host.scrollTop -= 80;
-        else if (event.key === "ArrowDown") host.scrollTop += 80;
-    } else if (event.key === "Enter" && ours && view.at) choose(view.at, true);
-    else if (KEYS[event.key] && !(event.key === "Enter")) KEYS[event.key]();
-    else return;
+        if (!event.shiftKey)
+            step(event.key);
+        else if (event.key === "ArrowLeft")
+            pan(-0.2);
+        else if (event.key === "ArrowRight")
+            pan(0.2);
+        else if (event.key === "ArrowUp")
+            host.scrollTop -= 80;
+        else if (event.key === "ArrowDown")
+            host.scrollTop += 80;
+    } else if (event.key === "Enter" && ours && view.at)
+        choose(view.at, true);
+    else if (Object.hasOwn(KEYS, event.key))
+        KEYS[event.key]();
+    else
+        return;
     event.preventDefault();
 });
 findBox.addEventListener("input", () => seek(findBox.value));
@@ -395,13 +501,20 @@ host.addEventListener("wheel", event => {
     const panel = panelAt(event.clientX, event.clientY) ?? panels[0];
     event.preventDefault();
     const lines = event.deltaMode === 1 ? 16 : 1;
-    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) pan((event.deltaX || event.deltaY) * lines / panel.w);
-    else zoom(Math.exp(event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0016)), timeAt(panel, Math.max(event.clientX, host.getBoundingClientRect().left + panel.x)));
+    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY))
+        pan((event.deltaX || event.deltaY) * lines / panel.w);
+    else
+        zoom(Math.exp(event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0016)),
+             timeAt(panel, Math.max(event.clientX, host.getBoundingClientRect().left + panel.x)));
 }, { passive: false });
 
 function pinchOf() {
     const [a, b] = [...touching.values()];
-    return { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2, apart: Math.max(10, Math.hypot(a.x - b.x, a.y - b.y)) };
+    return {
+        x: (a.x + b.x) / 2,
+        y: (a.y + b.y) / 2,
+        apart: Math.max(10, Math.hypot(a.x - b.x, a.y - b.y))
+    };
 }
 
 host.addEventListener("pointerdown", event => {
@@ -411,7 +524,15 @@ host.addEventListener("pointerdown", event => {
     if (touching.size === 2) {
         pinch = pinchOf();
         drag = null;
-    } else if (touching.size === 1) drag = { x: event.clientX, y: event.clientY, from: view.from, to: view.to, top: host.scrollTop, moved: false };
+    } else if (touching.size === 1)
+        drag = {
+            x: event.clientX,
+            y: event.clientY,
+            from: view.from,
+            to: view.to,
+            top: host.scrollTop,
+            moved: false
+        };
 });
 
 host.addEventListener("pointermove", event => {
@@ -432,7 +553,8 @@ host.addEventListener("pointermove", event => {
         const panel = panels[0], by = dx / panel.w * (drag.to - drag.from);
         setRange(drag.from - by, drag.to - by);
         host.scrollTop = drag.top - dy;
-    } else hover(pick(event.clientX, event.clientY));
+    } else
+        hover(pick(event.clientX, event.clientY));
 });
 
 function release(event) {
@@ -440,8 +562,10 @@ function release(event) {
     if (touching.size < 2) pinch = null;
     if (drag && !drag.moved && event.type === "pointerup") {
         const what = pick(event.clientX, event.clientY);
-        if (what && what.block !== undefined) choose(what, true);
-        else letGo();
+        if (what && what.block !== undefined)
+            choose(what, true);
+        else
+            letGo();
         hovered = what;
         showTip();
     }
@@ -456,6 +580,10 @@ host.addEventListener("scroll", () => renew(BLOCKS, true));
 /* -------------------------------------------------------------------- start */
 
 addEventListener("resize", () => renew(LAYOUT));
+/* A scroll bar that comes or goes takes width without a word. */
+new ResizeObserver(() => {
+    if (!printing && host.clientWidth !== wide) renew(LAYOUT);
+}).observe(host);
 addEventListener("hashchange", readAddress);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => renew(TABLES));
 
@@ -475,4 +603,16 @@ addEventListener("afterprint", () => setPrinting(false));
 readAddress();
 
 /* For whoever looks at the page with a script. */
-window.sluice = { about, timelines, view, pick, placeOf: (n, i, comm) => placeOf(panels.find(panel => panel.t.number === n), i, comm), describe: (n, i) => describe(timelines[n], i), frames: () => drawn, setRange, fit, blockText, commText };
+window.sluice = {
+    about,
+    timelines,
+    view,
+    pick,
+    placeOf: (n, i, comm) => placeOf(panels.find(panel => panel.t.number === n), i, comm),
+    describe: (n, i) => describe(timelines[n], i),
+    frames: () => drawn,
+    setRange,
+    fit,
+    blockText,
+    commText
+};

@@ -13,26 +13,36 @@ function swatch(colour) {
     return made;
 }
 
+function idleName(why) {
+    const waits = why === WHY.WARM_UP || why === WHY.DRAIN ? "idle: " : "idle, ";
+    return waits + about.whys[why].text;
+}
+
+/* What there is to explain, found once. */
+const seen = new Set(), seenWhys = new Set();
+for (const t of timelines) {
+    for (const kind of new Set(t.blocks.kind)) seen.add(lookOf[kind]);
+    if (t.blocks.second.size) seen.add(FORWARD_LOOK);
+    for (const second of t.blocks.second.values()) seen.add(lookOf[second[0]]);
+    if (t.comms.count) seen.add(lookOf[KIND.SEND_F]);
+    t.tracks.forEach(track => track.idle.forEach((time, why) => {
+        if (time > 0) seenWhys.add(why);
+    }));
+}
+
 function showLegend() {
     const legend = document.getElementById("legend"), dark = isDark();
-    const seen = new Set(), whys = new Set();
-    for (const t of timelines) {
-        const kinds = new Set(t.blocks.kind);
-        for (const kind of kinds) {
-            seen.add(lookOf[kind]);
-            if (kind === KIND.OVERLAP_F_B) {
-                seen.add(FORWARD_LOOK);
-                for (const second of t.blocks.second.values()) seen.add(lookOf[second[0]]);
-            }
-        }
-        if (t.comms.count) seen.add(lookOf[KIND.SEND_F]);
-        t.tracks.forEach(track => track.idle.forEach((time, why) => { if (time > 0) whys.add(why); }));
-    }
-    const items = about.looks.flatMap((look, n) => (seen.has(n) ? [make("li", {}, swatch(look.shades[0]), look.text)] : []));
-    if (view.idle) about.whys.forEach((why, n) => { if (whys.has(n)) items.push(make("li", {}, swatch(dark ? why.dark : why.light), n === 6 || n === 1 ? "idle: " + why.text : "idle, " + why.text)); });
+    const items = about.looks.flatMap(
+        (look, n) => (seen.has(n) ? [make("li", {}, swatch(look.shades[0]), look.text)] : []));
+    if (view.idle)
+        about.whys.forEach((why, n) => {
+            if (seenWhys.has(n))
+                items.push(make("li", {}, swatch(dark ? why.dark : why.light), idleName(n)));
+        });
     if (view.path) items.push(make("li", {}, swatch(ink.accent), "critical path"));
     if (plannedOne) items.push(make("li", {}, "striped: longer than planned by more than a tenth"));
-    if (panels.some(panel => panel.memory)) items.push(make("li", {}, "curve: bytes in flight; dashed: planned peak"));
+    if (panels.some(panel => panel.memory))
+        items.push(make("li", {}, "curve: bytes in flight; dashed: planned peak"));
     legend.replaceChildren(...items);
 }
 
@@ -73,29 +83,51 @@ function beside(value, first, text) {
 
 function compareTable() {
     const rows = [];
-    const row = (name, of, text, compared = true) => rows.push(make("tr", {}, make("th", { scope: "row" }, name), ...timelines.map((t, n) => beside(of(t), n && compared ? of(timelines[0]) : NaN, text))));
+    const row = (name, of, text, compared = true) => rows.push(make(
+        "tr", {}, make("th", { scope: "row" }, name),
+        ...timelines.map((t, n) => beside(of(t), n && compared ? of(timelines[0]) : NaN, text))));
     row("makespan", t => t.makespan, timeText);
     row("bubble", t => t.bubble, percent, false);
     about.whys.forEach((why, n) => {
-        if (timelines.some(t => sum(t, track => track.idle[n]) > 0)) row((n === 1 || n === 6 ? "idle: " : "idle, ") + why.text, t => sum(t, track => track.idle[n]) / (t.ranks * t.makespan), percent, false);
+        if (timelines.some(t => sum(t, track => track.idle[n]) > 0))
+            row(idleName(n), t => sum(t, track => track.idle[n]) / (t.ranks * t.makespan), percent,
+                false);
     });
-    if (timelines.some(t => sum(t, track => track.overhead) > 0)) row("neither compute nor idle", t => sum(t, track => track.overhead) / (t.ranks * t.makespan), percent, false);
+    if (timelines.some(t => sum(t, track => track.overhead) > 0))
+        row("neither compute nor idle",
+            t => sum(t, track => track.overhead) / (t.ranks * t.makespan), percent, false);
     row("peak bytes in flight, highest rank", t => most(t, track => track.peak), bytesText);
     row("bytes sent", t => sum(t, track => track.sentBytes), bytesText);
     row("messages", t => t.messages.count, String, !plannedOne);
     row("blocks", t => t.blocks.count + t.comms.count, String, false);
-    const bars = make("tr", {}, make("th", { scope: "row" }, "idle by reason"), ...timelines.map(t => make("td", {}, idleBar(t))));
-    const head = make("tr", {}, make("th", {}, ""), ...timelines.map(t => make("th", { scope: "col" }, t.title)));
-    return make("div", { className: "scroll" }, make("table", { id: "compared" }, make("caption", {}, "Summary"), make("thead", {}, head), make("tbody", {}, ...rows, bars)));
+    const bars = make("tr", {}, make("th", { scope: "row" }, "idle by reason"),
+                      ...timelines.map(t => make("td", {}, idleBar(t))));
+    const head = make("tr", {}, make("th", {}, ""),
+                      ...timelines.map(t => make("th", { scope: "col" }, t.title)));
+    return make("div", { className: "scroll" },
+                make("table", { id: "compared" }, make("caption", {}, "Summary"),
+                     make("thead", {}, head), make("tbody", {}, ...rows, bars)));
 }
 
 function rankTable(t) {
     const whys = about.whys.map((why, n) => n).filter(n => sum(t, track => track.idle[n]) > 0);
     const planned = t.measured && t.tracks.some(track => track.planned >= 0);
-    const names = ["rank", "busy", ...whys.map(n => about.whys[n].text), "peak bytes", ...(planned ? ["planned peak"] : []), "messages sent", "bytes sent"];
-    const rows = t.tracks.map((track, rank) => make("tr", {}, ...[String(rank), percent(t.makespan > 0 ? track.busy / t.makespan : 0), ...whys.map(n => timeText(track.idle[n], t.makespan)), bytesText(track.peak), ...(planned ? [track.planned < 0 ? "" : bytesText(track.planned)] : []), String(track.sent), bytesText(track.sentBytes)].map(text => make("td", {}, text))));
+    const names = [
+        "rank", "busy", ...whys.map(n => about.whys[n].text), "peak bytes",
+        ...(planned ? ["planned peak"] : []), "messages sent", "bytes sent"
+    ];
+    const rows = t.tracks.map(
+        (track, rank) =>
+            make("tr", {},
+                 ...[String(rank), percent(t.makespan > 0 ? track.busy / t.makespan : 0),
+                     ...whys.map(n => timeText(track.idle[n], t.makespan)), bytesText(track.peak),
+                     ...(planned ? [track.planned < 0 ? "" : bytesText(track.planned)] : []),
+                     String(track.sent), bytesText(track.sentBytes)]
+                     .map(text => make("td", {}, text))));
     const head = make("tr", {}, ...names.map(name => make("th", { scope: "col" }, name)));
-    return make("div", { className: "scroll" }, make("table", {}, make("caption", {}, "Ranks: " + t.title), make("thead", {}, head), make("tbody", {}, ...rows)));
+    return make("div", { className: "scroll" },
+                make("table", {}, make("caption", {}, "Ranks: " + t.title), make("thead", {}, head),
+                     make("tbody", {}, ...rows)));
 }
 
 /* Where a run lost most against its plan. */
@@ -108,16 +140,24 @@ function worstOf(t) {
     return found.sort((x, y) => y[0] - x[0]);
 }
 
+const worstOnes = plannedOne ? worstOf(measuredOne) : [];
+
 function differences() {
-    const t = measuredOne, worst = worstOf(t), end = t.makespan - plannedOne.makespan;
+    const t = measuredOne, worst = worstOnes, end = t.makespan - plannedOne.makespan;
     const list = make("ol", { className: "worst" });
     for (const [more, i, planned] of worst.slice(0, 5)) {
         const button = make("button", {}, blockText(t, i) + " on rank " + t.blocks.rank[i]);
         button.onclick = () => goTo({ timeline: t.number, block: i });
-        list.append(make("li", {}, button, ": " + timeText(more) + " more than the planned " + timeText(planned)));
+        list.append(make("li", {}, button,
+                         ": " + timeText(more) + " more than the planned " + timeText(planned)));
     }
-    const said = "The run ended " + timeText(Math.abs(end)) + (end < 0 ? " earlier" : " later") + " than planned (" + percent(Math.abs(end) / plannedOne.makespan) + "); " + worst.length + " of its computes took more than a tenth longer than planned" + (worst.length ? ", these most:" : ".");
-    return make("section", { id: "differences" }, make("h2", {}, "Against the plan"), make("p", {}, said), list);
+    const said = "The run ended " + timeText(Math.abs(end)) + (end < 0 ? " earlier" : " later") +
+                 " than \"" + plannedOne.title + "\" (" +
+                 percent(Math.abs(end) / plannedOne.makespan) + "); " + worst.length +
+                 " of its computes took more than a tenth longer than planned" +
+                 (worst.length ? ", these most:" : ".");
+    return make("section", { id: "differences" }, make("h2", {}, "Against the plan"),
+                make("p", {}, said), list);
 }
 
 function showSummary() {

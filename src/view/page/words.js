@@ -3,7 +3,8 @@
 /* A step for a scale of so many units, 1, 2 or 5 times a power of ten. */
 function niceStep(atLeast) {
     const power = Math.pow(10, Math.floor(Math.log10(atLeast)));
-    for (const factor of [1, 2, 5, 10]) if (factor * power >= atLeast * (1 - 1e-9)) return factor * power;
+    for (const factor of [1, 2, 5, 10])
+        if (factor * power >= atLeast * (1 - 1e-9)) return factor * power;
     return 10 * power;
 }
 
@@ -12,19 +13,30 @@ const UNITS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
 function trimmed(number, digits) {
     if (!Number.isFinite(number)) return String(number);
     const text = number.toPrecision(digits);
-    return text.includes("e") ? String(Number(text)) : text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+    return text.includes("e")   ? String(Number(text))
+           : text.includes(".") ? text.replace(/\.?0+$/, "")
+                                : text;
 }
 
-/* A time, as exact as is useful beside a span of `scale`. */
-function timeText(time, scale = Math.abs(time)) {
-    const [unit, name] = seconds ? UNITS.find(([size]) => scale >= size) ?? UNITS[3] : [1, ""];
-    const value = time / unit;
-    const more = Math.ceil(Math.log10(Math.abs(time) / scale)); /* digits before those of the span */
-    return trimmed(value, more > 0 ? Math.min(15, more + 4) : 4) + (name ? " " + name : "");
+/* A time in the unit that fits `scale`, so exact that times which are
+ * `resolution` apart read differently. Times without a unit are exact. */
+function timeText(time, scale = Math.abs(time), resolution = Math.abs(time) / 1000) {
+    if (!seconds) return trimmed(time, 10);
+    if (Math.abs(time) < 0.5e-9) return "0";
+    const [unit, name] = UNITS.find(([size]) => scale >= size) ?? UNITS[3];
+    const digits = Math.ceil(Math.log10(Math.abs(time) / Math.max(resolution, 1e-10))) + 1;
+    return trimmed(time / unit, Math.min(15, Math.max(4, digits))) + " " + name;
+}
+
+/* From when to when, beside all of a timeline. */
+function spanText(t, start, end) {
+    const fine = (end - start) / 100;
+    return timeText(start, t.makespan, fine) + " to " + timeText(end, t.makespan, fine);
 }
 
 function bytesText(bytes) {
-    for (const [size, name] of [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]]) if (Math.abs(bytes) >= size) return trimmed(bytes / size, 4) + " " + name;
+    for (const [size, name] of [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]])
+        if (Math.abs(bytes) >= size) return trimmed(bytes / size, 4) + " " + name;
     return bytes + " B";
 }
 
@@ -32,16 +44,20 @@ function percent(part) {
     return trimmed(100 * part, 3) + " %";
 }
 
+function isComm(kind) {
+    return /^(SEND|RECV)_/.test(about.kinds[kind].text);
+}
+
 function actionText(kind, stage, microbatch) {
     const text = about.kinds[kind].text;
     if (kind >= KIND.copy) return text;
-    const plain = classOf(kind) >= 0 || /^(SEND|RECV)_/.test(text);
-    return plain ? stage + text + microbatch : stage + text;
+    return classOf(kind) >= 0 || isComm(kind) ? stage + text + microbatch : stage + text;
 }
 
 function blockText(t, i) {
     const b = t.blocks;
-    if (b.kind[i] === KIND.OVERLAP_F_B) return "(" + partsOf(t, i).map(part => actionText(...part)).join(";") + ")OVERLAP_F_B";
+    if (b.kind[i] === KIND.OVERLAP_F_B)
+        return "(" + partsOf(t, i).map(part => actionText(...part)).join(";") + ")OVERLAP_F_B";
     if (b.kind[i] === KIND.ties) return "ties";
     if (b.kind[i] >= KIND.copy) return about.kinds[b.kind[i]].text + " of stage " + b.stage[i];
     return actionText(b.kind[i], b.stage[i], b.microbatch[i]);
@@ -59,7 +75,9 @@ function commText(t, k) {
 function linksOf(t, i) {
     const needs = [], gives = [], b = t.blocks, m = t.messages;
     const push = (list, block, message = -1) => {
-        if (block >= 0 && block !== i && !list.some(link => link.block === block && link.message === message)) list.push({ block, message });
+        if (block >= 0 && block !== i &&
+            !list.some(link => link.block === block && link.message === message))
+            list.push({ block, message });
     };
     for (const [kind, stage, microbatch] of partsOf(t, i)) {
         const cls = classOf(kind), rank = b.rank[i];
@@ -70,13 +88,17 @@ function linksOf(t, i) {
         }
         const step = cls === FORWARD ? -1 : 1;
         const arriving = t.into.all(cls, stage, microbatch).filter(k => m.toRank[k] === rank);
-        for (const k of arriving) push(needs, findCompute(t, cls, m.fromStage[k], microbatch, m.fromRank[k]), k);
+        for (const k of arriving)
+            push(needs, findCompute(t, cls, m.fromStage[k], microbatch, m.fromRank[k]), k);
         if (!arriving.length) push(needs, findCompute(t, cls, stage + step, microbatch, rank));
         const leaving = t.outOf.all(cls, stage, microbatch).filter(k => m.fromRank[k] === rank);
-        for (const k of leaving) push(gives, findCompute(t, cls, m.toStage[k], microbatch, m.toRank[k]), k);
+        for (const k of leaving)
+            push(gives, findCompute(t, cls, m.toStage[k], microbatch, m.toRank[k]), k);
         if (!leaving.length) push(gives, findCompute(t, cls, stage - step, microbatch, rank));
-        if (cls === FORWARD) push(gives, findCompute(t, BACKWARD, stage, microbatch, rank));
-        else push(needs, findCompute(t, FORWARD, stage, microbatch, rank));
+        if (cls === FORWARD)
+            push(gives, findCompute(t, BACKWARD, stage, microbatch, rank));
+        else
+            push(needs, findCompute(t, FORWARD, stage, microbatch, rank));
         if (kind === KIND.I) push(gives, findCompute(t, WEIGHT, stage, microbatch, rank));
     }
     return { needs, gives };
@@ -85,7 +107,7 @@ function linksOf(t, i) {
 /* The same action in the plan, of a run; in the run, of its plan: [timeline,
  * block], or null. */
 const measuredOne = timelines.find(t => t.measured);
-const plannedOne = measuredOne && timelines.find(t => !t.measured);
+const plannedOne = measuredOne && (timelines.find(t => t.plan) ?? timelines.find(t => !t.measured));
 function twinOf(t, i) {
     if (!plannedOne || (t !== measuredOne && t !== plannedOne)) return null;
     const other = t === measuredOne ? plannedOne : measuredOne;
@@ -104,11 +126,20 @@ function plannedLength(t, i) {
 
 /* --------------------------------------------------------------- sentences */
 
-const MEANS = { F: "forward", B: "backward", I: "backward for inputs", W: "backward for weights" };
+const MEANS = {
+    F: "forward",
+    B: "backward",
+    I: "backward for inputs",
+    W: "backward for weights"
+};
 
 function headOf(t, i) {
     const b = t.blocks;
-    const parts = partsOf(t, i).filter(([kind]) => classOf(kind) >= 0).map(([kind, stage, microbatch]) => MEANS[about.kinds[kind].text] + " of stage " + stage + ", microbatch " + microbatch);
+    const parts =
+        partsOf(t, i)
+            .filter(([kind]) => classOf(kind) >= 0)
+            .map(([kind, stage, microbatch]) => MEANS[about.kinds[kind].text] + " of stage " +
+                                                stage + ", microbatch " + microbatch);
     return [blockText(t, i) + " on rank " + b.rank[i], parts.join(", and at once ")];
 }
 
@@ -116,40 +147,51 @@ function idleText(t, i) {
     const b = t.blocks, why = b.why[i], from = Math.max(b.free[i], 0);
     const whole = b.start[i] - from;
     if (!why || !(whole > 0)) return "";
-    if (WHY[why] === "FORWARD" || WHY[why] === "BACKWARD") {
+    if (why === WHY.FORWARD || why === WHY.BACKWARD) {
         const waited = b.ready[i] - from, message = b.start[i] - b.ready[i];
         const needs = linksOf(t, i).needs.filter(link => b.rank[link.block] !== b.rank[i]);
         const late = needs.sort((x, y) => b.end[y.block] - b.end[x.block])[0];
-        const whom = late ? blockText(t, late.block) + " on rank " + b.rank[late.block] : "another rank";
-        return "waited " + timeText(waited) + " for " + whom + (message > 0 ? ", then " + timeText(message) + " for its message" : "");
+        const whom =
+            late ? blockText(t, late.block) + " on rank " + b.rank[late.block] : "another rank";
+        return "waited " + timeText(waited) + " for " + whom +
+               (message > 0 ? ", then " + timeText(message) + " for its message" : "");
     }
     return "idle " + timeText(whole) + " before it: " + about.whys[why].text;
 }
-const WHY = ["NOT", "WARM_UP", "FORWARD", "BACKWARD", "MESSAGE", "OTHER", "DRAIN"];
 
 function messageText(t, k, arriving) {
     const m = t.messages;
-    const other = arriving ? "message from rank " + m.fromRank[k] + " (" + (m.forward[k] ? "output" : "gradient") + " of stage " + m.fromStage[k] + ")" : "sends to rank " + m.toRank[k] + " (stage " + m.toStage[k] + ")";
-    return other + ": " + bytesText(m.bytes[k]) + ", sent " + timeText(m.sent[k], t.makespan) + ", there " + timeText(m.arrived[k], t.makespan);
+    const other = arriving ? "message from rank " + m.fromRank[k] + " (" +
+                                 (m.forward[k] ? "output" : "gradient") + " of stage " +
+                                 m.fromStage[k] + ")"
+                           : "sends to rank " + m.toRank[k] + " (stage " + m.toStage[k] + ")";
+    return other + ": " + bytesText(m.bytes[k]) + ", under way " +
+           spanText(t, m.sent[k], m.arrived[k]);
 }
 
 /* What is said of a block, a line each; the first is its name. */
 function describe(t, i) {
     const b = t.blocks, [name, meaning] = headOf(t, i), lines = [name];
     if (meaning) lines.push(meaning);
-    lines.push(timeText(b.start[i], t.makespan) + " to " + timeText(b.end[i], t.makespan) + ", took " + timeText(b.end[i] - b.start[i]));
+    lines.push(spanText(t, b.start[i], b.end[i]) + ", took " + timeText(b.end[i] - b.start[i]));
     const idle = idleText(t, i);
     lines.push(idle || "began as soon as the rank was free");
     const links = linksOf(t, i);
-    for (const link of links.needs.slice(0, 4)) if (link.message >= 0) lines.push(messageText(t, link.message, true));
-    for (const link of links.gives.slice(0, 4)) if (link.message >= 0) lines.push(messageText(t, link.message, false));
-    if (t.tracks[b.rank[i]].peak > 0) lines.push("in flight " + bytesText(b.during[i]) + ", after it " + bytesText(b.after[i]));
+    for (const link of links.needs.slice(0, 4))
+        if (link.message >= 0) lines.push(messageText(t, link.message, true));
+    for (const link of links.gives.slice(0, 4))
+        if (link.message >= 0) lines.push(messageText(t, link.message, false));
+    if (t.tracks[b.rank[i]].peak > 0)
+        lines.push("in flight " + bytesText(b.during[i]) + ", after it " + bytesText(b.after[i]));
     const twin = twinOf(t, i);
     if (twin) {
         const [o, j] = twin, later = b.start[i] - o.blocks.start[j];
-        const word = t.measured ? "planned" : "measured";
+        const word = (t.measured ? "planned" : "measured") + " (" + o.title + ")";
         const shift = Math.abs(later);
-        lines.push(word + " " + timeText(o.blocks.start[j], o.makespan) + " to " + timeText(o.blocks.end[j], o.makespan) + ": this is " + (shift > 1e-12 * t.makespan ? timeText(shift) + (later > 0 ? " later" : " earlier") : "at the same time"));
+        lines.push(word + " " + spanText(o, o.blocks.start[j], o.blocks.end[j]) + ": this is " +
+                   (shift > 1e-12 * t.makespan
+                        ? timeText(shift) + (later > 0 ? " later" : " earlier")
+                        : "at the same time"));
     }
     if (b.critical[i]) lines.push("on the critical path");
     return lines;
@@ -159,8 +201,9 @@ function describeComm(t, k) {
     const c = t.comms;
     const lines = [commText(t, k) + " on rank " + c.rank[k]];
     const sends = /^SEND/.test(about.kinds[c.kind[k]].text);
-    lines.push((sends ? "to" : "from") + " rank " + c.peer[k] + ", stage " + c.peerStage[k] + ": " + bytesText(c.bytes[k]));
-    lines.push(timeText(c.start[k], t.makespan) + " to " + timeText(c.end[k], t.makespan) + ", took " + timeText(c.end[k] - c.start[k]));
+    lines.push((sends ? "to" : "from") + " rank " + c.peer[k] + ", stage " + c.peerStage[k] + ": " +
+               bytesText(c.bytes[k]));
+    lines.push(spanText(t, c.start[k], c.end[k]) + ", took " + timeText(c.end[k] - c.start[k]));
     if (c.critical[k]) lines.push("on the critical path");
     return lines;
 }
@@ -171,13 +214,21 @@ function describeGap(t, rank, i) {
     if (last) {
         const free = i > b.first[rank] ? b.end[i - 1] : 0;
         if (!(t.makespan > free)) return null;
-        return ["rank " + rank + " is idle", timeText(t.makespan - free) + ": drain", "its work is done; others still have some"];
+        return [
+            "rank " + rank + " is idle", timeText(t.makespan - free) + ": drain",
+            "its work is done; others still have some"
+        ];
     }
     const from = Math.max(b.free[i], 0);
     if (!b.why[i] || !(b.start[i] > from)) return null;
-    const lines = ["rank " + rank + " is idle", timeText(from, t.makespan) + " to " + timeText(b.start[i], t.makespan) + ": " + about.whys[b.why[i]].text];
+    const lines = [
+        "rank " + rank + " is idle",
+        spanText(t, from, b.start[i]) + ": " + about.whys[b.why[i]].text
+    ];
     const idle = idleText(t, i);
-    if (WHY[b.why[i]] === "WARM_UP") lines.push("nothing has reached it yet; it begins with " + blockText(t, i));
-    else if (idle) lines.push(blockText(t, i) + " " + idle);
+    if (b.why[i] === WHY.WARM_UP)
+        lines.push("nothing has reached it yet; it begins with " + blockText(t, i));
+    else if (idle)
+        lines.push(blockText(t, i) + " " + idle);
     return lines;
 }
