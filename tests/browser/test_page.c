@@ -5,7 +5,6 @@
 #include "page.h"
 #include "view/palette.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -213,28 +212,18 @@ static void page_shows_what_was_simulated(void **state)
     assert_true(compared > 1200);
 }
 
+static void add_golden(const char *name, sl_schedule *schedule, void *context)
+{
+    page_add(&shown, name, schedule, NULL);
+    if (shown.count == SL_VIEW_MAX_TIMELINES)
+        *(size_t *)context += compare_page();
+}
+
 static void page_shows_every_golden_schedule(void **state)
 {
     (void)state;
-    DIR *folder = opendir("goldens/schedules");
-    struct dirent *entry;
     size_t compared = 0;
-    assert_non_null(folder);
-    while ((entry = readdir(folder))) {
-        char path[600];
-        sl_schedule *schedule;
-        size_t length;
-        if (!strstr(entry->d_name, ".csv"))
-            continue;
-        snprintf(path, sizeof path, "goldens/schedules/%s", entry->d_name);
-        char *text = test_read_file(path, &length);
-        assert_ok(sl_schedule_read_csv(text, length, &schedule));
-        free(text);
-        page_add(&shown, entry->d_name, schedule, NULL);
-        if (shown.count == SL_VIEW_MAX_TIMELINES)
-            compared += compare_page();
-    }
-    closedir(folder);
+    assert_true(test_each_golden(add_golden, &compared) >= 60);
     if (shown.count)
         compared += compare_page();
     assert_true(compared > 1500);
@@ -785,51 +774,40 @@ static void paper_has_all_ranks(void **state)
 
 /* ------------------------------------------------------------ pictures -- */
 
-/* SVG of every golden is well-formed to a parser that is not ours, and has a
- * block for every action. */
+/* The SVG is well-formed to a parser that is not ours, and has a block for every
+ * action. */
+static void parse_svg(const char *name, sl_schedule *schedule, void *context)
+{
+    page one = {0};
+    sl_string svg = SL_STRING_INIT;
+    (void)name;
+    (void)context;
+    page_add(&one, "<&\"'\x01\xff]]>", schedule, NULL);
+    assert_ok(sl_view_write_svg((const sl_timeline *const *)one.timelines, 1,
+                                NULL, sl_write_string, &svg));
+    json_t *quoted = json_string(svg.data);
+    char *literal = json_dumps(quoted, JSON_ENCODE_ANY);
+    size_t room = strlen(literal) + 300;
+    char *script = malloc(room);
+    snprintf(script, room,
+             "(() => { const d = new DOMParser().parseFromString(%s, "
+             "'image/svg+xml'); return d.querySelector('parsererror') ? -1 "
+             ": d.querySelectorAll('rect.block').length; })()",
+             literal);
+    assert_int_equal(browser_number(chromium, script),
+                     sl_schedule_extent(schedule).actions);
+    free(script);
+    free(literal);
+    json_decref(quoted);
+    sl_string_clear(&svg);
+    page_clear(&one);
+}
+
 static void svg_of_every_golden_is_well_formed(void **state)
 {
     (void)state;
-    DIR *folder = opendir("goldens/schedules");
-    struct dirent *entry;
-    int seen = 0;
     page_show(&shown, chromium, "1F1B", 2, 1, 2);
-    assert_non_null(folder);
-    while ((entry = readdir(folder))) {
-        char path[600];
-        page one = {0};
-        sl_schedule *schedule;
-        sl_string svg = SL_STRING_INIT;
-        size_t length;
-        if (!strstr(entry->d_name, ".csv"))
-            continue;
-        snprintf(path, sizeof path, "goldens/schedules/%s", entry->d_name);
-        char *text = test_read_file(path, &length);
-        assert_ok(sl_schedule_read_csv(text, length, &schedule));
-        free(text);
-        page_add(&one, "<&\"'\x01\xff]]>", schedule, NULL);
-        assert_ok(sl_view_write_svg((const sl_timeline *const *)one.timelines,
-                                    1, NULL, sl_write_string, &svg));
-        json_t *quoted = json_string(svg.data);
-        char *literal = json_dumps(quoted, JSON_ENCODE_ANY);
-        size_t room = strlen(literal) + 300;
-        char *script = malloc(room);
-        snprintf(script, room,
-                 "(() => { const d = new DOMParser().parseFromString(%s, "
-                 "'image/svg+xml'); return d.querySelector('parsererror') ? -1 "
-                 ": d.querySelectorAll('rect.block').length; })()",
-                 literal);
-        assert_int_equal(browser_number(chromium, script),
-                         sl_schedule_extent(schedule).actions);
-        free(script);
-        free(literal);
-        json_decref(quoted);
-        sl_string_clear(&svg);
-        page_clear(&one);
-        seen++;
-    }
-    closedir(folder);
-    assert_true(seen >= 60);
+    assert_true(test_each_golden(parse_svg, NULL) >= 60);
 }
 
 int main(void)

@@ -3,6 +3,7 @@
  * See support.h. */
 #include "support.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,4 +120,27 @@ void test_hash(const sl_schedule *schedule, char out[17])
     free(text);
     for (int i = 0; i < 8; i++)
         snprintf(out + 2 * i, 3, "%02x", digest[i]);
+}
+
+size_t test_each_golden(test_golden_fn act, void *context)
+{
+    DIR *folder = opendir("goldens/schedules");
+    struct dirent *entry;
+    size_t seen = 0;
+    assert_non_null(folder);
+    while ((entry = readdir(folder))) {
+        char path[600];
+        sl_schedule *schedule;
+        size_t length;
+        if (!strstr(entry->d_name, ".csv"))
+            continue;
+        snprintf(path, sizeof path, "goldens/schedules/%s", entry->d_name);
+        char *text = test_read_file(path, &length);
+        assert_ok(sl_schedule_read_csv(text, length, &schedule));
+        free(text);
+        act(entry->d_name, schedule, context);
+        seen++;
+    }
+    closedir(folder);
+    return seen;
 }

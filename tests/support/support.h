@@ -39,6 +39,12 @@ bool test_is_sound(const sl_schedule *schedule);
 bool test_has_finding(const sl_schedule *schedule, sl_finding_code code,
                       int rank, int step);
 
+/* Every committed golden schedule, with the name of its file; whoever gets it
+ * destroys it. Returns how many there were. */
+typedef void (*test_golden_fn)(const char *name, sl_schedule *schedule,
+                               void *context);
+size_t test_each_golden(test_golden_fn act, void *context);
+
 /* A whole file as a string; freed by the caller. */
 char *test_read_file(const char *path, size_t *length);
 
