@@ -2,6 +2,7 @@
  *
  * Pages for the tests of the page. */
 #include "page.h"
+#include "view/palette.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,4 +84,55 @@ void page_is_content(const browser *b)
         fail_msg("the page complained: %s", browser_last(b));
     if (browser_requests(b))
         fail_msg("the page asked for: %s", browser_last(b));
+}
+
+int page_colour(const char *action)
+{
+    sl_action whole, parts[2];
+    assert_ok(sl_action_parse(action, strlen(action), &whole));
+    assert_true(sl_action_parts(&whole, parts) > 0);
+    sl__colour colour =
+        sl__look_colour(sl__look_of(parts[0].kind), parts[0].microbatch);
+    return colour.red << 16 | colour.green << 8 | colour.blue;
+}
+
+/* --------------------------------------------------------------- tests -- */
+
+browser *chromium;
+page shown;
+
+int page_teardown(void **state)
+{
+    (void)state;
+    page_clear(&shown);
+    return 0;
+}
+
+char *tip_text(void)
+{
+    return browser_text(chromium, "document.getElementById('tip').hidden ? '' "
+                                  ": document.getElementById('tip').innerText");
+}
+
+void tip_says(const char *words)
+{
+    char *text = tip_text();
+    if (!strstr(text, words))
+        fail_msg("the tip does not say \"%s\": %s", words, text);
+    free(text);
+}
+
+int page_run_tests(const struct CMUnitTest *tests, size_t count)
+{
+    enum { SKIPPED = 77 };
+    const char *asked = getenv("SLUICE_BROWSER");
+    chromium = browser_open();
+    if (!chromium) {
+        bool required = asked && strcmp(asked, "required") == 0;
+        fprintf(stderr, "no chromium here%s\n", required ? "" : ": skipped");
+        return required ? 1 : SKIPPED;
+    }
+    int failed = _cmocka_run_group_tests("page", tests, count, NULL, NULL);
+    browser_close(chromium);
+    return failed;
 }

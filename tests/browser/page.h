@@ -38,4 +38,31 @@ spot page_spot(browser *b, int timeline, const char *action);
 /* Fails where the page complained or asked for anything. */
 void page_is_content(const browser *b);
 
+/* What colour, as 0xrrggbb, the beginning of an action is to have. */
+int page_colour(const char *action);
+
+/* --------------------------------------------------------------- tests -- */
+
+/* Of the test that runs: the browser, and a page, which is cleared after it. */
+extern browser *chromium;
+extern page shown;
+
+/* What the tip says, to be freed; and fails where it does not say these words. */
+char *tip_text(void);
+void tip_says(const char *words);
+
+#define assert_page(expression)                                                \
+    do {                                                                       \
+        if (!browser_true(chromium, expression))                               \
+            fail_msg("not so: %s", expression);                                \
+    } while (0)
+
+#define PAGE_TEST(name) cmocka_unit_test_teardown(name, page_teardown)
+int page_teardown(void **state);
+
+/* Runs tests with a browser; where there is none, tells ctest so, or fails with
+ * $SLUICE_BROWSER "required". Returns what main is to return. */
+#define page_run(tests) page_run_tests((tests), sizeof(tests) / sizeof *(tests))
+int page_run_tests(const struct CMUnitTest *tests, size_t count);
+
 #endif

@@ -1,45 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * The page of `sluice view` in a browser: what it shows is what was simulated,
- * and mouse, keys, search and address do what they say. */
+ * whatever that is, on every screen and on paper. */
 #include "page.h"
-#include "view/palette.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static browser *chromium;
-
-static page shown; /* of the test that runs; cleared after it */
-
-static int clear_page(void **state)
-{
-    (void)state;
-    page_clear(&shown);
-    return 0;
-}
-
-static char *tip_text(void)
-{
-    return browser_text(chromium, "document.getElementById('tip').hidden ? '' "
-                                  ": document.getElementById('tip').innerText");
-}
-
-static void tip_says(const char *words)
-{
-    char *text = tip_text();
-    if (!strstr(text, words))
-        fail_msg("the tip does not say \"%s\": %s", words, text);
-    free(text);
-}
-
-#define assert_page(expression)                                                \
-    do {                                                                       \
-        if (!browser_true(chromium, expression))                               \
-            fail_msg("not so: %s", expression);                                \
-    } while (0)
 
 /* ------------------------------------------------------ what it shows -- */
 
@@ -110,17 +78,6 @@ static size_t rows_of(const page *p, size_t n, json_t ***out, json_t **holder)
     return count;
 }
 
-/* What colour the beginning of an action is to have. */
-static int expected_colour(const char *text)
-{
-    sl_action action, parts[2];
-    assert_ok(sl_action_parse(text, strlen(text), &action));
-    assert_true(sl_action_parts(&action, parts) > 0);
-    sl__colour colour =
-        sl__look_colour(sl__look_of(parts[0].kind), parts[0].microbatch);
-    return colour.red << 16 | colour.green << 8 | colour.blue;
-}
-
 /* Returns whether its colour was looked at. */
 static bool compare_block(const json_t *found, const json_t *expected,
                           double makespan, double longest, double width)
@@ -140,9 +97,9 @@ static bool compare_block(const json_t *found, const json_t *expected,
     assert_true(fabs(x / (width - 70) - number_at(expected, 2) / longest) <
                 1e-6);
     int colour = (int)number_at(found, 5);
-    if (colour >= 0 && colour != expected_colour(text_at(found, 0)))
+    if (colour >= 0 && colour != page_colour(text_at(found, 0)))
         fail_msg("%s is #%06x, not #%06x", text_at(found, 0), (unsigned)colour,
-                 (unsigned)expected_colour(text_at(found, 0)));
+                 (unsigned)page_colour(text_at(found, 0)));
     return colour >= 0;
 }
 
@@ -229,163 +186,7 @@ static void page_shows_every_golden_schedule(void **state)
     assert_true(compared > 1500);
 }
 
-/* --------------------------------------------------------------- hover -- */
-
-static void hover_tells_what_why_and_from_whom(void **state)
-{
-    (void)state;
-    page_show(&shown, chromium, "1F1B", 4, 1, 8);
-    spot at = page_spot(chromium, 0, "1B0");
-    browser_move(chromium, at.x, at.y);
-    tip_says("1B0 on rank 1");
-    tip_says("backward of stage 1, microbatch 0");
-    tip_says("for 2B0 on rank 2, then 0.25 for its message");
-    tip_says("message from rank 2 (gradient of stage 2): 4 MB");
-    tip_says("sends to rank 0");
-    tip_says("in flight 4.5 MB");
-    /* What it depends on is lit: its neighbours' blocks have an outline. */
-    assert_page("(() => { const c = document.getElementById('marks'), d = "
-                "c.getContext('2d').getImageData(0, 0, c.width, "
-                "c.height).data; let n = 0; for (let i = 3; i < d.length; i += "
-                "4) n += d[i] > 0; return n > 300; })()");
-    at = page_spot(chromium, 0, "3F0");
-    browser_move(chromium, at.x - at.width, at.y);
-    tip_says("rank 3 is idle");
-    tip_says("warm-up");
-    at = page_spot(chromium, 0, "2B7");
-    browser_move(chromium, at.x + at.width, at.y);
-    tip_says("drain");
-    browser_move(chromium, 5, 5);
-    char *gone = tip_text();
-    assert_string_equal(gone, "");
-    free(gone);
-    page_is_content(chromium);
-}
-
-/* ---------------------------------------------------------------- zoom -- */
-
-static void wheel_zooms_around_the_pointer(void **state)
-{
-    (void)state;
-    page_show(&shown, chromium, "1F1B", 4, 1, 8);
-    spot before = page_spot(chromium, 0, "2F4");
-    double span = browser_number(chromium, "sluice.view.to - sluice.view.from");
-    double x = floor(before.x), y = floor(before.y);
-    browser_wheel(chromium, x, y, -400, 0);
-    spot after = page_spot(chromium, 0, "2F4");
-    double factor = after.width / before.width;
-    assert_true(factor > 1.5);
-    assert_true(fabs(after.x - x - factor * (before.x - x)) < 0.01);
-    /* A pinch on a touchpad is a wheel with Ctrl, and finer. */
-    browser_wheel(chromium, x, y, -40, 2);
-    spot closer = page_spot(chromium, 0, "2F4");
-    factor = closer.width / before.width;
-    assert_true(closer.width > 1.3 * after.width);
-    assert_true(fabs(closer.x - x - factor * (before.x - x)) < 0.01);
-    /* Never out of what there is. */
-    for (int i = 0; i < 8; i++)
-        browser_wheel(chromium, before.x, before.y, 900, 0);
-    double out = browser_number(chromium, "sluice.view.to - sluice.view.from");
-    assert_true(out >= span && out < 1.1 * span);
-    for (int i = 0; i < 30; i++)
-        browser_wheel(chromium, before.x, before.y, -2000, 0);
-    double in = browser_number(chromium, "sluice.view.to - sluice.view.from");
-    assert_true(in > 0 && in < 1e-6 * span);
-    page_is_content(chromium);
-}
-
-static void fingers_pinch_and_drag_pans(void **state)
-{
-    (void)state;
-    page_show(&shown, chromium, "1F1B", 4, 1, 8);
-    spot before = page_spot(chromium, 0, "2F4");
-    browser_pinch(chromium, before.x, before.y, 100, 300);
-    spot after = page_spot(chromium, 0, "2F4");
-    assert_true(after.width > 2.5 * before.width &&
-                after.width < 3.5 * before.width);
-    assert_true(fabs(after.x - before.x) < 3);
-    browser_press(chromium, after.x, after.y);
-    browser_release(chromium, after.x + 120, after.y);
-    spot moved = page_spot(chromium, 0, "2F4");
-    assert_true(fabs(moved.x - after.x - 120) < 1.5);
-    assert_page("sluice.view.follow === null && sluice.view.at === null");
-    page_is_content(chromium);
-}
-
-/* -------------------------------------------------------------- search -- */
-
-static void search_finds_and_goes_there(void **state)
-{
-    (void)state;
-    page_show(&shown, chromium, "Interleaved1F1B", 8, 2, 64);
-    browser_key(chromium, "/", 0);
-    assert_page("document.activeElement.id === 'find'");
-    browser_type(chromium, "9f37");
-    assert_page("document.getElementById('found').textContent === '1 found'");
-    browser_key(chromium, "Enter", 0);
-    assert_page("document.getElementById('found').textContent === '1 of 1'");
-    spot at = page_spot(chromium, 0, "9F37");
-    assert_true(at.width >= 20);
-    assert_true(at.x > 60 && at.x < 1366 && at.y > 60 && at.y < 768);
-    tip_says("9F37 on rank 1");
-    browser_value(chromium, "document.getElementById('find').select()");
-    browser_type(chromium, "B5");
-    assert_page("document.getElementById('found').textContent === '16 found'");
-    browser_key(chromium, "Enter", 0);
-    browser_key(chromium, "Enter", 8);
-    assert_page("document.getElementById('found').textContent === '16 of 16'");
-    browser_key(chromium, "Escape", 0);
-    browser_key(chromium, "n", 0);
-    assert_page("document.getElementById('found').textContent === '1 of 16'");
-    browser_key(chromium, "/", 0);
-    browser_type(chromium, "UNSHARD3");
-    assert_page("document.getElementById('found').textContent === 'nothing'");
-    browser_value(chromium, "document.getElementById('find').select()");
-    browser_type(chromium, "<b>2F");
-    assert_page("document.getElementById('found').textContent === 'nothing'");
-    page_is_content(chromium);
-}
-
-static void found(const char *text, const char *expected)
-{
-    char script[200];
-    json_decref(
-        browser_value(chromium, "document.getElementById('find').select()"));
-    browser_type(chromium, text);
-    snprintf(script, sizeof script,
-             "document.getElementById('found').textContent === '%s'", expected);
-    if (!browser_true(chromium, script))
-        fail_msg("%s: not '%s'", text, expected);
-}
-
-static void search_finds_overlaps(void **state)
-{
-    (void)state;
-    page_show(&shown, chromium, "DualPipeV", 4, 2, 10);
-    char *text = browser_text(
-        chromium, "(() => { const t = sluice.timelines[0]; return "
-                  "sluice.blockText(t, [...t.blocks.second.keys()][0]); })()");
-    browser_key(chromium, "/", 0);
-    found(text, "1 found");
-    free(text);
-    found("OVERLAP_F_B99", "nothing");
-    /* As many as have microbatch 4 in one of their halves. */
-    char count[40];
-    int expected = 0;
-    for (int r = 0; r < 4; r++) {
-        const sl_action *row = sl_schedule_row(shown.schedules[0], r);
-        for (size_t i = 0; i < sl_schedule_length(shown.schedules[0], r); i++)
-            expected += row[i].kind == SL_OVERLAP_F_B &&
-                        (row[i].microbatch == 4 || row[i].b_microbatch == 4);
-    }
-    assert_true(expected > 0);
-    snprintf(count, sizeof count, "%d found", expected);
-    found("OVERLAP_F_B4", count);
-    found("0F4", "1 found");
-    page_is_content(chromium);
-}
-
-/* -------------------------------------------------------------- precision -- */
+/* ----------------------------------------------------------- precision -- */
 
 /* Times far from 0 are told apart, in tips and on the axis. */
 static void late_times_are_exact(void **state)
@@ -401,141 +202,6 @@ static void late_times_are_exact(void **state)
     tip_says("11708 to 11710, took 2");
     assert_page("document.getElementById('compared').innerText.includes("
                 "'makespan\\t12309')");
-    page_is_content(chromium);
-}
-
-/* -------------------------------------------------------------- follow -- */
-
-/* The colour in the middle of the lower half of a block's left edge. */
-static int colour_of(const char *action)
-{
-    char script[400];
-    spot at = page_spot(chromium, 0, action);
-    snprintf(script, sizeof script,
-             "(() => { const box = document.getElementById('host')"
-             ".getBoundingClientRect(), d = document.getElementById('blocks')"
-             ".getContext('2d').getImageData(Math.round(%f - box.left), "
-             "Math.round(%f - box.top), 1, 1).data; return d[0] << 16 | d[1] "
-             "<< 8 | d[2]; })()",
-             at.x - at.width / 2 + 2, at.y - 14);
-    return (int)browser_number(chromium, script);
-}
-
-static void click_follows_a_microbatch(void **state)
-{
-    (void)state;
-    page_show(&shown, chromium, "1F1B", 4, 1, 8);
-    assert_int_equal(colour_of("1F4"), expected_colour("1F4"));
-    spot at = page_spot(chromium, 0, "2F3");
-    browser_click(chromium, at.x, at.y);
-    assert_page("sluice.view.follow === 3");
-    assert_int_equal(colour_of("0F3"), expected_colour("0F3"));
-    assert_int_equal(colour_of("3B3"), expected_colour("3B3"));
-    assert_int_not_equal(colour_of("1F4"), expected_colour("1F4"));
-    assert_int_not_equal(colour_of("3B0"), expected_colour("3B0"));
-    tip_says("2F3 on rank 2");
-    /* Again lets go. */
-    browser_click(chromium, at.x, at.y);
-    assert_page("sluice.view.follow === null");
-    assert_int_equal(colour_of("1F4"), expected_colour("1F4"));
-    page_is_content(chromium);
-}
-
-/* ------------------------------------------------------------- compare -- */
-
-static void compares_four(void **state)
-{
-    (void)state;
-    static const char *const names[] = {"GPipe", "1F1B", "ZBVZeroBubble",
-                                        "DualPipeV"};
-    for (int i = 0; i < 4; i++)
-        page_add(&shown, names[i], test_generate(names[i], 4, i < 2 ? 1 : 2, 8),
-                 NULL);
-    page_write(&shown);
-    browser_load(chromium, shown.path, NULL, 1366, 768);
-    /* Two by two, then one above the other; time on one scale. */
-    spot gpipe = page_spot(chromium, 0, "0F0");
-    spot other = page_spot(chromium, 1, "0F0");
-    spot third = page_spot(chromium, 2, "0F0");
-    assert_true(other.x > gpipe.x + 400 && fabs(other.y - gpipe.y) < 1);
-    assert_true(fabs(third.x - gpipe.x) < 1 && third.y > gpipe.y + 60);
-    assert_true(fabs(gpipe.width - third.width) < 0.01);
-    browser_key(chromium, "l", 0);
-    other = page_spot(chromium, 1, "0F0");
-    gpipe = page_spot(chromium, 0, "0F0");
-    assert_true(fabs(other.x - gpipe.x) < 1 && other.y > gpipe.y + 60);
-    /* The table tells each beside the first. */
-    char *table =
-        browser_text(chromium, "document.getElementById('compared').innerText");
-    assert_non_null(strstr(table, "GPipe"));
-    assert_non_null(strstr(table, "DualPipeV"));
-    assert_non_null(strstr(table, "makespan\t33\t33\t51 +54.5 %"));
-    free(table);
-    page_is_content(chromium);
-}
-
-/* ------------------------------------------------------------ keyboard -- */
-
-static void everything_works_by_keyboard(void **state)
-{
-    (void)state;
-    page_show(&shown, chromium, "1F1B", 4, 1, 8);
-    assert_page("document.activeElement === document.body");
-    /* The controls and the timeline are all reached by Tab. */
-    assert_page("[...document.querySelectorAll('button, input, #host')]"
-                ".filter(e => !e.hidden).every(e => e.tabIndex === 0)");
-    for (int i = 0; i < 20; i++) {
-        browser_key(chromium, "Tab", 0);
-        if (browser_true(chromium, "document.activeElement.id === 'host'"))
-            break;
-    }
-    assert_page("document.activeElement.id === 'host'");
-    browser_key(chromium, "ArrowRight", 0);
-    tip_says("0F0 on rank 0");
-    browser_key(chromium, "ArrowRight", 0);
-    tip_says("0F1 on rank 0");
-    browser_key(chromium, "ArrowDown", 0);
-    tip_says("1F0 on rank 1");
-    browser_key(chromium, "End", 0);
-    tip_says("1B7 on rank 1");
-    assert_page("document.getElementById('said').textContent.includes('1B7 on "
-                "rank 1')");
-    browser_key(chromium, "Enter", 0);
-    assert_page("sluice.view.follow === 7");
-    browser_key(chromium, "Escape", 0);
-    assert_page("sluice.view.follow === null && sluice.view.at === null");
-    double span = browser_number(chromium, "sluice.view.to - sluice.view.from");
-    browser_key(chromium, "+", 0);
-    browser_key(chromium, "+", 0);
-    assert_true(browser_number(chromium, "sluice.view.to - sluice.view.from") <
-                0.5 * span);
-    double from = browser_number(chromium, "sluice.view.from");
-    browser_key(chromium, "ArrowRight", 8);
-    assert_true(browser_number(chromium, "sluice.view.from") > from);
-    browser_key(chromium, "0", 0);
-    assert_page("sluice.view.from === 0");
-    static const char *const switches[] = {"c", "path",   "i", "idle",
-                                           "m", "memory", "a", "arrows"};
-    for (int i = 0; i < 8; i += 2) {
-        char script[120];
-        snprintf(script, sizeof script,
-                 "document.getElementById('%s').getAttribute('aria-pressed') "
-                 "=== String(sluice.view.%s)",
-                 switches[i + 1], switches[i + 1]);
-        assert_page(script);
-        char value[60];
-        snprintf(value, sizeof value, "sluice.view.%s", switches[i + 1]);
-        bool was = browser_true(chromium, value);
-        browser_key(chromium, switches[i], 0);
-        assert_int_equal(browser_true(chromium, value), !was);
-        assert_page(script);
-    }
-    browser_key(chromium, "t", 0);
-    assert_page("document.documentElement.dataset.theme === 'dark'");
-    browser_key(chromium, "?", 0);
-    assert_page("document.getElementById('keys').open");
-    browser_key(chromium, "Escape", 0);
-    assert_page("!document.getElementById('keys').open");
     page_is_content(chromium);
 }
 
@@ -603,73 +269,78 @@ static void critical_path_and_memory_show(void **state)
     page_is_content(chromium);
 }
 
-/* ------------------------------------------------------------- address -- */
+/* ---------------------------------------------------------------- runs -- */
 
-static void address_holds_what_you_saw(void **state)
+/* A run, from a file, and above it what was planned. */
+static void show_run(void)
+{
+    size_t length;
+    char *text = test_read_file("fuzz/corpus/trace/zbv.json", &length);
+    assert_ok(sl_timeline_read("run", text, length, &shown.timelines[1]));
+    assert_ok(
+        sl_timeline_planned("plan", shown.timelines[1], &shown.timelines[0]));
+    shown.count = 2;
+    free(text);
+    page_write(&shown);
+    browser_load(chromium, shown.path, NULL, 1366, 768);
+}
+
+static void a_run_lies_under_its_plan(void **state)
 {
     (void)state;
-    page_show(&shown, chromium, "ZBVZeroBubble", 4, 2, 8);
-    spot at = page_spot(chromium, 0, "5I3");
-    browser_wheel(chromium, at.x, at.y, -300, 0);
-    at = page_spot(chromium, 0, "5I3");
-    browser_click(chromium, at.x, at.y);
-    browser_move(chromium, 4, 4);
-    browser_key(chromium, "c", 0);
-    browser_key(chromium, "i", 0);
-    browser_key(chromium, "t", 0);
-    json_decref(browser_value(
-        chromium, "new Promise(done => setTimeout(() => done(1), 400))"));
-    char *hash = browser_text(chromium, "location.hash");
-    char *view = browser_text(chromium, "JSON.stringify(sluice.view)");
-    char *tip = tip_text();
-    static const char picture[] =
-        "document.getElementById('blocks').toDataURL() + "
-        "document.getElementById('marks').toDataURL()";
-    char *pixels = browser_text(chromium, picture);
-    browser_load(chromium, shown.path, hash + 1, 1366, 768);
-    json_decref(browser_value(
-        chromium, "new Promise(done => setTimeout(() => done(1), 400))"));
-    char *again = browser_text(chromium, "JSON.stringify(sluice.view)");
-    char *tip_again = tip_text();
-    char *pixels_again = browser_text(chromium, picture);
-    assert_string_equal(view, again);
-    assert_string_equal(tip, tip_again);
-    assert_non_null(strstr(tip, "5I3 on rank 2"));
-    assert_true(strcmp(pixels, pixels_again) == 0);
-    free(hash);
-    free(view);
-    free(tip);
-    free(pixels);
-    free(again);
-    free(tip_again);
-    free(pixels_again);
-    /* Another address in the same page: what it leaves out is as usual. */
-    json_decref(browser_value(chromium, "location.hash = 'show=idle'"));
-    json_decref(browser_value(
-        chromium, "new Promise(done => setTimeout(() => done(1), 400))"));
-    assert_page("sluice.view.theme === '' && sluice.view.follow === null && "
-                "sluice.view.from === 0 && !sluice.view.memory");
-    /* What makes no sense is as if left out. */
-    browser_load(chromium, shown.path,
-                 "from=x&to=-1e999&at=9.9.b9&follow=999999&show=__proto__&"
-                 "layout=%&theme=<script>&rows=1e9&find=%3Cimg%20src=x%3E&&=",
-                 1366, 768);
-    assert_page("sluice.view.from === 0 && sluice.view.at === null && "
-                "sluice.view.follow === null && sluice.view.rows === 1");
+    show_run();
+    assert_page(
+        "!sluice.timelines[0].measured && sluice.timelines[1].measured");
+    spot planned = page_spot(chromium, 0, "0F0");
+    spot measured = page_spot(chromium, 1, "0F0");
+    /* Both begin at 0, which is at one place. */
+    assert_true(fabs((planned.x - planned.width / 2) -
+                     (measured.x - measured.width / 2)) < 0.01);
+    assert_true(measured.y > planned.y + 60);
+    browser_move(chromium, measured.x, measured.y);
+    tip_says("0F0 on rank 0");
+    tip_says("\n0 to ");
+    tip_says("planned (plan) 0 to ");
+    /* The same action above is outlined. */
+    assert_page(
+        "(() => { const box = document.getElementById('host')"
+        ".getBoundingClientRect(), p = sluice.placeOf(0, 0), d = "
+        "document.getElementById('marks').getContext('2d').getImageData("
+        "Math.round(p.x - box.left), Math.round(p.y - box.top + p.h / "
+        "2), 1, 1).data; return d[3] > 0; })()");
+    assert_page("document.getElementById('differences').innerText.includes("
+                "'The run ended')");
     page_is_content(chromium);
 }
 
-static void address_holds_how_far_down(void **state)
+/* Stripes are where a compute took more than a tenth longer, and nowhere else. */
+static void overruns_are_striped(void **state)
 {
     (void)state;
-    page_show(&shown, chromium, "1F1B", 128, 1, 4);
-    json_decref(browser_value(
-        chromium, "document.getElementById('host').scrollTop = 500; new "
-                  "Promise(done => setTimeout(() => done(1), 500))"));
-    char *hash = browser_text(chromium, "location.hash");
-    browser_load(chromium, shown.path, hash + 1, 1366, 768);
-    assert_page("document.getElementById('host').scrollTop === 500");
-    free(hash);
+    show_run();
+    json_t *stripes = browser_value(
+        chromium,
+        "(() => { const box = document.getElementById('host')"
+        ".getBoundingClientRect(), c = document.getElementById('blocks')"
+        ".getContext('2d'), [plan, run] = sluice.timelines, means = {}; "
+        "const key = (t, i) => t.blocks.kind[i] + '.' + t.blocks.stage[i]; "
+        "for (let i = 0; i < plan.blocks.count; i++) means[key(plan, i)] = "
+        "plan.blocks.end[i] - plan.blocks.start[i]; let right = 0, wrong = 0, "
+        "striped = 0; for (let i = 0; i < run.blocks.count; i++) { const mean "
+        "= means[key(run, i)], p = sluice.placeOf(1, i); if (mean === "
+        "undefined "
+        "|| run.blocks.kind[i] > 4 || p.w < 12) continue; const took = "
+        "run.blocks.end[i] - run.blocks.start[i], d = c.getImageData("
+        "Math.round(p.x - box.left), Math.round(p.y - box.top), Math.floor(p.w "
+        "- 2), 8).data; let black = 0; for (let k = 0; k < d.length; k += 4) "
+        "black += d[k] + d[k + 1] + d[k + 2] === 0; const over = took > 1.1 * "
+        "mean; striped += over; if (over ? took - mean > 0.2 * took && black "
+        "=== 0 : black > 0) wrong++; else right++; } return [right, wrong, "
+        "striped]; })()");
+    assert_true(number_at(stripes, 0) > 10);
+    assert_int_equal(number_at(stripes, 1), 0);
+    assert_true(number_at(stripes, 2) > 0);
+    json_decref(stripes);
     page_is_content(chromium);
 }
 
@@ -812,37 +483,18 @@ static void svg_of_every_golden_is_well_formed(void **state)
 
 int main(void)
 {
-    enum { SKIPPED = 77 };
-    const char *required = getenv("SLUICE_BROWSER");
-    chromium = browser_open();
-    if (!chromium) {
-        bool fails = required && strcmp(required, "required") == 0;
-        fprintf(stderr, "no chromium here%s\n", fails ? "" : ": skipped");
-        return fails ? 1 : SKIPPED;
-    }
-#define PAGE_TEST(name) cmocka_unit_test_teardown(name, clear_page)
     const struct CMUnitTest tests[] = {
         PAGE_TEST(page_shows_what_was_simulated),
         PAGE_TEST(page_shows_every_golden_schedule),
-        PAGE_TEST(hover_tells_what_why_and_from_whom),
-        PAGE_TEST(wheel_zooms_around_the_pointer),
-        PAGE_TEST(fingers_pinch_and_drag_pans),
-        PAGE_TEST(search_finds_and_goes_there),
-        PAGE_TEST(search_finds_overlaps),
         PAGE_TEST(late_times_are_exact),
-        PAGE_TEST(click_follows_a_microbatch),
-        PAGE_TEST(compares_four),
-        PAGE_TEST(everything_works_by_keyboard),
         PAGE_TEST(critical_path_and_memory_show),
-        PAGE_TEST(address_holds_what_you_saw),
-        PAGE_TEST(address_holds_how_far_down),
+        PAGE_TEST(a_run_lies_under_its_plan),
+        PAGE_TEST(overruns_are_striped),
         PAGE_TEST(hostile_titles_are_text),
         PAGE_TEST(enormous_numbers_are_shown),
         PAGE_TEST(fits_screens_and_paper),
         PAGE_TEST(paper_has_all_ranks),
         PAGE_TEST(svg_of_every_golden_is_well_formed),
     };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    browser_close(chromium);
-    return failed;
+    return page_run(tests);
 }
