@@ -560,15 +560,16 @@ typedef enum sl_event_kind {
     SL_EVENT_PACK,    /* weights into the layout the backend likes */
     SL_EVENT_TIES,    /* tied gradients were summed */
     SL_EVENT_END,     /* until all ranks had come to the end */
+    SL_EVENT_DATA,    /* a batch was read: sl_pipeline_note_data */
 } sl_event_kind;
-#define SL_EVENT_KINDS 9
+#define SL_EVENT_KINDS 10
 /* "compute", "send", ... */
 SL_API const char *sl_event_kind_text(sl_event_kind kind);
 
 typedef struct sl_event {
     sl_event_kind kind;
     sl_action action; /* SEND_F, RECV_B, ... where it is about a message; idle
-                         for SL_EVENT_TIES and SL_EVENT_END */
+                         for SL_EVENT_TIES, SL_EVENT_END and SL_EVENT_DATA */
     int peer;         /* rank at the other end of the message; else -1 */
     int peer_stage;
     int edge;      /* what the message is: which of sl_model_edges */
@@ -583,6 +584,10 @@ typedef struct sl_event {
  * look at the clock where time passes, and is always on: what is too short to
  * look, as a small message, counts to what comes after it. */
 typedef struct sl_trace sl_trace;
+
+/* Says that reading the batch of the step or eval that comes next took so long,
+ * until now: its trace then shows it. */
+SL_API void sl_pipeline_note_data(sl_pipeline *pipeline, double seconds);
 
 /* All ranks call it, after a step or eval. The trace is rank 0's; others get
  * NULL. Clocks of other processes are brought in line with rank 0's. */

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,6 +102,18 @@ int cli_write_to(const char *verb, const char *path, cli_document document,
     if (part[0])
         unlink(part);
     return exit_status;
+}
+
+int cli_check_writable(const char *verb, const char *path)
+{
+    char folder[4200];
+    if (!path || strcmp(path, "-") == 0 || access(path, W_OK) == 0)
+        return CLI_DONE;
+    snprintf(folder, sizeof folder, "%s", path);
+    if (errno == ENOENT && access(dirname(folder), W_OK) == 0)
+        return CLI_DONE;
+    return cli_say(verb, CLI_WRONG, "cannot write %.200s: %s", path,
+                   strerror(errno));
 }
 
 const char *cli_join(const char *const *words, size_t count, char *out,

@@ -109,4 +109,8 @@ typedef sl_status (*cli_document)(const void *what, sl_write_fn write,
 int cli_write_to(const char *verb, const char *path, cli_document document,
                  const void *what);
 
+/* Says so where a file that is written at the end cannot be: its folder is not
+ * there, or not ours to write to. NULL is fine. */
+int cli_check_writable(const char *verb, const char *path);
+
 #endif

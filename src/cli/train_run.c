@@ -398,6 +398,10 @@ int train_go(const train_request *asked)
     }
     int exit_status = prepare(&own, comm ? sl_comm_size(comm) : 1);
     if (!exit_status && own.first)
+        exit_status = cli_check_writable(VERB, asked->trace);
+    if (!exit_status && own.first)
+        exit_status = cli_check_writable(VERB, asked->report);
+    if (!exit_status && own.first)
         exit_status = train_show(asked->log, own.options.steps, &own.shown);
     if (!exit_status)
         exit_status = train(&own, comm);

@@ -247,6 +247,8 @@ sl_status sl__execute(sl_pipeline *pipeline, sl__bound *bound,
 {
     size_t at = 0;
     pipeline->latest = NULL;
+    memcpy(pipeline->data_s, pipeline->next_data_s, sizeof pipeline->data_s);
+    memset(pipeline->next_data_s, 0, sizeof pipeline->next_data_s);
     atomic_store_explicit(&pipeline->at, 0, memory_order_relaxed);
     atomic_store(&pipeline->doing, list);
     sl_status status = walk(pipeline, bound, list, batch, seed, &at);

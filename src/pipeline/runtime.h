@@ -165,6 +165,8 @@ struct sl_pipeline {
     _Atomic uint64_t steps;         /* begun, evals too */
     _Atomic bool in_step;           /* also while its list is being made */
     const sl__instructions *latest; /* that has ended, with its stamps */
+    double next_data_s[2]; /* when the next batch was read; 0: unknown */
+    double data_s[2];      /* likewise, the latest */
     double end_s[3];      /* of the latest: list, tied gradients, all ranks */
     void (*before)(void); /* called before every instruction, by tests */
     int *argument_of;     /* by input of the model, in the step at hand */

@@ -107,9 +107,12 @@ static sl_status read_events(const sl_pipeline *pipeline, reader *r)
     sl_status status =
         sl__alloc(bound->mail_count, sizeof *r->posts, &r->posts);
     if (!status)
-        status = sl__alloc(2 * list->count + 2, sizeof *r->events, &r->events);
+        status = sl__alloc(2 * list->count + 3, sizeof *r->events, &r->events);
     if (status)
         return status;
+    if (pipeline->data_s[1] > 0)
+        add_event(r, SL_EVENT_DATA, &none, pipeline->data_s[0],
+                  pipeline->data_s[1]);
     for (size_t k = 0; k < list->count; k++)
         read_instruction(r, k);
     part_joined(r);
@@ -117,6 +120,13 @@ static sl_status read_events(const sl_pipeline *pipeline, reader *r)
     add_event(r, SL_EVENT_TIES, &none, ends[0], ends[1]);
     add_event(r, SL_EVENT_END, &none, ends[1], ends[2]);
     return SL_OK;
+}
+
+void sl_pipeline_note_data(sl_pipeline *pipeline, double seconds)
+{
+    double now = sl__seconds();
+    pipeline->next_data_s[0] = now - seconds;
+    pipeline->next_data_s[1] = now;
 }
 
 double sl_pipeline_busy(const sl_pipeline *pipeline)
@@ -351,7 +361,7 @@ const char *sl_event_kind_text(sl_event_kind kind)
 {
     static const char *const texts[SL_EVENT_KINDS] = {
         "compute", "state", "send", "receive", "wait",
-        "copy",    "pack",  "ties", "end"};
+        "copy",    "pack",  "ties", "end",     "data"};
     return kind >= 0 && kind < SL_EVENT_KINDS ? texts[kind] : "";
 }
 

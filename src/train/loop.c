@@ -200,6 +200,7 @@ static sl_status learn(trainer *t, sl_train_news *news)
         read_batch(t, &options->data, t->progress.sequences, arrays, batch);
     double begun = sl__seconds();
     news->reading = begun - start;
+    sl_pipeline_note_data(t->pipeline, news->reading);
     if (!status)
         status = sl_pipeline_step(t->pipeline, batch, 2, options->seed);
     double stepped = sl__seconds() - begun;

@@ -83,6 +83,7 @@ static sl_status add_event(maker *own, const sl_event *event)
         [SL_EVENT_COPY] = SL__BLOCK_COPY,
         [SL_EVENT_PACK] = SL__BLOCK_PACK,
         [SL_EVENT_TIES] = SL__BLOCK_TIES,
+        [SL_EVENT_DATA] = SL__BLOCK_DATA,
     };
     sl__track *track = &own->timeline->tracks[own->rank];
     bool comm = event->kind == SL_EVENT_SEND || event->kind == SL_EVENT_RECV;

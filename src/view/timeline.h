@@ -17,6 +17,7 @@ enum {
     SL__BLOCK_COPY = SL_ACTION_KINDS,
     SL__BLOCK_PACK,
     SL__BLOCK_TIES,
+    SL__BLOCK_DATA,
     SL__BLOCK_KINDS
 };
 

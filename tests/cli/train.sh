@@ -224,6 +224,19 @@ refuses "a pipe" "is not a file or a folder" -- train "$dir/fifo"
 "$sluice" schedule 1f1b -p 1 -m 3 >"$dir/s.csv"
 run generate "$dir/a/latest" --prompt 'The ' --tokens 8 --schedule "$dir/s.csv"
 [ "$(grep -c '^---$' "$out")" = 2 ] || bad "samples of a schedule from a file"
+# The last step as a trace and as a page; the batch was read before it.
+run train "$dir/text" $small --steps 3 --out "$dir/shown" \
+    --trace "$dir/step.json" --report "$dir/step.html"
+[ "$status" = 0 ] || bad "a report: $(cat "$err")"
+grep -q "^As a page: $dir/step.html" "$out" || bad "the page is not told of"
+grep -q '"title": "measured", "measured": true' "$dir/step.html" &&
+    grep -q '"title": "planned", "measured": false' "$dir/step.html" ||
+    bad "the page does not have both"
+grep -q '"cat": "data"' "$dir/step.json" || bad "the trace has no data"
+refuses "a report elsewhere" "--report writes a page" \
+    -- train "$dir/text" $small --report -
+refuses "a page into nowhere" "cannot write $dir/no/step.html" \
+    -- train "$dir/text" $small --report "$dir/no/step.html"
 refuses "nothing" "say what to train on" -- train
 refuses "nowhere" "cannot open '/no/where'" -- train /no/where
 refuses "an option" "unknown option '--stepz'; the nearest one is '--steps'" \

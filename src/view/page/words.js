@@ -58,7 +58,7 @@ function blockText(t, i) {
     const b = t.blocks;
     if (b.kind[i] === KIND.OVERLAP_F_B)
         return "(" + partsOf(t, i).map(part => actionText(...part)).join(";") + ")OVERLAP_F_B";
-    if (b.kind[i] === KIND.ties) return "ties";
+    if (b.kind[i] === KIND.ties || b.kind[i] === KIND.data) return about.kinds[b.kind[i]].text;
     if (b.kind[i] >= KIND.copy) return about.kinds[b.kind[i]].text + " of stage " + b.stage[i];
     return actionText(b.kind[i], b.stage[i], b.microbatch[i]);
 }
