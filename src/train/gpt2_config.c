@@ -170,6 +170,9 @@ sl_status sl_gpt2_read_config(const char *json, size_t length,
     return status;
 }
 
+/* The token that GPT-2's own vocabulary ends in. */
+enum { END_OF_TEXT = 50256 };
+
 sl_status sl_gpt2_write_config(const sl_gpt2_config *config, sl_write_fn write,
                                void *context)
 {
@@ -189,6 +192,11 @@ sl_status sl_gpt2_write_config(const sl_gpt2_config *config, sl_write_fn write,
         config->epsilon, "embd_pdrop", config->embedding_dropout, "resid_pdrop",
         config->residual_dropout, "attn_pdrop", config->attention_dropout,
         "tie_word_embeddings", config->tied, "torch_dtype", "float32");
+    /* Else readers expect GPT-2's own, which a smaller vocabulary lacks. */
+    if (root && config->vocabulary <= END_OF_TEXT) {
+        json_object_set_new(root, "bos_token_id", json_null());
+        json_object_set_new(root, "eos_token_id", json_null());
+    }
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
     json_decref(root);
     if (!text)
