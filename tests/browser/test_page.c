@@ -334,7 +334,8 @@ static void overruns_are_striped(void **state)
         "Math.round(p.x - box.left), Math.round(p.y - box.top), Math.floor(p.w "
         "- 2), 8).data; let black = 0; for (let k = 0; k < d.length; k += 4) "
         "black += d[k] + d[k + 1] + d[k + 2] === 0; const over = took > 1.1 * "
-        "mean; striped += over; if (over ? took - mean > 0.2 * took && black "
+        "mean; striped += over; if (over ? p.w * (took - mean) / took > 8 && "
+        "black "
         "=== 0 : black > 0) wrong++; else right++; } return [right, wrong, "
         "striped]; })()");
     assert_true(number_at(stripes, 0) > 10);

@@ -43,6 +43,14 @@ static size_t read_blocks(const char *svg, rect **out)
     return count;
 }
 
+static size_t count_text(const char *text, const char *what)
+{
+    size_t count = 0;
+    for (; (text = strstr(text, what)); text++)
+        count++;
+    return count;
+}
+
 /* A timeline to draw, with what it came from. */
 typedef struct drawn {
     sl_schedule *schedule;
@@ -159,6 +167,13 @@ static void compare_golden(const char *name, sl_schedule *schedule,
     const sl_timeline *timeline = own.timeline;
     assert_ok(sl_view_write_svg(&timeline, 1, NULL, sl_write_string, &svg));
     size_t count = read_blocks(svg.data, &blocks);
+    size_t overlaps = 0;
+    for (int r = 0; r < sl_schedule_ranks(schedule); r++) {
+        const sl_action *row = sl_schedule_row(schedule, r);
+        for (size_t i = 0; i < sl_schedule_length(schedule, r); i++)
+            overlaps += row[i].kind == SL_OVERLAP_F_B;
+    }
+    assert_int_equal(count_text(svg.data, "class=\"half\""), overlaps);
 #ifdef SLUICE_HAS_CAIRO
     *(size_t *)context += compare_png(timeline, blocks, count);
 #else

@@ -104,6 +104,32 @@ static void gaps_of_a_small_schedule(void **state)
     sl_schedule_destroy(schedule);
 }
 
+/* What was computed before the rank was free, and arrives after, is waited for
+ * as a message. */
+static void late_messages_are_messages(void **state)
+{
+    (void)state;
+    sl_schedule *schedule = test_parse("0F0,0F1\n1F0,1F1\n");
+    sl_stage_cost stages[2] = {{.forward = 1}, {.forward = 0.5}};
+    sl_costs costs = SL_COSTS_INIT;
+    sl_simulation *simulation;
+    sl_timeline *timeline;
+    costs.stages = stages;
+    costs.stage_count = 2;
+    costs.edge.latency = 2;
+    assert_ok(sl_simulate(schedule, &costs, SL_ASYNC, &simulation));
+    assert_ok(
+        sl_timeline_simulated("", schedule, &costs, simulation, &timeline));
+    /* 1F0 from 3 to 3.5; 0F1 was done at 2 and is here at 4. */
+    const sl__block *waited = &timeline->tracks[1].blocks.data[1];
+    assert_true(waited->start == 4);
+    assert_int_equal(waited->why, SL__WHY_MESSAGE);
+    assert_true(timeline->tracks[1].idle[SL__WHY_MESSAGE] == 0.5);
+    sl_timeline_destroy(timeline);
+    sl_simulation_destroy(simulation);
+    sl_schedule_destroy(schedule);
+}
+
 /* Where messages hold the rank, its own are what it waits for. */
 static void own_messages_hold_a_rank(void **state)
 {
@@ -354,6 +380,31 @@ static void critical_path_of_a_run_has_no_hole(void **state)
     sl_schedule_destroy(schedule);
 }
 
+/* Forward alone holds one microbatch at a time; with backward, until that. */
+static void forward_alone_holds_one(void **state)
+{
+    (void)state;
+    static const char *const texts[2] = {"0F0,0F1,0F2\n",
+                                         "0F0,0F1,0B0,0B1,0F2,0B2\n"};
+    static const int64_t peaks[2] = {100, 200};
+    for (int i = 0; i < 2; i++) {
+        sl_schedule *schedule = test_parse(texts[i]);
+        sl_simulation *simulation;
+        sl_timeline *simulated, *run;
+        assert_ok(sl_simulate(schedule, NULL, SL_ASYNC, &simulation));
+        assert_ok(
+            sl_timeline_simulated("", schedule, NULL, simulation, &simulated));
+        char *text = run_text(simulated);
+        assert_ok(sl_timeline_read("", text, strlen(text), &run));
+        free(text);
+        assert_int_equal(run->tracks[0].peak_bytes, peaks[i]);
+        sl_timeline_destroy(run);
+        sl_timeline_destroy(simulated);
+        sl_simulation_destroy(simulation);
+        sl_schedule_destroy(schedule);
+    }
+}
+
 /* ------------------------------------------------------------- refusals -- */
 
 static void reads(const char *events, const char *words)
@@ -469,6 +520,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(time_adds_up),
         cmocka_unit_test(gaps_of_a_small_schedule),
+        cmocka_unit_test(late_messages_are_messages),
+        cmocka_unit_test(forward_alone_holds_one),
         cmocka_unit_test(own_messages_hold_a_rank),
         cmocka_unit_test(enormous_bytes_do_not_overflow),
         cmocka_unit_test(costs_of_a_run_are_recut),
