@@ -53,6 +53,7 @@ enum {
     KEY_KEEP,
     KEY_RESUME,
     KEY_LOG,
+    KEY_DATA,
     KEY_TRACE,
     KEY_REPORT,
     KEY_OPTIONS,
@@ -61,6 +62,7 @@ enum {
 
 static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "Data:", 1},
+    {"data", KEY_DATA, "DATA", 0, "The same as DATA, for an --options file", 1},
     {"val", KEY_VALIDATION, "DATA", 0, "Data to validate with", 1},
     {"val-fraction", KEY_FRACTION, "X", 0,
      "Part of DATA to validate with instead, from its end (0.05)", 1},
@@ -230,6 +232,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_OUT: r->out = arg; return 0;
     case KEY_RESUME: r->resume = true; return 0;
     case KEY_LOG: r->log = arg; return 0;
+    case KEY_DATA: r->usual_data = arg; return 0;
     case KEY_TRACE: r->trace = arg; return 0;
     case KEY_REPORT:
         r->report = arg;
@@ -300,6 +303,8 @@ int verb_train(int argc, char **argv)
     asked.options = train_options_file(argc, argv);
     if (!exit_status)
         exit_status = cli_parse(VERB, &argp, count, words, &asked);
+    if (!asked.data)
+        asked.data = asked.usual_data;
     if (!exit_status && !asked.data)
         exit_status = cli_say(VERB, CLI_WRONG,
                               "say what to train on: a file or a folder");

@@ -55,7 +55,10 @@ static sl_status check(const sl_train_options *options)
                        "positions",
                        (long long)options->data.length,
                        options->config.positions);
-    return SL_OK;
+    sl_status status = sl_windows_check(&options->data);
+    if (!status && options->validation.tokens)
+        status = sl_windows_check(&options->validation);
+    return status;
 }
 
 /* Sums numbers over all ranks. */

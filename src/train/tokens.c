@@ -149,8 +149,22 @@ static int by_bytes(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* All files of a folder and of those in it; links to folders are not followed.
- */
+/* Whether a file of a folder is to be read: tokens, or text, which has no zero
+ * byte near its beginning. What cannot be looked at is for add_file to refuse. */
+static bool is_wanted(const char *path)
+{
+    char start[8000];
+    if (is_binary(path))
+        return true;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t got = fd < 0 ? -1 : read(fd, start, sizeof start);
+    if (fd >= 0)
+        close(fd);
+    return got <= 0 || !memchr(start, '\0', (size_t)got);
+}
+
+/* All files of a folder and of those in it that are wanted; links to folders are
+ * not followed. */
 static sl_status add_folder(sl_tokens *tokens, const char *path, int depth)
 {
     enum { DEPTH_MAX = 64 };
@@ -175,7 +189,7 @@ static sl_status add_folder(sl_tokens *tokens, const char *path, int depth)
             about.st_mode = 0;
         if (!status && S_ISDIR(about.st_mode))
             status = add_folder(tokens, full, depth + 1);
-        else if (!status && S_ISREG(about.st_mode))
+        else if (!status && S_ISREG(about.st_mode) && is_wanted(full))
             status = add_file(tokens, full);
         free(full);
         free(entries[i]);

@@ -189,26 +189,52 @@ typedef struct loading {
     const sl_weights *weights;
     const sl_model *model;
     bool write;
+    /* While it is only looked: how many tensors differ, and how the first. */
+    int differ;
+    sl_status status;
+    char text[700];
 } loading;
+
+enum { DIFFERENCES_SHOWN = 3 };
+
+/* Keeps the sentence of one that differs, of the first. */
+static void note_difference(loading *how, sl_status status)
+{
+    size_t used = strlen(how->text);
+    if (how->differ++ == 0)
+        how->status = status;
+    if (how->differ <= DIFFERENCES_SHOWN)
+        snprintf(how->text + used, sizeof how->text - used, "%s%s",
+                 used ? "; " : "", sl_error_text());
+}
 
 /* Holds a parameter against the weights, or writes it. */
 static sl_status load_one(void *context, const sl__parameter *own)
 {
-    const loading *how = context;
+    loading *how = context;
     const sl_safetensor *found =
         find_tied(how->weights, how->model, own->stage, own->port.name);
     sl_status status = sl__check_tensor(found, own->port.name, &own->port);
-    if (status || !how->write)
+    if (status && (status == SL_EINVAL || status == SL_ENOTFOUND))
+        note_difference(how, status);
+    else if (status)
         return status;
+    if (!how->write)
+        return SL_OK;
     return sl_memory_write(own->memory, &own->port, 0, found->data,
                            found->bytes);
 }
 
 sl_status sl_weights_load(const sl_weights *weights, sl_pipeline *pipeline)
 {
-    loading how = {weights, sl_pipeline_model(pipeline), false};
+    loading how = {.weights = weights, .model = sl_pipeline_model(pipeline)};
     sl_status status =
         sl__each_parameter(pipeline, SL_PORT_PARAMETER, load_one, &how);
+    if (!status && how.differ > DIFFERENCES_SHOWN)
+        status = sl_fail(how.status, "%s; and %d more", how.text,
+                         how.differ - DIFFERENCES_SHOWN);
+    else if (!status && how.differ)
+        status = sl_fail(how.status, "%s", how.text);
     how.write = true;
     if (!status)
         status =

@@ -44,6 +44,36 @@ static int64_t permute(uint64_t key, int64_t count, int64_t place)
     return (int64_t)x;
 }
 
+static sl_status refuse_token(const sl_windows *windows, int64_t token,
+                              int64_t place)
+{
+    return sl_fail(SL_EINVAL,
+                   "token %lld near place %lld of the data is past the "
+                   "vocabulary of %d",
+                   (long long)token, (long long)place, windows->vocabulary);
+}
+
+sl_status sl_windows_check(const sl_windows *windows)
+{
+    enum { PIECE = 1 << 14, MOST = 1 << 24 };
+    int64_t count = windows->count < MOST ? windows->count : MOST;
+    int64_t *ids = NULL;
+    if (sl_tokens_are_bytes(windows->tokens) && windows->vocabulary >= 256)
+        return SL_OK;
+    sl_status status = sl__alloc(PIECE, sizeof *ids, &ids);
+    for (int64_t at = 0; at < count && !status; at += PIECE) {
+        int64_t some = count - at < PIECE ? count - at : PIECE;
+        status =
+            sl_tokens_read(windows->tokens, windows->first + at, some, ids);
+        for (int64_t i = 0; i < some && !status; i++) {
+            if (ids[i] >= windows->vocabulary)
+                status = refuse_token(windows, ids[i], windows->first + at + i);
+        }
+    }
+    free(ids);
+    return status;
+}
+
 static sl_status read_one(const sl_windows *windows, int64_t number,
                           int64_t *ids, int64_t *labels)
 {
@@ -59,11 +89,7 @@ static sl_status read_one(const sl_windows *windows, int64_t number,
     for (int64_t i = 0; i < length && !status; i++) {
         int64_t token = ids[i] < windows->vocabulary ? labels[i] : ids[i];
         if (token >= windows->vocabulary)
-            return sl_fail(SL_EINVAL,
-                           "token %lld near place %lld of the data is past the "
-                           "vocabulary of %d",
-                           (long long)token, (long long)(first + i),
-                           windows->vocabulary);
+            return refuse_token(windows, token, first + i);
     }
     return status;
 }

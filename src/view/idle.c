@@ -68,7 +68,8 @@ static void reason_from_needs(const reasons *own, sl__block *block,
         if (!forward && !sl__is_backward(parts[i].kind))
             continue;
         const sl__block *needed =
-            sl__lookup_find(&own->lookup, own->timeline, forward,
+            sl__lookup_find(&own->lookup, own->timeline,
+                            forward ? SL__FORWARD_CLASS : SL__BACKWARD_CLASS,
                             parts[i].stage + (forward ? -1 : 1),
                             parts[i].microbatch, -1, &place);
         if (needed && place.rank != own->rank)
@@ -103,7 +104,8 @@ static void reason_from_waits(reasons *own, sl__block *block, double since)
     if (!forward && longest->action.kind != SL_RECV_B)
         return;
     const sl__block *needed = sl__lookup_find(
-        &own->lookup, own->timeline, forward, longest->peer_stage,
+        &own->lookup, own->timeline,
+        forward ? SL__FORWARD_CLASS : SL__BACKWARD_CLASS, longest->peer_stage,
         longest->action.microbatch, longest->peer, &place);
     if (needed)
         take_reason(block, needed, place, forward, since);

@@ -43,6 +43,8 @@ typedef struct picture {
     double begin; /* of all */
     double end;
     double most_bytes;
+    const sl_timeline *plan; /* of the run that is shown; or NULL */
+    sl__lookup lookup;       /* in it */
 } picture;
 
 static const sl_picture_options usual = SL_PICTURE_OPTIONS_INIT;
@@ -259,6 +261,31 @@ static void draw_block(const picture *own, const panel *one,
     }
 }
 
+/* Of a run beside its plan: what took more than a tenth longer is dark at the top
+ * where it should have been over, what took as much less is bright. */
+static void mark_difference(const picture *own, const panel *one,
+                            const sl__block *block, double y)
+{
+    sl_place place;
+    const sl_timeline *plan = own->plan;
+    static const sl__colour bright = {0x7f, 0xe0, 0xff};
+    if (!plan || !one->timeline->measured || !sl__block_computes(block))
+        return;
+    const sl__block *planned = sl__lookup_find(
+        &own->lookup, plan, sl__class_of(block->kind), block->action.stage,
+        block->action.microbatch, -1, &place);
+    if (!planned || planned->kind != block->kind)
+        return;
+    double took = block->end - block->start;
+    double expected = planned->end - planned->start;
+    double x0 = x_of(own, one, block->start), x1 = x_of(own, one, block->end);
+    if (took > 1.1 * expected)
+        put_box(own, x_of(own, one, block->start + expected), x1, y, 4,
+                text_colour(own), "longer", NULL);
+    else if (took < 0.9 * expected)
+        put_box(own, x0, x1, y, 2, bright, "shorter", NULL);
+}
+
 static void draw_gap(const picture *own, const panel *one, double from,
                      double to, sl__why why, double y)
 {
@@ -344,8 +371,10 @@ static sl_status draw_rank(const picture *own, const panel *one, int rank)
     put_box(own, one->x, one->x + one->width, y, LANE, grey(own, 0xf7, 0x1c),
             "row", NULL);
     draw_gaps(own, one, rank, y);
-    for (size_t i = 0; i < blocks->count; i++)
+    for (size_t i = 0; i < blocks->count; i++) {
         draw_block(own, one, &blocks->data[i], y);
+        mark_difference(own, one, &blocks->data[i], y);
+    }
     if (one->comm)
         draw_comms(own, one, rank, y + LANE);
     return one->memory && own->most_bytes > 0
@@ -422,6 +451,15 @@ static void put_legend(picture *own)
             put_entry(own, &x, sl__why_colour((sl__why)why, own->options->dark),
                       "idle: ", sl__why_text((sl__why)why));
     }
+    bool compares = false;
+    for (size_t i = 0; i < own->count; i++)
+        compares = compares || own->timelines[i]->plan;
+    if (compares)
+        put_entry(own, &x, text_colour(own), "",
+                  "dark edge: took longer than planned");
+    if (compares)
+        put_entry(own, &x, (sl__colour){0x7f, 0xe0, 0xff}, "",
+                  "bright edge: shorter");
     own->height += BETWEEN;
 }
 
@@ -474,6 +512,12 @@ sl_status sl__picture_draw(const sl_timeline *const *timelines, size_t count,
     if (status)
         return status;
     own.canvas = canvas;
+    for (size_t i = 0; i < count && !own.plan; i++)
+        own.plan = timelines[i]->plan ? timelines[i] : NULL;
+    if (own.plan)
+        status = sl__lookup_create(own.plan, &own.lookup);
+    if (status)
+        return status;
     const sl__colour back = own.options->dark ? (sl__colour){0x14, 0x17, 0x1b}
                                               : (sl__colour){255, 255, 255};
     put_box(&own, 0, width, 0, height, back, "back", NULL);
@@ -484,5 +528,6 @@ sl_status sl__picture_draw(const sl_timeline *const *timelines, size_t count,
             status = draw_rank(&own, one, r);
     }
     put_legend(&own);
+    sl__lookup_clear(&own.lookup);
     return status;
 }

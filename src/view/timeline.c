@@ -215,9 +215,10 @@ struct sl__entry {
     int block;
 };
 
-static uint64_t key_of(bool forward, int stage, int microbatch)
+static uint64_t key_of(sl__class class, int stage, int microbatch)
 {
-    return ((uint64_t)stage << 32 | (uint32_t)microbatch) << 1 | forward;
+    return ((uint64_t)stage << 32 | (uint32_t)microbatch) << 2 |
+           (unsigned)class;
 }
 
 static int compare_entries(const void *a, const void *b)
@@ -228,7 +229,7 @@ static int compare_entries(const void *a, const void *b)
     return (first->rank > second->rank) - (first->rank < second->rank);
 }
 
-/* Notes each compute that others may wait for; returns how many there are. */
+/* Notes each compute; returns how many there are. */
 static size_t note_track(const sl_timeline *timeline, int rank,
                          struct sl__entry *entries)
 {
@@ -240,13 +241,13 @@ static size_t note_track(const sl_timeline *timeline, int rank,
             continue;
         int count = sl_action_parts(&blocks->data[i].action, parts);
         for (int k = 0; k < count; k++) {
-            bool forward = parts[k].kind == SL_FORWARD;
-            if (!forward && !sl__is_backward(parts[k].kind))
+            if (sl_action_kind_family(parts[k].kind) != SL_FAMILY_COMPUTE)
                 continue;
             if (entries)
                 entries[found] = (struct sl__entry){
-                    key_of(forward, parts[k].stage, parts[k].microbatch), rank,
-                    (int)i};
+                    key_of(sl__class_of(parts[k].kind), parts[k].stage,
+                           parts[k].microbatch),
+                    rank, (int)i};
             found++;
         }
     }
@@ -277,14 +278,13 @@ void sl__lookup_clear(sl__lookup *lookup)
 }
 
 const sl__block *sl__lookup_find(const sl__lookup *lookup,
-                                 const sl_timeline *timeline, bool forward,
+                                 const sl_timeline *timeline, sl__class class,
                                  int stage, int microbatch, int rank,
                                  sl_place *out)
 {
     if (stage < 0 || microbatch < 0)
         return NULL;
-    const struct sl__entry wanted = {key_of(forward, stage, microbatch), rank,
-                                     0};
+    const struct sl__entry wanted = {key_of(class, stage, microbatch), rank, 0};
     size_t low = 0, high = lookup->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;

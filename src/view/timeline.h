@@ -135,7 +135,14 @@ static inline int64_t sl__add_bytes(int64_t a, int64_t b)
 
 /* --------------------------------------------------------------- lookup -- */
 
-/* Where compute is: forward, or the backward that others wait for. */
+/* What compute is looked for as: others wait for the first two. */
+typedef enum sl__class {
+    SL__BACKWARD_CLASS, /* B or I */
+    SL__FORWARD_CLASS,
+    SL__WEIGHT_CLASS
+} sl__class;
+
+/* Where compute is. */
 typedef struct sl__lookup {
     struct sl__entry *entries;
     size_t count;
@@ -147,9 +154,16 @@ void sl__lookup_clear(sl__lookup *lookup);
 /* The block that computes it; rank -1 asks for any. NULL where there is none;
  * else `*out` tells where it is. */
 const sl__block *sl__lookup_find(const sl__lookup *lookup,
-                                 const sl_timeline *timeline, bool forward,
+                                 const sl_timeline *timeline, sl__class class,
                                  int stage, int microbatch, int rank,
                                  sl_place *out);
+
+static inline sl__class sl__class_of(uint8_t kind)
+{
+    return kind == SL_FORWARD           ? SL__FORWARD_CLASS
+           : kind == SL_BACKWARD_WEIGHT ? SL__WEIGHT_CLASS
+                                        : SL__BACKWARD_CLASS;
+}
 
 /* Says why ranks were idle before each block, and sums it up (idle.c). */
 sl_status sl__explain_idle(sl_timeline *timeline);

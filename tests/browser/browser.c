@@ -510,6 +510,16 @@ void browser_screenshot(browser *b, const char *path)
     json_decref(shot);
 }
 
+void browser_emulate_paper(browser *b, bool on)
+{
+    tell(b, "Emulation.setEmulatedMedia",
+         json_pack("{s:s}", "media", on ? "print" : ""));
+    tell(b, "Emulation.setDeviceMetricsOverride",
+         json_pack("{s:i, s:i, s:i, s:b}", "width", on ? 720 : 1366, "height",
+                   960, "deviceScaleFactor", 1, "mobile", 0));
+    browser_settle(b);
+}
+
 size_t browser_print(browser *b)
 {
     json_t *paper =

@@ -50,6 +50,8 @@ int browser_requests(const browser *b);
 const char *browser_last(const browser *b);
 
 void browser_screenshot(browser *b, const char *path);
+/* As a sheet of paper, 720 pixels wide, would have it; and back. */
+void browser_emulate_paper(browser *b, bool on);
 /* Bytes of the page as PDF. */
 size_t browser_print(browser *b);
 

@@ -112,7 +112,7 @@ int main(int argc, char **argv)
     shoot_compared();
     shoot_one();
     shoot_moves();
-    browser_load(b, argv[2], NULL, WIDTH, 820);
+    browser_load(b, argv[2], NULL, WIDTH, 1200);
     shoot("run");
     browser_close(b);
     return 0;

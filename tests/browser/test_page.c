@@ -300,7 +300,8 @@ static void a_run_lies_under_its_plan(void **state)
     browser_move(chromium, measured.x, measured.y);
     tip_says("0F0 on rank 0");
     tip_says("\n0 to ");
-    tip_says("planned (plan) 0 to ");
+    tip_says("planned 0 to ");
+    tip_says("this began at the same time and took ");
     /* The same action above is outlined. */
     assert_page(
         "(() => { const box = document.getElementById('host')"
@@ -310,6 +311,31 @@ static void a_run_lies_under_its_plan(void **state)
         "2), 1, 1).data; return d[3] > 0; })()");
     assert_page("document.getElementById('differences').innerText.includes("
                 "'The run ended')");
+    page_is_content(chromium);
+}
+
+/* A plan with other stages is not the run's: nothing is compared with it. */
+static void other_stages_are_not_compared(void **state)
+{
+    (void)state;
+    size_t length;
+    char *text = test_read_file("fuzz/corpus/trace/1f1b.json", &length);
+    sl_costs costs;
+    assert_ok(sl_timeline_read("run", text, length, &shown.timelines[0]));
+    free(text);
+    shown.count = 1;
+    assert_ok(sl_timeline_costs(shown.timelines[0], 4, &costs));
+    page_add(&shown, "zbv", test_generate("ZBVZeroBubble", 2, 2, 2), &costs);
+    sl_timeline_set_seconds(shown.timelines[1]);
+    sl_costs_clear(&costs);
+    page_write(&shown);
+    browser_load(chromium, shown.path, NULL, 1366, 768);
+    assert_page("document.getElementById('differences') === null");
+    spot at = page_spot(chromium, 0, "0F0");
+    browser_move(chromium, at.x, at.y);
+    char *tip = tip_text();
+    assert_null(strstr(tip, "planned"));
+    free(tip);
     page_is_content(chromium);
 }
 
@@ -415,6 +441,12 @@ static void fits_screens_and_paper(void **state)
                     "document.getElementById('host').clientWidth");
     }
     assert_true(browser_print(chromium) > 20000);
+    /* On paper no table is cut off. */
+    browser_emulate_paper(chromium, true);
+    assert_page("[...document.querySelectorAll('#summary .scroll')].every(e => "
+                "getComputedStyle(e).overflowX === 'visible' && "
+                "e.firstElementChild.getBoundingClientRect().width <= 720)");
+    browser_emulate_paper(chromium, false);
     page_is_content(chromium);
 }
 
@@ -490,6 +522,7 @@ int main(void)
         PAGE_TEST(late_times_are_exact),
         PAGE_TEST(critical_path_and_memory_show),
         PAGE_TEST(a_run_lies_under_its_plan),
+        PAGE_TEST(other_stages_are_not_compared),
         PAGE_TEST(overruns_are_striped),
         PAGE_TEST(hostile_titles_are_text),
         PAGE_TEST(enormous_numbers_are_shown),

@@ -270,6 +270,15 @@ static void everything_works_by_keyboard(void **state)
     browser_key(chromium, "+", 0);
     assert_true(browser_number(chromium, "sluice.view.to - sluice.view.from") <
                 0.5 * span);
+    /* Keys zoom around what is chosen. */
+    browser_key(chromium, "0", 0);
+    browser_key(chromium, "Home", 0);
+    browser_key(chromium, "Home", 0);
+    for (int i = 0; i < 4; i++)
+        browser_key(chromium, "+", 0);
+    assert_page("sluice.view.at !== null && sluice.view.from <= 0.5 && "
+                "sluice.view.to >= 0.5");
+    browser_key(chromium, "Escape", 0);
     double from = browser_number(chromium, "sluice.view.from");
     browser_key(chromium, "ArrowRight", 8);
     assert_true(browser_number(chromium, "sluice.view.from") > from);

@@ -224,6 +224,33 @@ refuses "a pipe" "is not a file or a folder" -- train "$dir/fifo"
 "$sluice" schedule 1f1b -p 1 -m 3 >"$dir/s.csv"
 run generate "$dir/a/latest" --prompt 'The ' --tokens 8 --schedule "$dir/s.csv"
 [ "$(grep -c '^---$' "$out")" = 2 ] || bad "samples of a schedule from a file"
+# A folder is its text; what has zero bytes is no text.
+mkdir -p "$dir/mixed/sub"
+cp "$dir/text" "$dir/mixed/a.txt"
+head -c 3000 /dev/zero >"$dir/mixed/b.png"
+cp "$dir/text" "$dir/mixed/sub/c.txt"
+mkdir "$dir/plain"
+cat "$dir/text" "$dir/text" >"$dir/plain/all.txt"
+for kind in mixed plain; do
+    run train "$dir/$kind" $small --steps 4 --log "$dir/$kind.log"
+    [ "$status" = 0 ] || bad "a folder: $(cat "$err")"
+    sed 's/.*\("loss": [0-9.]*\).*/\1/' "$dir/$kind.log" >"$dir/$kind.losses"
+done
+cmp -s "$dir/mixed.losses" "$dir/plain.losses" || bad "a picture was learnt"
+# DATA may stand in the options' file; the command line wins.
+echo "{\"data\": \"$dir/plain\", \"steps\": 4}" >"$dir/data.json"
+run train --options "$dir/data.json" $small --log "$dir/data.log"
+[ "$status" = 0 ] && [ "$(wc -l <"$dir/data.log")" = 4 ] ||
+    bad "data from the options: $(cat "$err")"
+refuses "other data" "cannot open '/no/where'" \
+    -- train --options "$dir/data.json" $small /no/where
+# A bad id far from the beginning is found before the first step.
+{ head -c 40000 /dev/zero; printf '\377\377'; head -c 4000 /dev/zero; } \
+    >"$dir/late.bin"
+refuses "a late id" "token 65535 near place 20000 of the data is past" \
+    -- train "$dir/late.bin" --vocab 100 --seq 4 --batch 2 -m 1 --d 8 --heads 2 \
+    --log "$dir/late.log"
+[ -s "$dir/late.log" ] && bad "it was trained on before it was refused"
 # The last step as a trace and as a page; the batch was read before it.
 run train "$dir/text" $small --steps 3 --out "$dir/shown" \
     --trace "$dir/step.json" --report "$dir/step.html"
@@ -249,7 +276,7 @@ refuses "a config" "the config has no 'n_head'" \
 printf '\377\377\1\0\2\0\3\0\4\0\5\0\6\0\7\0' >"$dir/t.bin"
 refuses "ids" "is past the vocabulary of 100" \
     -- train "$dir/t.bin" --vocab 100 --seq 4 --batch 1 -m 1 --d 8 --heads 2
-refuses "weights" "'transformer.wte.weight' of the weights is f32 (256, 16), expected f32 (256, 32)" \
+refuses "weights" "'transformer.wte.weight' of the weights is f32 (256, 16), expected f32 (256, 32); 'transformer.wpe.weight' of" \
     -- train "$dir/text" --seq 16 --init "$dir/a/latest" --d 32
 refuses "options" "the options have an unknown 'stepz'" \
     -- train "$dir/text" --options "$(echo '{"stepz": 3}' >"$dir/p.json"; echo "$dir/p.json")"

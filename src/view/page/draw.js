@@ -63,6 +63,7 @@ function chooseInk() {
         accent: dark ? "#ff6fb1" : "#b00058",
         path: pixel(dark ? "#ff6fb1" : "#b00058"),
         over: pixel(dark ? "#ffffff" : "#000000"),
+        less: pixel(dark ? "#c8f0ff" : "#7fe0ff"),
         memory: pixel(dark ? "#5f7f9c" : "#9fb8cd"),
         planned: pixel(dark ? "#e6e9ed" : "#1b1f24"),
         whys: about.whys.map(why => pixel(dark ? why.dark : why.light)),
@@ -163,7 +164,7 @@ let line = null; /* scratch lines, as wide as the widest panel */
 function scratch(width) {
     if (line && line.width >= width) return line;
     line = { width };
-    for (const name of ["top", "low", "path", "over"]) line[name] = new Uint32Array(width);
+    for (const name of ["top", "low", "path", "over", "less"]) line[name] = new Uint32Array(width);
     for (const name of ["red", "green", "blue", "red2", "green2", "blue2", "part", "bytes"])
         line[name] = new Float32Array(width);
     return line;
@@ -237,6 +238,7 @@ function lineOf(t, rank, w, k, from) {
     l.low.fill(ink.row, 0, w);
     l.path.fill(0, 0, w);
     l.over.fill(0, 0, w);
+    l.less.fill(0, 0, w);
     for (const name of ["red", "green", "blue", "red2", "green2", "blue2", "part"])
         l[name].fill(0, 0, w);
     if (view.idle) gapsInto(l, t, rank, low, high, w, k, from);
@@ -269,10 +271,12 @@ function lineOf(t, rank, w, k, from) {
             l.path.fill(1, Math.max(0, Math.floor(x0)),
                         Math.min(w, Math.max(Math.floor(x0) + 1, Math.round(x1))));
         if (compares && x1 - x0 >= 3) {
-            const planned = plannedLength(t, i);
-            if ((b.end[i] - b.start[i]) > 1.1 * planned)
-                l.over.fill(1, Math.max(0, Math.round(x0 + planned * k)),
-                            Math.min(w, Math.round(x1)));
+            const planned = plannedLength(t, i), took = b.end[i] - b.start[i];
+            const left = Math.max(0, Math.round(x0)), right = Math.min(w, Math.round(x1));
+            if (took > 1.1 * planned)
+                l.over.fill(1, Math.max(0, Math.round(x0 + planned * k)), right);
+            else if (took < 0.9 * planned)
+                l.less.fill(1, left, right);
         }
     }
     blendThin(l, w);
@@ -359,6 +363,7 @@ function paintRows(panel, ratio) {
         paint(l.top, x, y, w, 0, half);
         paint(l.low, x, y, w, half, lane);
         paintWhere(l.over, ink.over, x, y, w, 0, lane, 4);
+        paintWhere(l.less, ink.less, x, y, w, 0, Math.max(1, Math.round(2 * ratio)), 0);
         if (view.path)
             paintWhere(l.path, ink.path, x, y, w, lane - Math.max(2, Math.round(lane * 0.16)), lane,
                        0);

@@ -57,7 +57,16 @@ function fit() {
     fitted = true;
 }
 
-function zoom(factor, time = (view.from + view.to) / 2) {
+/* What stays where it is when keys zoom: the chosen block, if it is in sight. */
+function zoomCentre() {
+    const middle = (view.from + view.to) / 2;
+    if (!view.at) return middle;
+    const t = timelines[view.at.timeline], list = view.at.comm ? t.comms : t.blocks;
+    const at = (list.start[view.at.block] + list.end[view.at.block]) / 2;
+    return at >= view.from && at <= view.to ? at : middle;
+}
+
+function zoom(factor, time = zoomCentre()) {
     const left = (time - view.from) * factor, right = (view.to - time) * factor;
     setRange(time - left, time + right);
 }

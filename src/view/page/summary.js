@@ -30,6 +30,10 @@ for (const t of timelines) {
     }));
 }
 
+function hasMemory(t) {
+    return t.tracks.some(track => track.peak > 0);
+}
+
 function showLegend() {
     const legend = document.getElementById("legend"), dark = isDark();
     const items = about.looks.flatMap(
@@ -40,7 +44,12 @@ function showLegend() {
                 items.push(make("li", {}, swatch(dark ? why.dark : why.light), idleName(n)));
         });
     if (view.path) items.push(make("li", {}, swatch(ink.accent), "critical path"));
-    if (plannedOne) items.push(make("li", {}, "striped: longer than planned by more than a tenth"));
+    if (plannedOne)
+        items.push(
+            make("li", {},
+                 "striped: took more than a tenth longer than planned; bright top edge: shorter"));
+    if (view.memory && !panels.some(panel => panel.memory) && timelines.some(hasMemory))
+        items.push(make("li", {}, "memory: rows are too low for its curve; ] makes them higher"));
     if (panels.some(panel => panel.memory))
         items.push(make("li", {}, "curve: bytes in flight; dashed: planned peak"));
     legend.replaceChildren(...items);
@@ -88,8 +97,10 @@ function compareTable() {
         ...timelines.map((t, n) => beside(of(t), n && compared ? of(timelines[0]) : NaN, text))));
     row("makespan", t => t.makespan, timeText);
     row("bubble", t => t.bubble, percent, false);
+    if (measuredOne && measuredOne.begin < 0)
+        row("before the first compute", t => -t.begin, timeText, false);
     about.whys.forEach((why, n) => {
-        if (timelines.some(t => sum(t, track => track.idle[n]) > 0))
+        if (timelines.some(t => sum(t, track => track.idle[n]) > 1e-7 * t.ranks * t.makespan))
             row(idleName(n), t => sum(t, track => track.idle[n]) / (t.ranks * t.makespan), percent,
                 false);
     });

@@ -41,6 +41,7 @@ function bytesText(bytes) {
 }
 
 function percent(part) {
+    if (Math.abs(part) < 1e-7) return "0 %";
     return trimmed(100 * part, 3) + " %";
 }
 
@@ -107,7 +108,9 @@ function linksOf(t, i) {
 /* The same action in the plan, of a run; in the run, of its plan: [timeline,
  * block], or null. */
 const measuredOne = timelines.find(t => t.measured);
-const plannedOne = measuredOne && (timelines.find(t => t.plan) ?? timelines.find(t => !t.measured));
+const plannedOne =
+    measuredOne && (timelines.find(t => t.plan) ??
+                    timelines.find(t => !t.measured && t.stages === measuredOne.stages));
 function twinOf(t, i) {
     if (!plannedOne || (t !== measuredOne && t !== plannedOne)) return null;
     const other = t === measuredOne ? plannedOne : measuredOne;
@@ -133,6 +136,14 @@ const MEANS = {
     W: "backward for weights"
 };
 
+/* What only runs have. */
+const OWN_MEANS = {
+    copy: "arguments in, outputs out, between stages of the rank",
+    pack: "weights into the layout that kernels like, once a step",
+    ties: "tied gradients are summed, with the wait for whoever else has them",
+    data: "the batch is read",
+};
+
 function headOf(t, i) {
     const b = t.blocks;
     const parts =
@@ -140,7 +151,8 @@ function headOf(t, i) {
             .filter(([kind]) => classOf(kind) >= 0)
             .map(([kind, stage, microbatch]) => MEANS[about.kinds[kind].text] + " of stage " +
                                                 stage + ", microbatch " + microbatch);
-    return [blockText(t, i) + " on rank " + b.rank[i], parts.join(", and at once ")];
+    const own = OWN_MEANS[about.kinds[b.kind[i]].text] ?? "";
+    return [blockText(t, i) + " on rank " + b.rank[i], parts.join(", and at once ") || own];
 }
 
 function idleText(t, i) {
@@ -186,12 +198,18 @@ function describe(t, i) {
     const twin = twinOf(t, i);
     if (twin) {
         const [o, j] = twin, later = b.start[i] - o.blocks.start[j];
-        const word = (t.measured ? "planned" : "measured") + " (" + o.title + ")";
+        const word = (t.measured ? "planned" : "measured") +
+                     (o.plan || o.measured ? "" : " (" + o.title + ")");
         const shift = Math.abs(later);
-        lines.push(word + " " + spanText(o, o.blocks.start[j], o.blocks.end[j]) + ": this is " +
-                   (shift > 1e-12 * t.makespan
-                        ? timeText(shift) + (later > 0 ? " later" : " earlier")
-                        : "at the same time"));
+        const took = (b.end[i] - b.start[i]) / (o.blocks.end[j] - o.blocks.start[j]);
+        const began = shift > 1e-12 * t.makespan
+                          ? timeText(shift) + (later > 0 ? " later" : " earlier")
+                          : "at the same time";
+        lines.push(word + " " + spanText(o, o.blocks.start[j], o.blocks.end[j]) + ": this began " +
+                   began +
+                   (o.blocks.kind[j] === b.kind[i] && Number.isFinite(took)
+                        ? " and took " + trimmed(took, 3) + " times as long"
+                        : ""));
     }
     if (b.critical[i]) lines.push("on the critical path");
     return lines;
