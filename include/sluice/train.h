@@ -261,9 +261,9 @@ typedef struct sl_windows {
 /* How many there are in an epoch; 0 where the range is too short. */
 SL_API int64_t sl_windows_count(const sl_windows *windows);
 
-/* Refuses data with a token past the vocabulary among its first 16 million; later
- * ones are refused as they are read. */
-SL_API sl_status sl_windows_check(const sl_windows *windows);
+/* Refuses data, called `what`, with a token past the vocabulary among its first 16
+ * million; later ones are refused as they are read. */
+SL_API sl_status sl_windows_check(const sl_windows *windows, const char *what);
 
 /* The windows numbered from `number`, from 0 on through all epochs: ids and
  * labels (rows, length). */

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,59 +62,102 @@ void cli_flush_at_exit(void)
         _exit(CLI_WRONG);
 }
 
-/* Opens what a file of this name will be: a file beside it, whose name goes to
- * `part`; or, where it is a device or the folder takes no other, itself. */
-static FILE *open_part(const char *path, char *part, size_t size)
+/* The file that is being written beside its final name; empty: none. */
+static char part[4200];
+
+/* Whoever ends the program does not leave half a file behind. */
+static void on_end(int number)
+{
+    if (part[0])
+        unlink(part);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+
+/* Watches signals that nobody else does; or no more. */
+static void watch_ends(bool on)
+{
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        void (*had)(int) = signal(ends[i], on ? on_end : SIG_DFL);
+        if (had != (on ? SIG_DFL : on_end))
+            signal(ends[i], had);
+    }
+}
+
+/* Opens what a file of this name will be: a file beside it, whose name is then
+ * in `part`; or itself, where it is no plain file of ours alone, or the folder
+ * takes no other. */
+static FILE *open_part(const char *path)
 {
     struct stat info;
-    mode_t mode = 0666;
     bool there = lstat(path, &info) == 0;
-    if (there && S_ISREG(info.st_mode))
-        mode = info.st_mode & 07777;
-    int length = snprintf(part, size, "%s.%ld.part", path, (long)getpid());
-    if ((!there || S_ISREG(info.st_mode)) && (size_t)length < size) {
-        int fd = open(part, O_WRONLY | O_CREAT | O_EXCL, mode);
-        if (fd >= 0)
-            return fdopen(fd, "w");
-    }
+    bool plain = !there || (S_ISREG(info.st_mode) && info.st_nlink == 1 &&
+                            info.st_uid == geteuid());
     part[0] = '\0';
-    return fopen(path, "w");
+    if (there && access(path, W_OK) != 0)
+        return NULL;
+    char name[sizeof part];
+    int length =
+        snprintf(name, sizeof name, "%s.%ld.part", path, (long)getpid());
+    int fd = plain && (size_t)length < sizeof name
+                 ? open(name, O_WRONLY | O_CREAT | O_EXCL, 0666)
+                 : -1;
+    if (fd < 0)
+        return fopen(path, "w");
+    if (there)
+        fchmod(fd, info.st_mode & 07777);
+    memcpy(part, name, sizeof part);
+    return fdopen(fd, "w");
 }
 
 int cli_write_to(const char *verb, const char *path, cli_document document,
                  const void *what)
 {
-    char part[4200];
     if (strcmp(path, "-") == 0)
         return cli_flush(verb, document(what, sl_write_stdio, stdout));
-    FILE *file = open_part(path, part, sizeof part);
+    FILE *file = open_part(path);
     if (!file)
         return cli_say(verb, CLI_WRONG, "cannot write %.200s: %s", path,
                        strerror(errno));
+    watch_ends(true);
     sl_status status = document(what, sl_write_stdio, file);
     if (fclose(file) != 0 && !status)
         status = sl_fail(SL_EIO, "cannot write: %s", strerror(errno));
     if (!status && part[0] && rename(part, path) != 0)
         status = sl_fail(SL_EIO, "cannot write: %s", strerror(errno));
-    if (!status)
-        return CLI_DONE;
-    int exit_status =
-        cli_say(verb, CLI_WRONG, "%.200s: %s", path, sl_error_text());
-    if (part[0])
+    int exit_status = CLI_DONE;
+    if (status)
+        exit_status =
+            cli_say(verb, CLI_WRONG, "%.200s: %s", path, sl_error_text());
+    if (status && part[0])
         unlink(part);
+    part[0] = '\0';
+    watch_ends(false);
     return exit_status;
 }
 
 int cli_check_writable(const char *verb, const char *path)
 {
     char folder[4200];
-    if (!path || strcmp(path, "-") == 0 || access(path, W_OK) == 0)
+    struct stat info;
+    if (!path || strcmp(path, "-") == 0)
         return CLI_DONE;
+    size_t length = strlen(path);
     snprintf(folder, sizeof folder, "%s", path);
-    if (errno == ENOENT && access(dirname(folder), W_OK) == 0)
+    if (stat(path, &info) == 0) {
+        errno = S_ISDIR(info.st_mode) ? EISDIR : 0;
+        if (!errno && access(path, W_OK) == 0)
+            return CLI_DONE;
+    } else if (length == 0 || path[length - 1] == '/' ||
+               lstat(path, &info) == 0) {
+        errno = ENOENT; /* no name, or a link to nowhere */
+    } else if (access(dirname(folder), W_OK) == 0) {
         return CLI_DONE;
-    return cli_say(verb, CLI_WRONG, "cannot write %.200s: %s", path,
-                   strerror(errno));
+    }
+    return cli_say(verb, CLI_WRONG, "cannot write %.200s: %s",
+                   length ? path : "a file without a name", strerror(errno));
 }
 
 const char *cli_join(const char *const *words, size_t count, char *out,

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define VERB "train"
 
@@ -378,12 +379,49 @@ static int train(run *own, sl_comm *comm)
     if (interrupted)
         return INTERRUPTED;
     if (own->first && own->summary.data)
-        printf("Of the last step:\n%s", own->summary.data);
+        fprintf(own->asked->trace && strcmp(own->asked->trace, "-") == 0
+                    ? stderr
+                    : stdout,
+                "Of the last step:\n%s", own->summary.data);
     if (own->reported)
         printf("As a page: %s\n", own->asked->report);
     if (!exit_status)
         exit_status = own->traced;
     return exit_status ? exit_status : cli_flush(VERB, SL_OK);
+}
+
+/* Whether two names are of one file. */
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat first, second;
+    if (!a || !b || strcmp(a, "-") == 0 || strcmp(b, "-") == 0)
+        return false;
+    return strcmp(a, b) == 0 ||
+           (stat(a, &first) == 0 && stat(b, &second) == 0 &&
+            first.st_dev == second.st_dev && first.st_ino == second.st_ino);
+}
+
+/* What is written must be writable, and nothing else. */
+static int check_files(const train_request *asked)
+{
+    const struct {
+        const char *option;
+        const char *path;
+    } files[] = {{"DATA", asked->data},       {"--val", asked->validation},
+                 {"--config", asked->config}, {"--options", asked->options},
+                 {"--log", asked->log},       {"--trace", asked->trace},
+                 {"--report", asked->report}};
+    enum { COUNT = sizeof files / sizeof *files, FIRST_WRITTEN = 4 };
+    for (int i = FIRST_WRITTEN; i < COUNT; i++) {
+        for (int k = 0; k < i; k++) {
+            if (is_same_file(files[i].path, files[k].path))
+                return cli_say(VERB, CLI_WRONG,
+                               "%s and %s name one file, %.200s",
+                               files[k].option, files[i].option, files[i].path);
+        }
+    }
+    int exit_status = cli_check_writable(VERB, asked->trace);
+    return exit_status ? exit_status : cli_check_writable(VERB, asked->report);
 }
 
 int train_go(const train_request *asked)
@@ -398,9 +436,7 @@ int train_go(const train_request *asked)
     }
     int exit_status = prepare(&own, comm ? sl_comm_size(comm) : 1);
     if (!exit_status && own.first)
-        exit_status = cli_check_writable(VERB, asked->trace);
-    if (!exit_status && own.first)
-        exit_status = cli_check_writable(VERB, asked->report);
+        exit_status = check_files(asked);
     if (!exit_status && own.first)
         exit_status = train_show(asked->log, own.options.steps, &own.shown);
     if (!exit_status)

@@ -279,6 +279,16 @@ static const struct argp argp = {
     NULL,
     NULL};
 
+/* Whether a text is part of the command line, not of an --options file. */
+static bool is_among(const char *text, int argc, char **argv)
+{
+    for (int i = 0; text && i < argc; i++) {
+        if (text >= argv[i] && text <= argv[i] + strlen(argv[i]))
+            return true;
+    }
+    return false;
+}
+
 int verb_train(int argc, char **argv)
 {
     train_request asked = {.fraction = 0.05,
@@ -303,6 +313,10 @@ int verb_train(int argc, char **argv)
     asked.options = train_options_file(argc, argv);
     if (!exit_status)
         exit_status = cli_parse(VERB, &argp, count, words, &asked);
+    if (!exit_status && asked.data && is_among(asked.usual_data, argc, argv))
+        exit_status =
+            cli_say(VERB, CLI_WRONG, "one DATA at a time: '%.60s' and '%.60s'",
+                    asked.usual_data, asked.data);
     if (!asked.data)
         asked.data = asked.usual_data;
     if (!exit_status && !asked.data)

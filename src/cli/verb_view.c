@@ -203,6 +203,10 @@ static int refuse_without_schedules(const request *asked)
         return cli_say(VERB, CLI_WRONG,
                        "-p, -v, -m, --comm and costs are for schedules, and "
                        "none is named");
+    if (asked->run && asked->costs.unit)
+        return cli_say(VERB, CLI_WRONG,
+                       "--unit is for simulations, and beside --run time is "
+                       "measured");
     if (asked->run && asked->per_rank)
         return cli_say(VERB, CLI_WRONG,
                        "--per-rank divides costs of your own, and beside --run "
@@ -446,12 +450,14 @@ static void become_browser(const char *path, int why)
     const char *asked = getenv("BROWSER");
     snprintf(programs, sizeof programs, "%s",
              asked && *asked ? asked : "xdg-open:sensible-browser");
+    char here[4200];
+    snprintf(here, sizeof here, "%s%s", *path == '-' ? "./" : "", path);
     setsid();
     if (!freopen("/dev/null", "r", stdin) || !freopen("/dev/null", "w", stdout))
         _exit(1);
     for (char *rest = programs, *one; (one = strsep(&rest, ":"));) {
         if (*one)
-            execlp(one, one, path, (char *)NULL);
+            execlp(one, one, here, (char *)NULL);
     }
     int reason = errno;
     if (write(why, &reason, sizeof reason) < 0)

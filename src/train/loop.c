@@ -55,9 +55,9 @@ static sl_status check(const sl_train_options *options)
                        "positions",
                        (long long)options->data.length,
                        options->config.positions);
-    sl_status status = sl_windows_check(&options->data);
-    if (!status && options->validation.tokens)
-        status = sl_windows_check(&options->validation);
+    sl_status status = sl_windows_check(&options->data, "data");
+    if (!status && options->validation.tokens && options->validate_every)
+        status = sl_windows_check(&options->validation, "validation data");
     return status;
 }
 

@@ -231,7 +231,7 @@ sl_status sl_weights_load(const sl_weights *weights, sl_pipeline *pipeline)
     sl_status status =
         sl__each_parameter(pipeline, SL_PORT_PARAMETER, load_one, &how);
     if (!status && how.differ > DIFFERENCES_SHOWN)
-        status = sl_fail(how.status, "%s; and %d more", how.text,
+        status = sl_fail(how.status, "%s; and %d more on this rank", how.text,
                          how.differ - DIFFERENCES_SHOWN);
     else if (!status && how.differ)
         status = sl_fail(how.status, "%s", how.text);

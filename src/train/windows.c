@@ -44,16 +44,17 @@ static int64_t permute(uint64_t key, int64_t count, int64_t place)
     return (int64_t)x;
 }
 
-static sl_status refuse_token(const sl_windows *windows, int64_t token,
-                              int64_t place)
+static sl_status refuse_token(const sl_windows *windows, const char *what,
+                              int64_t token, int64_t place)
 {
     return sl_fail(SL_EINVAL,
-                   "token %lld near place %lld of the data is past the "
+                   "token %lld near place %lld of the %s is past the "
                    "vocabulary of %d",
-                   (long long)token, (long long)place, windows->vocabulary);
+                   (long long)token, (long long)place, what,
+                   windows->vocabulary);
 }
 
-sl_status sl_windows_check(const sl_windows *windows)
+sl_status sl_windows_check(const sl_windows *windows, const char *what)
 {
     enum { PIECE = 1 << 14, MOST = 1 << 24 };
     int64_t count = windows->count < MOST ? windows->count : MOST;
@@ -67,7 +68,8 @@ sl_status sl_windows_check(const sl_windows *windows)
             sl_tokens_read(windows->tokens, windows->first + at, some, ids);
         for (int64_t i = 0; i < some && !status; i++) {
             if (ids[i] >= windows->vocabulary)
-                status = refuse_token(windows, ids[i], windows->first + at + i);
+                status = refuse_token(windows, what, ids[i],
+                                      windows->first + at + i);
         }
     }
     free(ids);
@@ -89,7 +91,7 @@ static sl_status read_one(const sl_windows *windows, int64_t number,
     for (int64_t i = 0; i < length && !status; i++) {
         int64_t token = ids[i] < windows->vocabulary ? labels[i] : ids[i];
         if (token >= windows->vocabulary)
-            return refuse_token(windows, token, first + i);
+            return refuse_token(windows, "data", token, first + i);
     }
     return status;
 }

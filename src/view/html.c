@@ -193,6 +193,14 @@ static void put_document(sl__writer *writer,
     sl__puts(writer, (const char *)sl__page_body);
     sl__puts(writer, "<script type=\"application/json\" id=\"about\">\n{");
     put_looks(writer);
+    const sl_timeline *run, *plan;
+    sl__find_plan(timelines, count, &run, &plan);
+    for (size_t i = 0; i < count; i++) {
+        if (timelines[i] == run)
+            sl__printf(writer, ",\n\"run\": %zu", i);
+        if (timelines[i] == plan)
+            sl__printf(writer, ",\n\"plan\": %zu", i);
+    }
     sl__puts(writer, ",\n\"timelines\": [");
     for (size_t i = 0; i < count; i++) {
         sl__puts(writer, i ? ",\n" : "\n");

@@ -43,11 +43,13 @@ typedef struct picture {
     double begin; /* of all */
     double end;
     double most_bytes;
-    const sl_timeline *plan; /* of the run that is shown; or NULL */
-    sl__lookup lookup;       /* in it */
+    const sl_timeline *run; /* that is compared with its plan; or NULL */
+    const sl_timeline *plan;
+    sl__lookup lookup; /* in it */
 } picture;
 
 static const sl_picture_options usual = SL_PICTURE_OPTIONS_INIT;
+static const sl__colour shorter = {0x7f, 0xe0, 0xff};
 
 static sl__colour grey(const picture *own, int light, int dark)
 {
@@ -261,29 +263,29 @@ static void draw_block(const picture *own, const panel *one,
     }
 }
 
-/* Of a run beside its plan: what took more than a tenth longer is dark at the top
- * where it should have been over, what took as much less is bright. */
+/* Of a run beside its plan: what took more than a tenth longer has a thick edge
+ * where it should have been over, what took as much less a thin one. */
 static void mark_difference(const picture *own, const panel *one,
                             const sl__block *block, double y)
 {
     sl_place place;
-    const sl_timeline *plan = own->plan;
-    static const sl__colour bright = {0x7f, 0xe0, 0xff};
-    if (!plan || !one->timeline->measured || !sl__block_computes(block))
+    sl_action parts[2];
+    double x0 = x_of(own, one, block->start), x1 = x_of(own, one, block->end);
+    if (!own->plan || one->timeline != own->run || x1 - x0 < 3 ||
+        !sl__block_computes(block) || !sl_action_parts(&block->action, parts))
         return;
-    const sl__block *planned = sl__lookup_find(
-        &own->lookup, plan, sl__class_of(block->kind), block->action.stage,
-        block->action.microbatch, -1, &place);
+    const sl__block *planned =
+        sl__lookup_find(&own->lookup, own->plan, sl__class_of(parts[0].kind),
+                        parts[0].stage, parts[0].microbatch, -1, &place);
     if (!planned || planned->kind != block->kind)
         return;
     double took = block->end - block->start;
     double expected = planned->end - planned->start;
-    double x0 = x_of(own, one, block->start), x1 = x_of(own, one, block->end);
     if (took > 1.1 * expected)
         put_box(own, x_of(own, one, block->start + expected), x1, y, 4,
                 text_colour(own), "longer", NULL);
     else if (took < 0.9 * expected)
-        put_box(own, x0, x1, y, 2, bright, "shorter", NULL);
+        put_box(own, x0, x1, y, 2, shorter, "shorter", NULL);
 }
 
 static void draw_gap(const picture *own, const panel *one, double from,
@@ -451,15 +453,11 @@ static void put_legend(picture *own)
             put_entry(own, &x, sl__why_colour((sl__why)why, own->options->dark),
                       "idle: ", sl__why_text((sl__why)why));
     }
-    bool compares = false;
-    for (size_t i = 0; i < own->count; i++)
-        compares = compares || own->timelines[i]->plan;
-    if (compares)
+    if (own->plan) {
         put_entry(own, &x, text_colour(own), "",
-                  "dark edge: took longer than planned");
-    if (compares)
-        put_entry(own, &x, (sl__colour){0x7f, 0xe0, 0xff}, "",
-                  "bright edge: shorter");
+                  "thick edge: took longer than planned");
+        put_entry(own, &x, shorter, "", "thin edge: took less");
+    }
     own->height += BETWEEN;
 }
 
@@ -482,6 +480,7 @@ static sl_status start(picture *own, const sl_timeline *const *timelines,
                        NARROWEST, WIDEST, own->options->width);
     span_all(own);
     lay_out(own);
+    sl__find_plan(timelines, count, &own->run, &own->plan);
     return SL_OK;
 }
 
@@ -512,8 +511,6 @@ sl_status sl__picture_draw(const sl_timeline *const *timelines, size_t count,
     if (status)
         return status;
     own.canvas = canvas;
-    for (size_t i = 0; i < count && !own.plan; i++)
-        own.plan = timelines[i]->plan ? timelines[i] : NULL;
     if (own.plan)
         status = sl__lookup_create(own.plan, &own.lookup);
     if (status)

@@ -303,6 +303,24 @@ const sl__block *sl__lookup_find(const sl__lookup *lookup,
 
 /* -------------------------------------------------------------- reading -- */
 
+void sl__find_plan(const sl_timeline *const *timelines, size_t count,
+                   const sl_timeline **out_run, const sl_timeline **out_plan)
+{
+    const sl_timeline *run = NULL, *plan = NULL;
+    for (size_t i = 0; i < count && !run; i++)
+        run = timelines[i]->measured ? timelines[i] : NULL;
+    for (size_t i = 0; i < count && run; i++) {
+        const sl_timeline *one = timelines[i];
+        bool alike = !one->measured && one->seconds &&
+                     one->stages == run->stages &&
+                     one->microbatches == run->microbatches;
+        if (alike && (!plan || (one->plan && !plan->plan)))
+            plan = one;
+    }
+    *out_run = run;
+    *out_plan = plan;
+}
+
 sl_timeline_summary sl_timeline_summarize(const sl_timeline *timeline)
 {
     sl_timeline_summary out = {.ranks = timeline->ranks,

@@ -165,6 +165,12 @@ static inline sl__class sl__class_of(uint8_t kind)
                                         : SL__BACKWARD_CLASS;
 }
 
+/* Which of these timelines is a run, and which is what it is to be compared with:
+ * its own plan, or else a schedule in seconds of the same stages and
+ * microbatches. NULL where there is none. */
+void sl__find_plan(const sl_timeline *const *timelines, size_t count,
+                   const sl_timeline **out_run, const sl_timeline **out_plan);
+
 /* Says why ranks were idle before each block, and sums it up (idle.c). */
 sl_status sl__explain_idle(sl_timeline *timeline);
 

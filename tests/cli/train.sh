@@ -247,7 +247,8 @@ refuses "other data" "cannot open '/no/where'" \
 # A bad id far from the beginning is found before the first step.
 { head -c 40000 /dev/zero; printf '\377\377'; head -c 4000 /dev/zero; } \
     >"$dir/late.bin"
-refuses "a late id" "token 65535 near place 20000 of the data is past" \
+head -c 4000 /dev/zero >"$dir/good.bin"
+refuses "a late id" "near place 20000 of the data is past" \
     -- train "$dir/late.bin" --vocab 100 --seq 4 --batch 2 -m 1 --d 8 --heads 2 \
     --log "$dir/late.log"
 [ -s "$dir/late.log" ] && bad "it was trained on before it was refused"
@@ -262,6 +263,25 @@ grep -q '"title": "measured", "measured": true' "$dir/step.html" &&
 grep -q '"cat": "data"' "$dir/step.json" || bad "the trace has no data"
 refuses "a report elsewhere" "--report writes a page" \
     -- train "$dir/text" $small --report -
+refuses "a trace into a folder" "cannot write $dir: Is a directory" \
+    -- train "$dir/text" $small --trace "$dir"
+refuses "a trace without a name" "cannot write a file without a name" \
+    -- train "$dir/text" $small --trace ""
+ln -s /no/where/at.json "$dir/dangling.json"
+refuses "a trace into a link to nowhere" "cannot write $dir/dangling.json" \
+    -- train "$dir/text" $small --trace "$dir/dangling.json"
+refuses "one file for two" "--trace and --report name one file" \
+    -- train "$dir/text" $small --trace "$dir/x.html" --report "$dir/x.html"
+refuses "the data overwritten" "DATA and --trace name one file" \
+    -- train "$dir/text" $small --trace "$dir/./text"
+refuses "two DATA" "one DATA at a time" \
+    -- train "$dir/text" $small --data "$dir/text"
+refuses "validation ids" "of the validation data is past the vocabulary" \
+    -- train "$dir/good.bin" --vocab 100 --val "$dir/late.bin" --seq 4 \
+    --batch 2 -m 1 --d 8 --heads 2
+"$sluice" train "$dir/text" $small --steps 2 --trace - 2>/dev/null |
+    "$sluice" view --run - -o "$dir/piped.html" 2>"$err" ||
+    bad "a trace through a pipe: $(cat "$err")"
 refuses "a page into nowhere" "cannot write $dir/no/step.html" \
     -- train "$dir/text" $small --report "$dir/no/step.html"
 refuses "nothing" "say what to train on" -- train

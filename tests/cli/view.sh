@@ -65,7 +65,7 @@ writes "a run" run.html '"title": "run.json, measured", "measured": true' \
     -- --run run.json -o run.html
 writes "a run and its plan" both.html '"title": "planned", "measured": false' \
     -- --run run.json --plan -o both.html
-writes "a run and its plan as a picture" both.svg 'dark edge: took longer' \
+writes "a run and its plan as a picture" both.svg 'thick edge: took longer' \
     -- --run run.json --plan -o both.svg
 grep -q 'class="longer"\|class="shorter"' both.svg || bad "no difference is marked"
 writes "a run beside a schedule" other.html '"title": "GPipe, planned"' \
@@ -77,6 +77,8 @@ writes "a run beside one of twice the stages" twice.html \
     -o twice.html
 writes "a run beside one with messages" slow.html '"comms": 16' \
     -- gpipe -p 2 -m 4 --run run.json --comm blocking --latency 1e-3 -o slow.html
+"$sluice" view gpipe -p 2 -m 8 --run run.json -o other.html 2>"$err"
+grep -q '^"plan": ' other.html && bad "other microbatches are compared"
 writes "a run as a picture" run.svg 'data-action="1F3"' -- --run run.json \
     -o run.svg
 writes "a run for other viewers" same.json '"traceEvents"' -- --run run.json \
@@ -125,11 +127,35 @@ refuses "no width, once more" "from 200 to 100000" \
     -- view 1f1b --width 5 -o keep.svg
 [ "$(cat keep.svg)" = precious ] || bad "a file was lost to a refusal"
 ls "$tmp" | grep -q '\.part$' && bad "something was left behind"
+# A file keeps its mode and its other names; half a file does not stay.
+: >mode.html
+chmod 666 mode.html
+"$sluice" view 1f1b -o mode.html 2>"$err"
+[ "$(stat -c %a mode.html)" = 666 ] || bad "the mode was lost"
+: >one-name.html
+ln one-name.html other-name.html
+"$sluice" view 1f1b -o one-name.html 2>"$err"
+cmp -s one-name.html other-name.html && [ -s other-name.html ] ||
+    bad "the other name has the old file"
+"$sluice" view 1f1b -p 256 -m 900 -o half.svg 2>"$err" &
+writer=$!
+tries=0
+until ls half.svg.*.part >/dev/null 2>&1 || [ $tries = 200 ]; do
+    tries=$((tries + 1))
+    kill -0 $writer 2>/dev/null || break
+    sleep 0.05
+done
+kill -TERM $writer 2>/dev/null
+wait $writer 2>/dev/null
+ls half.svg.*.part >/dev/null 2>&1 && bad "half a file was left behind"
 refuses "a full disk" "/dev/full" -- view 1f1b --as svg -o /dev/full
 refuses "two from standard input" "only one thing" -- view - -
 refuses "two from standard input" "only one thing" -- view - --run -
 refuses "a file's sizes are others" "says otherwise" -- view lowered -p 8
-refuses "costs of no schedule" "none is named" -- view --run run.json --unit
+refuses "costs of no schedule" "none is named" \
+    -- view --run run.json --latency 1
+refuses "units of a run" "--unit is for simulations" \
+    -- view gpipe -p 2 -m 4 --run run.json --unit
 refuses "sizes of no schedule" "none is named" -- view --run run.json -p 2
 refuses "a reading of no schedule" "none is named" \
     -- view --run run.json --plan --comm blocking

@@ -83,18 +83,21 @@ function idleBar(t) {
 
 function beside(value, first, text) {
     const cell = make("td", {}, text(value));
-    if (Number.isFinite(first) && first !== 0 && value !== first) {
-        const part = value / first - 1;
+    const part = value / first - 1;
+    if (Number.isFinite(part) && percent(part) !== "0 %")
         cell.append(make("small", {}, " " + (part > 0 ? "+" : "−") + percent(Math.abs(part))));
-    }
     return cell;
 }
 
+/* Other numbers of microbatches are other work. */
+const alike = timelines.every(t => t.microbatches === timelines[0].microbatches);
+
 function compareTable() {
     const rows = [];
-    const row = (name, of, text, compared = true) => rows.push(make(
-        "tr", {}, make("th", { scope: "row" }, name),
-        ...timelines.map((t, n) => beside(of(t), n && compared ? of(timelines[0]) : NaN, text))));
+    const row = (name, of, text, compared = true) => rows.push(
+        make("tr", {}, make("th", { scope: "row" }, name),
+             ...timelines.map(
+                 (t, n) => beside(of(t), n && compared && alike ? of(timelines[0]) : NaN, text))));
     row("makespan", t => t.makespan, timeText);
     row("bubble", t => t.bubble, percent, false);
     if (measuredOne && measuredOne.begin < 0)
@@ -162,9 +165,12 @@ function differences() {
         list.append(make("li", {}, button,
                          ": " + timeText(more) + " more than the planned " + timeText(planned)));
     }
-    const said = "The run ended " + timeText(Math.abs(end)) + (end < 0 ? " earlier" : " later") +
-                 " than \"" + plannedOne.title + "\" (" +
-                 percent(Math.abs(end) / plannedOne.makespan) + "); " + worst.length +
+    const part = percent(Math.abs(end) / plannedOne.makespan);
+    const when = part === "0 %" ? "as planned"
+                                : timeText(Math.abs(end)) + (end < 0 ? " earlier" : " later") +
+                                      " than planned (" + part + ")";
+    const whose = plannedOne.plan ? "" : " by " + plannedOne.title;
+    const said = "The run ended " + when + whose + "; " + worst.length +
                  " of its computes took more than a tenth longer than planned" +
                  (worst.length ? ", these most:" : ".");
     return make("section", { id: "differences" }, make("h2", {}, "Against the plan"),

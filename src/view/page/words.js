@@ -30,7 +30,8 @@ function timeText(time, scale = Math.abs(time), resolution = Math.abs(time) / 10
 
 /* From when to when, beside all of a timeline. */
 function spanText(t, start, end) {
-    const fine = (end - start) / 100;
+    const fine = end > start ? (end - start) / 100 : t.makespan / 1e4;
+    if (end === start) return "at " + timeText(start, t.makespan, fine);
     return timeText(start, t.makespan, fine) + " to " + timeText(end, t.makespan, fine);
 }
 
@@ -107,10 +108,8 @@ function linksOf(t, i) {
 
 /* The same action in the plan, of a run; in the run, of its plan: [timeline,
  * block], or null. */
-const measuredOne = timelines.find(t => t.measured);
-const plannedOne =
-    measuredOne && (timelines.find(t => t.plan) ??
-                    timelines.find(t => !t.measured && t.stages === measuredOne.stages));
+const measuredOne = timelines[about.run];
+const plannedOne = timelines[about.plan];
 function twinOf(t, i) {
     if (!plannedOne || (t !== measuredOne && t !== plannedOne)) return null;
     const other = t === measuredOne ? plannedOne : measuredOne;
