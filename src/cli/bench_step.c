@@ -98,12 +98,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_VOCABULARY: return cli_parse_size("--vocab", arg, &r->vocabulary);
     case KEY_UNTIED: r->untied = true; return 0;
     case KEY_SCHEDULE: r->schedule = arg; return 0;
-    case 'p': return cli_parse_size("--ranks", arg, &r->sizes.ranks);
+    case 'p':
     case 'v':
-        return cli_parse_size("--stages-per-rank", arg,
-                              &r->sizes.stages_per_rank);
-    case 'm':
-        return cli_parse_size("--microbatches", arg, &r->sizes.microbatches);
+    case 'm': return cli_parse_sizes(key, arg, &r->sizes);
     case KEY_ROWS: return cli_parse_size("--microbatch-size", arg, &r->rows);
     case 't': return cli_parse_size("--threads", arg, &r->threads);
     case KEY_TRANSPORT:

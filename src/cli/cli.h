@@ -52,6 +52,8 @@ error_t cli_refuse(const char *format, ...)
 /* Options' values; they refuse what is not one. */
 error_t cli_parse_int(const char *option, const char *text, int *out);
 error_t cli_parse_size(const char *option, const char *text, int *out);
+/* -p, -v and -m, which verbs with a layout share; others are unknown. */
+error_t cli_parse_sizes(int key, const char *text, sl_sizes *out);
 error_t cli_parse_number(const char *option, const char *text, double *out);
 error_t cli_parse_bytes(const char *option, const char *text, int64_t *out);
 /* One of several words, in any case; its place in `words`. */

@@ -11,12 +11,9 @@ error_t infer_parse(int key, char *arg, infer_request *r)
 {
     switch (key) {
     case INFER_SCHEDULE: r->schedule = arg; return 0;
-    case 'p': return cli_parse_size("--ranks", arg, &r->sizes.ranks);
+    case 'p':
     case 'v':
-        return cli_parse_size("--stages-per-rank", arg,
-                              &r->sizes.stages_per_rank);
-    case 'm':
-        return cli_parse_size("--microbatches", arg, &r->sizes.microbatches);
+    case 'm': return cli_parse_sizes(key, arg, &r->sizes);
     case 't': return cli_parse_size("--threads", arg, &r->threads);
     case INFER_TIMEOUT:
         return cli_parse_number("--timeout", arg, &r->timeout_s);

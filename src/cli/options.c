@@ -219,6 +219,17 @@ error_t cli_parse_size(const char *option, const char *text, int *out)
     return error;
 }
 
+error_t cli_parse_sizes(int key, const char *text, sl_sizes *out)
+{
+    switch (key) {
+    case 'p': return cli_parse_size("--ranks", text, &out->ranks);
+    case 'v':
+        return cli_parse_size("--stages-per-rank", text, &out->stages_per_rank);
+    case 'm': return cli_parse_size("--microbatches", text, &out->microbatches);
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
 error_t cli_parse_number(const char *option, const char *text, double *out)
 {
     char *end;

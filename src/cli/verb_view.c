@@ -100,13 +100,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     request *asked = state->input;
     switch (key) {
-    case 'p': return cli_parse_size("--ranks", arg, &asked->sizes.ranks);
+    case 'p':
     case 'v':
-        return cli_parse_size("--stages-per-rank", arg,
-                              &asked->sizes.stages_per_rank);
-    case 'm':
-        return cli_parse_size("--microbatches", arg,
-                              &asked->sizes.microbatches);
+    case 'm': return cli_parse_sizes(key, arg, &asked->sizes);
     case KEY_RUN: asked->run = arg; return 0;
     case KEY_PLAN: asked->plan = true; return 0;
     case KEY_PER_RANK: asked->per_rank = true; return 0;

@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -27,7 +26,7 @@ struct browser {
     char *heard; /* not yet taken */
     size_t used;
     size_t capacity;
-    char folder[64];
+    char folder[TEST_FOLDER_MAX]; /* its own */
     char session[80];
     int number; /* of the latest command */
     int complaints;
@@ -53,11 +52,10 @@ static const char *find_chromium(void)
 static void start_process(browser *b, const char *program)
 {
     int down[2], up[2];
-    char data[100];
+    char data[TEST_FOLDER_MAX + 20];
     assert_int_equal(pipe(down), 0);
     assert_int_equal(pipe(up), 0);
-    snprintf(b->folder, sizeof b->folder, "/tmp/sluice-browser-XXXXXX");
-    assert_non_null(mkdtemp(b->folder));
+    assert_true(test_make_folder(b->folder));
     snprintf(data, sizeof data, "--user-data-dir=%s", b->folder);
     b->process = fork();
     assert_true(b->process >= 0);
@@ -224,16 +222,6 @@ browser *browser_open(void)
     return b;
 }
 
-static int remove_one(const char *path, const struct stat *info, int kind,
-                      struct FTW *walk)
-{
-    (void)info;
-    (void)kind;
-    (void)walk;
-    remove(path);
-    return 0;
-}
-
 void browser_close(browser *b)
 {
     if (!b)
@@ -251,7 +239,7 @@ void browser_close(browser *b)
         kill(-b->process, SIGKILL); /* its own group, which we made */
         waitpid(b->process, NULL, 0);
     }
-    nftw(b->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    test_remove_folder(b->folder);
     free(b->heard);
     free(b);
 }

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 void page_add(page *p, const char *title, sl_schedule *schedule,
               const sl_costs *costs)
@@ -24,10 +23,9 @@ void page_add(page *p, const char *title, sl_schedule *schedule,
 
 void page_write(page *p)
 {
-    snprintf(p->path, sizeof p->path, "/tmp/sluice-page-XXXXXX.html");
-    int fd = mkstemps(p->path, 5);
-    assert_true(fd >= 0);
-    FILE *file = fdopen(fd, "w");
+    assert_true(test_make_folder(p->folder));
+    snprintf(p->path, sizeof p->path, "%s/page.html", p->folder);
+    FILE *file = fopen(p->path, "w");
     assert_non_null(file);
     assert_ok(sl_view_write_html((const sl_timeline *const *)p->timelines,
                                  p->count, sl_write_stdio, file));
@@ -42,7 +40,7 @@ void page_clear(page *p)
         sl_schedule_destroy(p->schedules[i]);
     }
     if (p->path[0])
-        unlink(p->path);
+        test_remove_folder(p->folder);
     *p = (page){0};
 }
 

@@ -13,7 +13,8 @@ typedef struct page {
     sl_simulation *simulations[SL_VIEW_MAX_TIMELINES];
     sl_timeline *timelines[SL_VIEW_MAX_TIMELINES];
     size_t count;
-    char path[64];
+    char folder[TEST_FOLDER_MAX];
+    char path[TEST_FOLDER_MAX + 12]; /* of the page, in it */
 } page;
 
 /* Simulates a schedule, which the page then has, with these costs or NULL. */

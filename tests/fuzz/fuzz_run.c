@@ -4,6 +4,7 @@
  * training.json of a checkpoint, the index of its weights. The first byte says
  * which. */
 #include "fuzz.h"
+#include "support.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,24 +12,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/sluice-fuzz-XXXXXX";
+static char folder[TEST_FOLDER_MAX];
 
 static void clean_up(void)
 {
-    static const char *const names[] = {"t.bin", "training.json",
-                                        "model.safetensors.index.json"};
-    char path[100];
-    for (int i = 0; i < 3; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        unlink(path);
-    }
-    rmdir(folder);
+    test_remove_folder(folder);
 }
 
 /* A file of the folder with these bytes in it. */
 static const char *put(const char *name, const uint8_t *data, size_t size)
 {
-    static char path[100];
+    static char path[TEST_FOLDER_MAX + 40];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *file = fopen(path, "w");
     must(file != NULL);
@@ -57,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     sl_progress progress;
     sl_weights *weights;
     if (!started) {
-        must(mkdtemp(folder) != NULL);
+        must(test_make_folder(folder));
         atexit(clean_up);
         started = true;
     }

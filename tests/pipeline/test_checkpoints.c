@@ -14,7 +14,7 @@
 
 enum { STEPS = 3, ROWS = 4, LENGTH = 6, VOCABULARY = 16 };
 
-static char folder[] = "/tmp/sluice-checkpoints-XXXXXX";
+static char folder[TEST_FOLDER_MAX];
 
 typedef struct layout {
     const char *schedule;
@@ -286,15 +286,14 @@ static void what_does_not_fit_is_refused(void **state)
 static int set_up(void **state)
 {
     (void)state;
-    return mkdtemp(folder) ? 0 : 1;
+    return test_make_folder(folder) ? 0 : 1;
 }
 
 static int tear_down(void **state)
 {
-    char command[400];
     (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
+    test_remove_folder(folder);
+    return 0;
 }
 
 int main(void)

@@ -39,20 +39,10 @@ static sl_status build(void *context, int64_t rows, const sl_model *like,
 {
     const job *own = context;
     sl_cut_options options = SL_CUT_OPTIONS_INIT;
-    sl_graph *graph;
-    sl_status status = sl_graph_create(&graph);
-    if (status)
-        return status;
-    golden_set_rows(rows);
-    golden_models[own->subject->golden].build(graph, own->subject->file,
-                                              SL_F32);
-    options.by = SL_CUT_BY_COST;
-    options.inside = true;
     options.stages = sl_schedule_extent(own->schedule).stages;
     options.like = like;
-    status = sl_model_cut(graph, &options, out);
-    sl_graph_destroy(graph);
-    return status;
+    return golden_cut(own->subject->golden, own->subject->file, rows, &options,
+                      out);
 }
 
 static void make_subject(int golden, const sl_safetensors *file, subject *out)

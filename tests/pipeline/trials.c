@@ -13,22 +13,12 @@ static sl_status build(void *context, int64_t rows, const sl_model *like,
 {
     const trial *own = context;
     sl_cut_options options = SL_CUT_OPTIONS_INIT;
-    sl_graph *graph;
-    sl_status status = sl_graph_create(&graph);
-    if (status)
-        return status;
-    golden_set_rows(rows);
-    golden_models[own->subject->golden].build(graph, own->subject->file,
-                                              SL_F32);
-    options.by = SL_CUT_BY_COST;
-    options.inside = true;
     options.stages = own->stages;
     options.route = own->route;
     options.feed = own->feed;
     options.like = like;
-    status = sl_model_cut(graph, &options, out);
-    sl_graph_destroy(graph);
-    return status;
+    return golden_cut(own->subject->golden, own->subject->file, rows, &options,
+                      out);
 }
 
 void make_subject(int golden, int64_t rows, const sl_safetensors *file,

@@ -215,3 +215,19 @@ int golden_load(const test_stage *stage, const sl_safetensors *file)
     }
     return loaded;
 }
+
+sl_status golden_cut(int golden, const sl_safetensors *file, int64_t rows,
+                     sl_cut_options *options, sl_model **out)
+{
+    sl_graph *graph;
+    sl_status status = sl_graph_create(&graph);
+    if (status)
+        return status;
+    golden_set_rows(rows);
+    golden_models[golden].build(graph, file, SL_F32);
+    options->by = SL_CUT_BY_COST;
+    options->inside = true;
+    status = sl_model_cut(graph, options, out);
+    sl_graph_destroy(graph);
+    return status;
+}

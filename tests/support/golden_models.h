@@ -26,6 +26,11 @@ extern const golden_model golden_models[GOLDEN_MODELS]; /* the last is gpt2 */
 /* Models built by this thread from now on have so many rows; 0: the file's. */
 void golden_set_rows(int64_t rows);
 
+/* A golden with so many rows, in stages of about the same cost; `options` says the
+ * rest. For an sl_model_fn, so it does not fail the test. */
+sl_status golden_cut(int golden, const sl_safetensors *file, int64_t rows,
+                     sl_cut_options *options, sl_model **out);
+
 /* Loads parameters and inputs into slot 0; returns how many parameters the
  * golden has. */
 int golden_load(const test_stage *stage, const sl_safetensors *file);

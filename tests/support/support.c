@@ -4,6 +4,7 @@
 #include "support.h"
 
 #include <dirent.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,4 +144,27 @@ size_t test_each_golden(test_golden_fn act, void *context)
     }
     closedir(folder);
     return seen;
+}
+
+bool test_make_folder(char out[TEST_FOLDER_MAX])
+{
+    const char *where = getenv("TMPDIR");
+    int length = snprintf(out, TEST_FOLDER_MAX, "%s/sluice-test-XXXXXX",
+                          where && *where ? where : "/tmp");
+    return length < TEST_FOLDER_MAX && mkdtemp(out);
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind,
+                      struct FTW *walk)
+{
+    (void)info;
+    (void)kind;
+    (void)walk;
+    return remove(path);
+}
+
+void test_remove_folder(const char *folder)
+{
+    enum { OPEN_AT_ONCE = 16 };
+    nftw(folder, remove_one, OPEN_AT_ONCE, FTW_DEPTH | FTW_PHYS);
 }

@@ -48,6 +48,13 @@ size_t test_each_golden(test_golden_fn act, void *context);
 /* A whole file as a string; freed by the caller. */
 char *test_read_file(const char *path, size_t *length);
 
+/* Makes a new folder for a test's files, in $TMPDIR or /tmp, whose path goes to
+ * `out`; false where there is none to be had. */
+enum { TEST_FOLDER_MAX = 200 };
+bool test_make_folder(char out[TEST_FOLDER_MAX]);
+/* Removes it with all that is in it. */
+void test_remove_folder(const char *folder);
+
 /* The first 16 hex digits of the SHA-256 of a schedule's CSV. */
 void test_hash(const sl_schedule *schedule, char out[17]);
 void test_sha256(const void *data, size_t length, uint8_t digest[32]);

@@ -121,12 +121,12 @@ static void every_truncation_is_refused(void **state)
     free(whole);
 }
 
-static char folder[] = "/tmp/sluice-test-XXXXXX";
+static char folder[TEST_FOLDER_MAX];
 
 static int make_folder(void **state)
 {
     (void)state;
-    return mkdtemp(folder) ? 0 : -1;
+    return test_make_folder(folder) ? 0 : -1;
 }
 
 static int files_in_folder(void)
@@ -142,7 +142,7 @@ static int files_in_folder(void)
 static int remove_folder(void **state)
 {
     (void)state;
-    char path[128];
+    char path[TEST_FOLDER_MAX + 40];
     snprintf(path, sizeof path, "%s/model", folder);
     unlink(path);
     return rmdir(folder);
@@ -154,7 +154,7 @@ static const int64_t whole[] = {7, -8};
 static void what_is_written_comes_back(void **state)
 {
     (void)state;
-    char path[128];
+    char path[TEST_FOLDER_MAX + 40];
     const sl_safetensor tensors[] = {
         {"b.weight", SL_F32, 2, {2, 3}, numbers, sizeof numbers},
         {"a \"quoted\" \xc3\xa9", SL_I64, 1, {2}, whole, sizeof whole},
@@ -191,7 +191,7 @@ static void what_is_written_comes_back(void **state)
 static void what_cannot_be_written_is_refused_and_leaves_the_old(void **state)
 {
     (void)state;
-    char path[128];
+    char path[TEST_FOLDER_MAX + 40];
     sl_safetensor tensor = {"w", SL_F32, 1, {6}, numbers, sizeof numbers};
     snprintf(path, sizeof path, "%s/model", folder);
     assert_ok(sl_safetensors_write(path, &tensor, 1, NULL));
@@ -213,7 +213,7 @@ static void what_cannot_be_written_is_refused_and_leaves_the_old(void **state)
                  "'w' is there twice");
     assert_fails(sl_safetensors_write("/nonexistent/model", &tensor, 1, NULL),
                  SL_EIO, "cannot write beside /nonexistent/model");
-    char taken[128];
+    char taken[TEST_FOLDER_MAX + 40];
     snprintf(taken, sizeof taken, "%s/taken", folder);
     assert_int_equal(mkdir(taken, 0700), 0);
     assert_fails(sl_safetensors_write(taken, &tensor, 1, NULL), SL_EIO,
@@ -231,7 +231,7 @@ static void what_cannot_be_written_is_refused_and_leaves_the_old(void **state)
 static void a_pipe_is_no_file(void **state)
 {
     (void)state;
-    char path[128];
+    char path[TEST_FOLDER_MAX + 40];
     sl_safetensors *file;
     snprintf(path, sizeof path, "%s/pipe", folder);
     assert_int_equal(mkfifo(path, 0600), 0);
@@ -242,7 +242,7 @@ static void a_pipe_is_no_file(void **state)
 static void a_replaced_file_keeps_its_mode_and_its_link(void **state)
 {
     (void)state;
-    char path[128], link[128];
+    char path[TEST_FOLDER_MAX + 40], link[TEST_FOLDER_MAX + 40];
     struct stat about;
     const sl_safetensor tensor = {"w", SL_F32, 1, {6}, numbers, sizeof numbers};
     snprintf(path, sizeof path, "%s/model", folder);
@@ -262,7 +262,7 @@ static void a_replaced_file_keeps_its_mode_and_its_link(void **state)
 static void goldens_survive_a_round_trip(void **state)
 {
     (void)state;
-    char path[128];
+    char path[TEST_FOLDER_MAX + 40];
     sl_safetensors *golden, *copy;
     snprintf(path, sizeof path, "%s/model", folder);
     assert_ok(sl_safetensors_open("goldens/models/gpt2.safetensors", &golden));

@@ -131,98 +131,124 @@ static void feed(const sized *own, const sl_batch *batch, int microbatch)
     }
 }
 
+enum { ROWS = 7 };
+
+/* New parameters for the uncut model, and its gradients and loss. */
+static void run_whole(const test_stage *whole, uint64_t *random)
+{
+    static const char *const names[] = {"layers.0.up", "layers.0.down",
+                                        "layers.1.up", "layers.1.down",
+                                        "layers.2.up", "layers.2.down"};
+    sl_memory_zero_gradients(whole->memory);
+    for (int i = 0; i < 6; i++) {
+        float weight[24];
+        test_fill(random, SL_F32, weight, 24);
+        test_put(whole, SL_PORT_PARAMETER, names[i], 0, weight);
+    }
+    test_run(whole, "FB", 0);
+}
+
+/* The same parameters for a stage, and no gradients. */
+static void take_parameters(const test_stage *stage, const test_stage *whole)
+{
+    int count = sl_stage_port_count(stage->stage, SL_PORT_PARAMETER);
+    sl_memory_zero_gradients(stage->memory);
+    for (int i = 0; i < count; i++) {
+        sl_port port;
+        assert_ok(sl_stage_port_at(stage->stage, SL_PORT_PARAMETER, i, &port));
+        float *data = test_get(whole, SL_PORT_PARAMETER, port.name, 0, NULL);
+        test_put(stage, SL_PORT_PARAMETER, port.name, 0, data);
+        free(data);
+    }
+}
+
+/* Runs all microbatches, each with the programs of its size; their loss. */
+static float run_parts(const sized *own, const sl_batch *batch,
+                       int microbatches)
+{
+    float loss = 0;
+    for (int m = 0; m < microbatches; m++) {
+        const sized *used =
+            &own[sl_batch_rows(batch, m) == own[0].rows ? 0 : 1];
+        feed(used, batch, m);
+        test_staged_forward(&used->staged, 0);
+        test_staged_backward(&used->staged, m % 2 ? "IW" : "B", 0);
+        loss += test_get_float(&used->staged.stages[used->staged.count - 1],
+                               SL_PORT_OUTPUT, "loss", 0);
+    }
+    return loss;
+}
+
+/* Two rounds, as parameters change between them and are packed again. */
+static void compare_rounds(const sized *own, const sl_batch *batch,
+                           int microbatches, const test_stage *whole,
+                           uint64_t *random)
+{
+    const test_staged *staged = &own[0].staged;
+    for (int round = 0; round < 2; round++) {
+        run_whole(whole, random);
+        for (int s = 0; s < staged->count; s++)
+            take_parameters(&staged->stages[s], whole);
+        float loss = run_parts(own, batch, microbatches);
+        float expected = test_get_float(whole, SL_PORT_OUTPUT, "loss", 0);
+        assert_true(test_distance(&loss, &expected, 1) < 1e-5);
+        for (int s = 0; s < staged->count; s++)
+            test_assert_same(&staged->stages[s], whole,
+                             SL_PORT_PARAMETER_GRADIENT, 0, 1e-5);
+    }
+}
+
+static void compare_split(int microbatches, int stages)
+{
+    builder b = {.layers = 3, .stages = stages};
+    float x[ROWS * 6];
+    bool mask[6] = {true, true, false, true, true, true};
+    uint64_t random = 4;
+    test_fill(&random, SL_F32, x, ROWS * 6);
+    const sl_array arrays[] = {{SL_F32, 2, {ROWS, 6}, x},
+                               {SL_BOOL, 2, {1, 6}, mask}};
+    const sl_argument arguments[] = {
+        {"x", SL_SPREAD_SPLIT, 0, &arrays[0], 1},
+        {"mask", SL_SPREAD_REPLICATE, 0, &arrays[1], 1}};
+    sl_batch *batch;
+    sl_programs *programs;
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    const sl_model *first;
+    assert_ok(sl_programs_create(build, &b, &options, &programs));
+    assert_ok(sl_programs_model(
+        programs, sl_microbatch_rows(ROWS, microbatches, 0), &first));
+    assert_ok(sl_batch_create(first, arguments, 2, microbatches, &batch));
+    int sizes;
+    const int64_t *rows = sl_batch_sizes(batch, &sizes);
+    sized own[2];
+    for (int i = 0; i < sizes; i++)
+        own[i] = make_sized(programs, rows[i], i ? &own[0] : NULL);
+    /* The whole batch, uncut. */
+    sl_graph *graph;
+    assert_ok(sl_graph_create(&graph));
+    build_graph(&b, ROWS, graph);
+    test_stage whole = test_compile(graph, &options, 1);
+    test_fill_all(&whole, 21, 0, 1);
+    test_put(&whole, SL_PORT_INPUT, "x", 0, x);
+    test_put(&whole, SL_PORT_INPUT, "mask", 0, mask);
+    compare_rounds(own, batch, microbatches, &whole, &random);
+    assert_int_equal(b.built, sizes);
+    assert_int_equal(sl_programs_count(programs), sizes);
+    assert_true(sizes == (ROWS % microbatches ? 2 : 1));
+    test_release(&whole);
+    sl_graph_destroy(graph);
+    for (int i = sizes; i-- > 0;)
+        release_sized(&own[i]);
+    sl_batch_destroy(batch);
+    sl_programs_destroy(programs);
+}
+
 static void uneven_microbatches_add_up_to_the_batch(void **state)
 {
     (void)state;
-    for (int way = 0; way < 6; way++) {
-        enum { ROWS = 7 };
-        int microbatches = (int[]){1, 2, 3, 4, 5, 7}[way];
-        builder b = {.layers = 3, .stages = 1 + way};
-        float x[ROWS * 6];
-        bool mask[6] = {true, true, false, true, true, true};
-        uint64_t random = 4;
-        test_fill(&random, SL_F32, x, ROWS * 6);
-        const sl_array arrays[] = {{SL_F32, 2, {ROWS, 6}, x},
-                                   {SL_BOOL, 2, {1, 6}, mask}};
-        const sl_argument arguments[] = {
-            {"x", SL_SPREAD_SPLIT, 0, &arrays[0], 1},
-            {"mask", SL_SPREAD_REPLICATE, 0, &arrays[1], 1}};
-        sl_batch *batch;
-        sl_programs *programs;
-        sl_stage_options options = SL_STAGE_OPTIONS_INIT;
-        assert_ok(sl_programs_create(build, &b, &options, &programs));
-        const sl_model *first;
-        assert_ok(sl_programs_model(
-            programs, sl_microbatch_rows(ROWS, microbatches, 0), &first));
-        assert_ok(sl_batch_create(first, arguments, 2, microbatches, &batch));
-        int sizes;
-        const int64_t *rows = sl_batch_sizes(batch, &sizes);
-        sized own[2];
-        for (int i = 0; i < sizes; i++)
-            own[i] = make_sized(programs, rows[i], i ? &own[0] : NULL);
-
-        /* The whole batch, uncut. */
-        sl_graph *graph;
-        assert_ok(sl_graph_create(&graph));
-        build_graph(&b, ROWS, graph);
-        test_stage whole = test_compile(graph, &options, 1);
-        test_fill_all(&whole, 21, 0, 1);
-        test_put(&whole, SL_PORT_INPUT, "x", 0, x);
-        test_put(&whole, SL_PORT_INPUT, "mask", 0, mask);
-        for (int round = 0; round < 2; round++) {
-            /* Parameters change between rounds, and are packed again. */
-            sl_memory_zero_gradients(whole.memory);
-            for (int i = 0; i < 6; i++) {
-                float weight[24];
-                const char *const names[] = {"layers.0.up", "layers.0.down",
-                                             "layers.1.up", "layers.1.down",
-                                             "layers.2.up", "layers.2.down"};
-                test_fill(&random, SL_F32, weight, 24);
-                test_put(&whole, SL_PORT_PARAMETER, names[i], 0, weight);
-            }
-            test_run(&whole, "FB", 0);
-            for (int s = 0; s < own[0].staged.count; s++) {
-                test_stage *stage = &own[0].staged.stages[s];
-                sl_memory_zero_gradients(stage->memory);
-                int count =
-                    sl_stage_port_count(stage->stage, SL_PORT_PARAMETER);
-                for (int i = 0; i < count; i++) {
-                    sl_port port;
-                    assert_ok(sl_stage_port_at(stage->stage, SL_PORT_PARAMETER,
-                                               i, &port));
-                    float *data =
-                        test_get(&whole, SL_PORT_PARAMETER, port.name, 0, NULL);
-                    test_put(stage, SL_PORT_PARAMETER, port.name, 0, data);
-                    free(data);
-                }
-            }
-            float loss = 0;
-            for (int m = 0; m < microbatches; m++) {
-                const sized *used =
-                    &own[sl_batch_rows(batch, m) == own[0].rows ? 0 : 1];
-                feed(used, batch, m);
-                test_staged_forward(&used->staged, 0);
-                test_staged_backward(&used->staged, m % 2 ? "IW" : "B", 0);
-                loss +=
-                    test_get_float(&used->staged.stages[used->staged.count - 1],
-                                   SL_PORT_OUTPUT, "loss", 0);
-            }
-            float expected = test_get_float(&whole, SL_PORT_OUTPUT, "loss", 0);
-            assert_true(test_distance(&loss, &expected, 1) < 1e-5);
-            for (int s = 0; s < own[0].staged.count; s++)
-                test_assert_same(&own[0].staged.stages[s], &whole,
-                                 SL_PORT_PARAMETER_GRADIENT, 0, 1e-5);
-        }
-        assert_int_equal(b.built, sizes);
-        assert_int_equal(sl_programs_count(programs), sizes);
-        assert_true(sizes == (ROWS % microbatches ? 2 : 1));
-        test_release(&whole);
-        sl_graph_destroy(graph);
-        for (int i = sizes; i-- > 0;)
-            release_sized(&own[i]);
-        sl_batch_destroy(batch);
-        sl_programs_destroy(programs);
-    }
+    static const int microbatches[] = {1, 2, 3, 4, 5, 7};
+    for (int way = 0; way < 6; way++)
+        compare_split(microbatches[way], 1 + way);
 }
 
 static void a_size_is_compiled_once(void **state)

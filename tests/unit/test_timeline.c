@@ -11,6 +11,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A schedule, what a simulation makes of it, and that as a timeline. */
+typedef struct subject {
+    sl_schedule *schedule;
+    sl_simulation *simulation;
+    sl_timeline *timeline;
+} subject;
+
+/* Takes the schedule. */
+static subject simulate(sl_schedule *schedule, const sl_costs *costs,
+                        sl_reading reading)
+{
+    subject own = {.schedule = schedule};
+    assert_ok(sl_simulate(schedule, costs, reading, &own.simulation));
+    assert_ok(sl_timeline_simulated("", schedule, costs, own.simulation,
+                                    &own.timeline));
+    return own;
+}
+
+static void clear(subject *own)
+{
+    sl_timeline_destroy(own->timeline);
+    sl_simulation_destroy(own->simulation);
+    sl_schedule_destroy(own->schedule);
+}
+
 static sl_costs random_costs(test_dice *dice)
 {
     sl_costs costs = SL_COSTS_INIT;
@@ -33,11 +58,8 @@ static void time_adds_up(void **state)
         test_shape shape = test_random_shape(&dice);
         sl_schedule *schedule = test_random_schedule(&dice, &shape);
         sl_costs costs = random_costs(&dice);
-        sl_simulation *simulation;
-        sl_timeline *timeline;
-        assert_ok(sl_simulate(schedule, &costs, SL_ASYNC, &simulation));
-        assert_ok(sl_timeline_simulated("random", schedule, &costs, simulation,
-                                        &timeline));
+        subject own = simulate(schedule, &costs, SL_ASYNC);
+    const sl_timeline *timeline = own.timeline;
         assert_int_equal(sl_timeline_summarize(timeline).blocks,
                          sl_schedule_extent(schedule).actions);
         for (int r = 0; r < timeline->ranks; r++) {
@@ -66,9 +88,7 @@ static void time_adds_up(void **state)
                             1e-9);
             }
         }
-        sl_timeline_destroy(timeline);
-        sl_simulation_destroy(simulation);
-        sl_schedule_destroy(schedule);
+        clear(&own);
     }
     assert_true(gaps > 200);
 }
@@ -79,12 +99,9 @@ static void gaps_of_a_small_schedule(void **state)
     (void)state;
     sl_schedule *schedule = test_parse("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
     sl_costs costs = SL_COSTS_INIT;
-    sl_simulation *simulation;
-    sl_timeline *timeline;
     costs.edge.latency = 0.5;
-    assert_ok(sl_simulate(schedule, &costs, SL_ASYNC, &simulation));
-    assert_ok(sl_timeline_simulated("by hand", schedule, &costs, simulation,
-                                    &timeline));
+    subject own = simulate(schedule, &costs, SL_ASYNC);
+    const sl_timeline *timeline = own.timeline;
     /* Rank 1: idle to 1.5, 1F0 to 2.5, 1B0 to 4.5, 1F1 to 5.5, 1B1 to 7.5.
      * Rank 0: 0F0, 0F1 to 2; 1B0 is done at 4.5 and here at 5; 0B0 to 7; 1B1 is
      * done at 7.5 and here at 8; 0B1 to 10. */
@@ -99,9 +116,7 @@ static void gaps_of_a_small_schedule(void **state)
     assert_true(one[SL__WHY_MESSAGE] == 0);
     assert_int_equal(timeline->message_count, 4);
     assert_int_equal(timeline->tracks[0].sent, 2);
-    sl_timeline_destroy(timeline);
-    sl_simulation_destroy(simulation);
-    sl_schedule_destroy(schedule);
+    clear(&own);
 }
 
 /* What was computed before the rank was free, and arrives after, is waited for
@@ -112,22 +127,17 @@ static void late_messages_are_messages(void **state)
     sl_schedule *schedule = test_parse("0F0,0F1\n1F0,1F1\n");
     sl_stage_cost stages[2] = {{.forward = 1}, {.forward = 0.5}};
     sl_costs costs = SL_COSTS_INIT;
-    sl_simulation *simulation;
-    sl_timeline *timeline;
     costs.stages = stages;
     costs.stage_count = 2;
     costs.edge.latency = 2;
-    assert_ok(sl_simulate(schedule, &costs, SL_ASYNC, &simulation));
-    assert_ok(
-        sl_timeline_simulated("", schedule, &costs, simulation, &timeline));
+    subject own = simulate(schedule, &costs, SL_ASYNC);
+    const sl_timeline *timeline = own.timeline;
     /* 1F0 from 3 to 3.5; 0F1 was done at 2 and is here at 4. */
     const sl__block *waited = &timeline->tracks[1].blocks.data[1];
     assert_true(waited->start == 4);
     assert_int_equal(waited->why, SL__WHY_MESSAGE);
     assert_true(timeline->tracks[1].idle[SL__WHY_MESSAGE] == 0.5);
-    sl_timeline_destroy(timeline);
-    sl_simulation_destroy(simulation);
-    sl_schedule_destroy(schedule);
+    clear(&own);
 }
 
 /* Where messages hold the rank, its own are what it waits for. */
@@ -137,12 +147,9 @@ static void own_messages_hold_a_rank(void **state)
     sl_schedule *order = test_generate("1F1B", 4, 1, 4);
     sl_schedule *schedule = test_lower(order, "send-recv");
     sl_costs costs = SL_COSTS_INIT;
-    sl_simulation *simulation;
-    sl_timeline *timeline;
     costs.edge.latency = 3;
-    assert_ok(sl_simulate(schedule, &costs, SL_BLOCKING, &simulation));
-    assert_ok(
-        sl_timeline_simulated("", schedule, &costs, simulation, &timeline));
+    subject own = simulate(schedule, &costs, SL_BLOCKING);
+    const sl_timeline *timeline = own.timeline;
     /* Before 0B0 rank 0 still sends what 0F3 has made. */
     const sl__blocks *blocks = &timeline->tracks[0].blocks;
     for (size_t i = 0; i < blocks->count; i++) {
@@ -151,9 +158,7 @@ static void own_messages_hold_a_rank(void **state)
         if (strcmp(text, "0B0") == 0)
             assert_int_equal(blocks->data[i].why, SL__WHY_MESSAGE);
     }
-    sl_timeline_destroy(timeline);
-    sl_simulation_destroy(simulation);
-    sl_schedule_destroy(schedule);
+    clear(&own);
     sl_schedule_destroy(order);
 }
 
@@ -163,16 +168,11 @@ static void enormous_bytes_do_not_overflow(void **state)
     (void)state;
     sl_schedule *schedule = test_generate("1F1B", 2, 1, 8);
     sl_costs costs = SL_COSTS_INIT;
-    sl_simulation *simulation;
-    sl_timeline *timeline;
     costs.edge.bytes = INT64_C(1) << 61;
-    assert_ok(sl_simulate(schedule, &costs, SL_ASYNC, &simulation));
-    assert_ok(
-        sl_timeline_simulated("", schedule, &costs, simulation, &timeline));
+    subject own = simulate(schedule, &costs, SL_ASYNC);
+    const sl_timeline *timeline = own.timeline;
     assert_true(timeline->tracks[0].sent_bytes == INT64_MAX);
-    sl_timeline_destroy(timeline);
-    sl_simulation_destroy(simulation);
-    sl_schedule_destroy(schedule);
+    clear(&own);
 }
 
 /* ----------------------------------------------------------------- runs -- */
@@ -264,12 +264,10 @@ static void a_run_as_simulated_looks_simulated(void **state)
     for (int n = 0; n < 4; n++) {
         sl_schedule *schedule = test_generate(names[n], 4, n < 2 ? 1 : 2, 8);
         sl_costs costs = SL_COSTS_INIT;
-        sl_simulation *simulation;
-        sl_timeline *simulated, *run, *planned;
+        sl_timeline *run, *planned;
         costs.edge.latency = 0.375;
-        assert_ok(sl_simulate(schedule, &costs, SL_ASYNC, &simulation));
-        assert_ok(sl_timeline_simulated("", schedule, &costs, simulation,
-                                        &simulated));
+        subject own = simulate(schedule, &costs, SL_ASYNC);
+    const sl_timeline *simulated = own.timeline;
         char *text = run_text(simulated);
         assert_ok(sl_timeline_read("", text, strlen(text), &run));
         free(text);
@@ -306,11 +304,9 @@ static void a_run_as_simulated_looks_simulated(void **state)
             assert_int_equal(run->tracks[r].peak_bytes,
                              100 * simulated->tracks[r].peak_bytes);
         sl_simulation_destroy(quick);
-        sl_simulation_destroy(simulation);
         sl_timeline_destroy(planned);
         sl_timeline_destroy(run);
-        sl_timeline_destroy(simulated);
-        sl_schedule_destroy(schedule);
+        clear(&own);
     }
 }
 
@@ -319,12 +315,10 @@ static void costs_of_a_run_are_recut(void **state)
 {
     (void)state;
     sl_schedule *schedule = test_generate("Interleaved1F1B", 2, 2, 4);
-    sl_simulation *simulation;
-    sl_timeline *simulated, *run;
+    sl_timeline *run;
     sl_costs costs;
-    assert_ok(sl_simulate(schedule, NULL, SL_ASYNC, &simulation));
-    assert_ok(
-        sl_timeline_simulated("", schedule, NULL, simulation, &simulated));
+    subject own = simulate(schedule, NULL, SL_ASYNC);
+    const sl_timeline *simulated = own.timeline;
     char *text = run_text(simulated);
     assert_ok(sl_timeline_read("", text, strlen(text), &run));
     free(text);
@@ -346,9 +340,7 @@ static void costs_of_a_run_are_recut(void **state)
     assert_fails(sl_timeline_costs(run, 3, &costs), SL_EINVAL,
                  "the run has 4 stages and the schedule 3");
     sl_timeline_destroy(run);
-    sl_timeline_destroy(simulated);
-    sl_simulation_destroy(simulation);
-    sl_schedule_destroy(schedule);
+    clear(&own);
 }
 
 /* The critical path of a run: each begins when the one before it ends, or its
@@ -357,11 +349,9 @@ static void critical_path_of_a_run_has_no_hole(void **state)
 {
     (void)state;
     sl_schedule *schedule = test_generate("1F1B", 4, 1, 8);
-    sl_simulation *simulation;
-    sl_timeline *simulated, *run;
-    assert_ok(sl_simulate(schedule, NULL, SL_ASYNC, &simulation));
-    assert_ok(
-        sl_timeline_simulated("", schedule, NULL, simulation, &simulated));
+    sl_timeline *run;
+    subject own = simulate(schedule, NULL, SL_ASYNC);
+    const sl_timeline *simulated = own.timeline;
     char *text = run_text(simulated);
     assert_ok(sl_timeline_read("", text, strlen(text), &run));
     free(text);
@@ -375,9 +365,7 @@ static void critical_path_of_a_run_has_no_hole(void **state)
     }
     assert_true(fabs(length - run->makespan) < 1e-6);
     sl_timeline_destroy(run);
-    sl_timeline_destroy(simulated);
-    sl_simulation_destroy(simulation);
-    sl_schedule_destroy(schedule);
+    clear(&own);
 }
 
 /* Forward alone holds one microbatch at a time; with backward, until that. */
@@ -389,19 +377,15 @@ static void forward_alone_holds_one(void **state)
     static const int64_t peaks[2] = {100, 200};
     for (int i = 0; i < 2; i++) {
         sl_schedule *schedule = test_parse(texts[i]);
-        sl_simulation *simulation;
-        sl_timeline *simulated, *run;
-        assert_ok(sl_simulate(schedule, NULL, SL_ASYNC, &simulation));
-        assert_ok(
-            sl_timeline_simulated("", schedule, NULL, simulation, &simulated));
+        sl_timeline *run;
+        subject own = simulate(schedule, NULL, SL_ASYNC);
+    const sl_timeline *simulated = own.timeline;
         char *text = run_text(simulated);
         assert_ok(sl_timeline_read("", text, strlen(text), &run));
         free(text);
         assert_int_equal(run->tracks[0].peak_bytes, peaks[i]);
         sl_timeline_destroy(run);
-        sl_timeline_destroy(simulated);
-        sl_simulation_destroy(simulation);
-        sl_schedule_destroy(schedule);
+        clear(&own);
     }
 }
 

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/sluice-tokens-XXXXXX";
+static char folder[TEST_FOLDER_MAX];
 static char path[300];
 
 static const char *in_folder(const char *name)
@@ -30,15 +30,14 @@ static const char *write_file(const char *name, const void *data, size_t bytes)
 static int set_up(void **state)
 {
     (void)state;
-    return mkdtemp(folder) ? 0 : 1;
+    return test_make_folder(folder) ? 0 : 1;
 }
 
 static int tear_down(void **state)
 {
-    char command[400];
     (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
+    test_remove_folder(folder);
+    return 0;
 }
 
 static void expect_tokens(const char *where, const int64_t *expected,
