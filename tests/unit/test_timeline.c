@@ -59,7 +59,7 @@ static void time_adds_up(void **state)
         sl_schedule *schedule = test_random_schedule(&dice, &shape);
         sl_costs costs = random_costs(&dice);
         subject own = simulate(schedule, &costs, SL_ASYNC);
-    const sl_timeline *timeline = own.timeline;
+        const sl_timeline *timeline = own.timeline;
         assert_int_equal(sl_timeline_summarize(timeline).blocks,
                          sl_schedule_extent(schedule).actions);
         for (int r = 0; r < timeline->ranks; r++) {
@@ -71,10 +71,11 @@ static void time_adds_up(void **state)
             }
             assert_true(fabs(sum - timeline->makespan) <
                         1e-9 * (1 + timeline->makespan));
-            assert_true(fabs(track->busy -
-                             sl_simulation_rank(simulation, r).busy) < 1e-9);
+            assert_true(
+                fabs(track->busy - sl_simulation_rank(own.simulation, r).busy) <
+                1e-9);
             assert_int_equal(track->peak_bytes,
-                             sl_simulation_rank(simulation, r).peak_bytes);
+                             sl_simulation_rank(own.simulation, r).peak_bytes);
             for (size_t i = 0; i < track->blocks.count; i++) {
                 const sl__block *block = &track->blocks.data[i];
                 if (block->by.rank < 0 || shape.messages)
@@ -267,7 +268,7 @@ static void a_run_as_simulated_looks_simulated(void **state)
         sl_timeline *run, *planned;
         costs.edge.latency = 0.375;
         subject own = simulate(schedule, &costs, SL_ASYNC);
-    const sl_timeline *simulated = own.timeline;
+        const sl_timeline *simulated = own.timeline;
         char *text = run_text(simulated);
         assert_ok(sl_timeline_read("", text, strlen(text), &run));
         free(text);
@@ -379,7 +380,7 @@ static void forward_alone_holds_one(void **state)
         sl_schedule *schedule = test_parse(texts[i]);
         sl_timeline *run;
         subject own = simulate(schedule, NULL, SL_ASYNC);
-    const sl_timeline *simulated = own.timeline;
+        const sl_timeline *simulated = own.timeline;
         char *text = run_text(simulated);
         assert_ok(sl_timeline_read("", text, strlen(text), &run));
         free(text);
