@@ -75,6 +75,7 @@ writes "a run beside one that costs seconds" timed.html '"makespan": 0.0015' \
 writes "a run beside one of twice the stages" twice.html \
     '"title": "ZBVZeroBubble, planned"' -- zbv -p 2 -m 4 --run run.json \
     -o twice.html
+grep -q '^"plan": ' twice.html && bad "other stages are compared"
 writes "a run beside one with messages" slow.html '"comms": 16' \
     -- gpipe -p 2 -m 4 --run run.json --comm blocking --latency 1e-3 -o slow.html
 "$sluice" view gpipe -p 2 -m 8 --run run.json -o other.html 2>"$err"

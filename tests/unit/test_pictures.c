@@ -195,6 +195,59 @@ static void pictures_of_every_golden_show_its_blocks(void **state)
 #endif
 }
 
+/* A run of one rank, one compute after the other: action, microseconds. */
+typedef struct timed {
+    const char *action;
+    int took_us;
+} timed;
+
+static sl_timeline *run_of(const timed *computes, size_t count)
+{
+    char text[4000];
+    int used = snprintf(text, sizeof text,
+                        "{\"sluice\": {\"version\": 1, \"ranks\": 1}, "
+                        "\"traceEvents\": [");
+    for (size_t i = 0, at = 0; i < count; at += computes[i++].took_us)
+        used += snprintf(text + used, sizeof text - (size_t)used,
+                         "%s{\"ph\": \"X\", \"pid\": 0, \"cat\": \"compute\", "
+                         "\"ts\": %zu, \"dur\": %d, \"args\": {\"action\": "
+                         "\"%s\"}}",
+                         i ? ", " : "", at, computes[i].took_us,
+                         computes[i].action);
+    snprintf(text + used, sizeof text - (size_t)used, "]}");
+    sl_timeline *run;
+    assert_ok(sl_timeline_read("run", text, strlen(text), &run));
+    return run;
+}
+
+/* Against means of 200, 100 is less and 300 is more; what always takes 100, or is
+ * one of its kind, is as planned. */
+static void differences_are_marked(void **state)
+{
+    (void)state;
+    static const timed computes[] = {
+        {"0F0", 100}, {"0F1", 100}, {"0I0", 100}, {"0I1", 300},
+        {"0W0", 300}, {"0W1", 100}, {"0F2", 100}, {"(0F3;0B2)OVERLAP_F_B", 200},
+        {"0B3", 100},
+    };
+    sl_timeline *both[2];
+    sl_string svg = SL_STRING_INIT;
+    both[1] = run_of(computes, sizeof computes / sizeof *computes);
+    assert_ok(sl_timeline_planned("plan", both[1], &both[0]));
+    assert_ok(sl_view_write_svg((const sl_timeline *const *)both, 2, NULL,
+                                sl_write_string, &svg));
+    assert_int_equal(count_text(svg.data, "class=\"longer\""), 2);
+    assert_int_equal(count_text(svg.data, "class=\"shorter\""), 2);
+    /* Alone there is nothing to compare with. */
+    sl_string_clear(&svg);
+    assert_ok(sl_view_write_svg((const sl_timeline *const *)&both[1], 1, NULL,
+                                sl_write_string, &svg));
+    assert_int_equal(count_text(svg.data, "class=\"longer\""), 0);
+    sl_string_clear(&svg);
+    sl_timeline_destroy(both[0]);
+    sl_timeline_destroy(both[1]);
+}
+
 static void text_is_text_and_cannot_escape(void **state)
 {
     (void)state;
@@ -260,6 +313,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pictures_of_every_golden_show_its_blocks),
+        cmocka_unit_test(differences_are_marked),
         cmocka_unit_test(text_is_text_and_cannot_escape),
         cmocka_unit_test(impossible_pictures_are_refused),
     };
