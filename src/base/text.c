@@ -48,7 +48,7 @@ size_t sl__utf8_length(const char *text)
         code = code << 6 | (bytes[i] & 0x3f);
     }
     /* Too long a form, half of a pair, or past the last character. */
-    bool wrong = code < least || (code >= 0xd800 && code < 0xe000) ||
-                 code > 0x10ffff;
+    bool wrong =
+        code < least || (code >= 0xd800 && code < 0xe000) || code > 0x10ffff;
     return wrong ? 0 : length;
 }

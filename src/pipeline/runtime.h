@@ -167,10 +167,10 @@ struct sl_pipeline {
     const sl__instructions *latest; /* that has ended, with its stamps */
     double next_data_s[2]; /* when the next batch was read; 0: unknown */
     double data_s[2];      /* likewise, the latest */
-    double end_s[3];      /* of the latest: list, tied gradients, all ranks */
-    void (*before)(void); /* called before every instruction, by tests */
-    int *argument_of;     /* by input of the model, in the step at hand */
-    char *scratch;        /* for two tied gradients of callbacks; or NULL */
+    double end_s[3];       /* of the latest: list, tied gradients, all ranks */
+    void (*before)(void);  /* called before every instruction, by tests */
+    int *argument_of;      /* by input of the model, in the step at hand */
+    char *scratch;         /* for two tied gradients of callbacks; or NULL */
     int64_t scratch_bytes;
 };
 

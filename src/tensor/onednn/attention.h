@@ -54,7 +54,7 @@ static void attend(head q, head v, const float *k_transposed, head out,
         int64_t seen = from + rows;
         multiply(&(small_product){q.data + from * q.row, q.row, 1, k_transposed,
                                   length, scores, length, rows, seen, size,
-                                  false, 0});
+                                  false});
         for (int64_t r = 0; r < rows; r++) {
             float *row = scores + r * length;
             int64_t count = from + r + 1;
@@ -67,7 +67,7 @@ static void attend(head q, head v, const float *k_transposed, head out,
         }
         multiply(&(small_product){scores, length, 1, v.data, v.row,
                                   out.data + from * out.row, out.row, rows,
-                                  size, seen, false, 0});
+                                  size, seen, false});
     }
 }
 
@@ -142,25 +142,24 @@ static void differentiate_block(const head_grads *g, int64_t from)
     const float *q = g->q.data + from * g->q.row;
     const float *dy = g->dy.data + from * g->dy.row;
     multiply(&(small_product){q, g->q.row, 1, g->k_transposed, length,
-                              g->weights, length, rows, seen, size, false, 0});
+                              g->weights, length, rows, seen, size, false});
     if (sloped)
         multiply(&(small_product){dy, g->dy.row, 1, g->v_transposed, length,
-                                  g->slopes, length, rows, seen, size, false,
-                                  0});
+                                  g->slopes, length, rows, seen, size, false});
     for (int64_t r = 0; r < rows; r++)
         slope_row(g, from + r, g->weights + r * length,
                   sloped ? g->slopes + r * length : NULL, seen, scale);
     if (g->dv.data)
         multiply(&(small_product){g->weights, 1, length, dy, g->dy.row,
-                                  g->dv.data, g->dv.row, seen, size, rows, true,
-                                  0});
+                                  g->dv.data, g->dv.row, seen, size, rows,
+                                  true});
     if (g->dq.data)
         multiply(&(small_product){g->slopes, length, 1, g->k.data, g->k.row,
                                   g->dq.data + from * g->dq.row, g->dq.row,
-                                  rows, size, seen, false, 0});
+                                  rows, size, seen, false});
     if (g->dk.data)
         multiply(&(small_product){g->slopes, 1, length, q, g->q.row, g->dk.data,
-                                  g->dk.row, seen, size, rows, true, 0});
+                                  g->dk.row, seen, size, rows, true});
 }
 
 static void attention_grad_part(void *data, int worker, int64_t from,

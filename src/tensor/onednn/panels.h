@@ -17,8 +17,10 @@ typedef struct panel_product {
     bool adds;
 } panel_product;
 
-/* A panel is gone through in parts that stay near while all rows use them. */
-enum { PANEL_DEPTH = 512 };
+/* A panel is gone through in parts that stay near while all rows use them. The
+ * first rows ask for what comes so many floats later: not every CPU guesses
+ * that by itself once its neighbours are busy too. */
+enum { PANEL_DEPTH = 512, PANEL_AHEAD = 2048 };
 
 /* Some rows of a panel: `rows` and `vectors` are constants where this is
  * inlined. */
@@ -46,8 +48,11 @@ INLINE void panel_tile(const panel_product *s, int64_t i, int rows, int vectors)
     for (int64_t k = 0; k < s->depth; k++) {
         vf right[SL__PANEL_VECTORS_MAX];
 #pragma GCC unroll 8
-        for (int v = 0; v < vectors; v++)
+        for (int v = 0; v < vectors; v++) {
             right[v] = load(b + v * LANES);
+            if (i == 0)
+                __builtin_prefetch(b + PANEL_AHEAD + v * LANES, 0, 2);
+        }
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
             vf left = splat(a[r * f->a_row]);
@@ -166,7 +171,7 @@ INLINE void turn(const float *in, int64_t column, float *out, int64_t width)
     }
 #pragma GCC unroll 16
     for (int i = 0; i < LANES; i++)
-        store(out + i * width, now[i]);
+        stream(out + i * width, now[i]);
 }
 
 /* Columns of a panel that lie one after the other, `columns` of them. */
@@ -202,10 +207,18 @@ static void pack_panels_part(void *data, int worker, int64_t from, int64_t to)
             pack_columns(f, in, columns, out, width);
             continue;
         }
-        for (int64_t k = 0; k < f->k; k++)
-            memcpy(out + k * width, in + k * f->row,
-                   sizeof *out * (size_t)columns);
+        if (columns < width) {
+            for (int64_t k = 0; k < f->k; k++)
+                memcpy(out + k * width, in + k * f->row,
+                       sizeof *out * (size_t)columns);
+            continue;
+        }
+        for (int64_t k = 0; k < f->k; k++) {
+            for (int64_t c = 0; c < width; c += LANES)
+                stream(out + k * width + c, load(in + k * f->row + c));
+        }
     }
+    stream_end();
 }
 
 static sl_status pack_panels(ARGS)

@@ -14,7 +14,6 @@ typedef struct small_product {
     int64_t c_row;
     int64_t m, n, k;
     bool adds;
-    int64_t ahead; /* elements of c that are asked for ahead; 0: none */
 } small_product;
 
 /* One tile at (i, j): `rows` and `vectors` are constants where this is inlined;
@@ -33,8 +32,6 @@ INLINE void tile(const small_product *s, int64_t i, int64_t j, int rows,
             float *at = c + r * s->c_row + v * LANES;
             vf old = !s->adds ? (vf){0} : whole ? load(at) : load_part(at, n);
             sum[r][v] = old;
-            if (s->ahead)
-                __builtin_prefetch(at + s->ahead, 1);
         }
     }
     for (int64_t k = 0; k < s->k; k++) {
@@ -90,28 +87,94 @@ static void multiply(const small_product *s)
 
 /* ------------------------------------------------- gradient of a weight -- */
 
+/* The rows of a flat product under way. */
+typedef struct flat_product {
+    const sl__flat_product *shape;
+    const float *a, *b;
+    float *out;
+} flat_product;
+
+/* One tile of it. What the tile below will add to is asked for meanwhile, row
+ * after row: all at once would wait for all of it. */
+INLINE void flat_tile(const flat_product *s, int64_t i, int64_t j, int rows,
+                      int vectors, int64_t n)
+{
+    const sl__flat_product *f = s->shape;
+    const float *a = s->a + i * f->a_row, *b = s->b + j;
+    float *out = s->out + i * f->out_row + j;
+    const bool whole = n == LANES;
+    vf sum[TILE_ROWS][TILE_VECTORS];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++) {
+            const float *at = out + r * f->out_row + v * LANES;
+            sum[r][v] = whole ? load(at) : load_part(at, n);
+        }
+    }
+    const float *next = out + rows * f->out_row;
+    for (int part = 0; part < rows; part++) {
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++)
+            __builtin_prefetch(next + v * LANES, 1, 2);
+        next += f->out_row;
+        int64_t k = f->k * (part + 1) / rows - f->k * part / rows;
+        for (; k > 0; k--) {
+            vf right[TILE_VECTORS];
+#pragma GCC unroll 8
+            for (int v = 0; v < vectors; v++)
+                right[v] = whole ? load(b + v * LANES) : load_part(b, n);
+#pragma GCC unroll 8
+            for (int r = 0; r < rows; r++) {
+                vf left = splat(a[r * f->a_row]);
+#pragma GCC unroll 8
+                for (int v = 0; v < vectors; v++)
+                    sum[r][v] += left * right[v];
+            }
+            a += f->a_column;
+            b += f->b_row;
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++) {
+            float *at = out + r * f->out_row + v * LANES;
+            if (whole)
+                store(at, sum[r][v]);
+            else
+                store_part(at, sum[r][v], n);
+        }
+    }
+}
+
+INLINE void flat_rows(const flat_product *s, int64_t i, int rows)
+{
+    int64_t j = 0, n = s->shape->n;
+    for (; j + TILE_VECTORS * LANES <= n; j += TILE_VECTORS * LANES)
+        flat_tile(s, i, j, rows, TILE_VECTORS, LANES);
+    for (; j + LANES <= n; j += LANES)
+        flat_tile(s, i, j, rows, 1, LANES);
+    if (j < n)
+        flat_tile(s, i, j, rows, 1, n - j);
+}
+
 /* Rows from..to of out, counted in tiles. */
 static void add_product_part(void *data, int worker, int64_t from, int64_t to)
 {
     (void)worker;
     const work *w = data;
     const sl__flat_product *f = w->kernel->private;
-    int64_t first = from * TILE_ROWS, end = to * TILE_ROWS;
+    int64_t i = from * TILE_ROWS, end = to * TILE_ROWS;
     end = end < f->m ? end : f->m;
-    const float *a = w->p[f->a], *b = w->p[f->b];
-    float *out = w->p[w->kernel->operand_count];
-    multiply(&(small_product){.a = a + first * f->a_row,
-                              .a_row = f->a_row,
-                              .a_column = f->a_column,
-                              .b = b,
-                              .b_row = f->b_row,
-                              .c = out + first * f->out_row,
-                              .c_row = f->out_row,
-                              .m = end - first,
-                              .n = f->n,
-                              .k = f->k,
-                              .adds = true,
-                              .ahead = TILE_ROWS * f->out_row});
+    const flat_product s = {f, w->p[f->a], w->p[f->b],
+                            w->p[w->kernel->operand_count]};
+    for (; i + TILE_ROWS <= end; i += TILE_ROWS)
+        flat_rows(&s, i, TILE_ROWS);
+    for (; i + 2 <= end; i += 2)
+        flat_rows(&s, i, 2);
+    if (i < end)
+        flat_rows(&s, i, 1);
 }
 
 static sl_status add_product(ARGS)

@@ -8,6 +8,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #if defined(__AVX512F__)
 enum { LANES = 16, TILE_ROWS = 6, TILE_VECTORS = 4 };
 #elif defined(__AVX2__)
@@ -32,6 +36,26 @@ INLINE vf load(const float *p)
 INLINE void store(float *p, vf v)
 {
     *(vf_loose *)p = v;
+}
+
+/* To an aligned place that is not read soon: past the caches, where the
+ * instruction set can. Others see it after stream_end(). */
+INLINE void stream(float *p, vf v)
+{
+#if defined(__AVX512F__)
+    _mm512_stream_ps(p, (__m512)v);
+#elif defined(__AVX2__)
+    _mm256_stream_ps(p, (__m256)v);
+#else
+    store(p, v);
+#endif
+}
+
+INLINE void stream_end(void)
+{
+#if defined(__AVX2__)
+    _mm_sfence();
+#endif
 }
 
 /* The first `count` lanes; the others are 0. */
