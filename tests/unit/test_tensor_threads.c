@@ -2,10 +2,12 @@
  *
  * Two programs in two threads do not disturb each other: a stage is shared, a
  * memory is each one's own, and the bits are those of one thread alone. Run
- * under ThreadSanitizer on `ref`. */
+ * under ThreadSanitizer on `ref`. And how the threads of one program share. */
 #include "random_graph.h"
+#include "tensor/onednn/onednn.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 enum { THREADS = 2, ROUNDS = 20 };
@@ -114,12 +116,56 @@ static void two_threads_build_at_once(void **state)
     }
 }
 
+typedef struct visits {
+    atomic_int *times;
+    atomic_int worst; /* the largest number of a worker */
+} visits;
+
+static void visit(void *data, int worker, int64_t from, int64_t to)
+{
+    visits *v = data;
+    for (int64_t i = from; i < to; i++)
+        atomic_fetch_add(&v->times[i], 1);
+    int before = atomic_load(&v->worst);
+    while (before < worker &&
+           !atomic_compare_exchange_weak(&v->worst, &before, worker))
+        ;
+}
+
+/* Whatever the sizes, everything is done, and once. */
+static void shares_cover_all(void **state)
+{
+    (void)state;
+#ifdef SLUICE_TSAN
+    skip(); /* The library is not instrumented. */
+#endif
+    enum { MOST = 1000 };
+    static const int threads[] = {1, 2, 3, 7, 70};
+    atomic_int times[MOST];
+    for (int t = 0; t < 5; t++) {
+        sl__team before = sl__set_team((sl__team){threads[t], 0});
+        for (int64_t count = 1; count <= MOST; count += 1 + count / 7) {
+            for (int64_t grain = 1; grain <= count; grain *= 5) {
+                for (int i = 0; i < MOST; i++)
+                    atomic_init(&times[i], 0);
+                visits v = {times, 0};
+                sl__parallel(threads[t], count, grain, visit, &v);
+                for (int i = 0; i < MOST; i++)
+                    assert_int_equal(times[i], i < count);
+                assert_true(v.worst < threads[t]);
+            }
+        }
+        sl__set_team(before);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_threads_share_a_stage_on_ref),
         cmocka_unit_test(two_threads_share_a_stage_on_onednn),
         cmocka_unit_test(two_threads_build_at_once),
+        cmocka_unit_test(shares_cover_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,8 @@
 
 #include "base/memory.h"
 
+#include <string.h>
+
 /* What a kernel or a pack keeps: its primitive, and which arg goes where. */
 typedef struct dnn_job {
     sl__product product; /* of a pack: src and dst alone */
@@ -320,33 +322,28 @@ static int choose_width(int64_t n, int lanes)
     return padded3 <= padded2 + n / 64 ? 3 : 2;
 }
 
-static sl_status find_panel_pack(sl__packs *packs, const sl__node *node,
-                                 int operand, const sl__panel_pack *wanted,
-                                 int *out)
+/* Finds a weight packed by `run` as `wanted` says, or adds it. */
+static sl_status find_own_pack(sl__packs *packs, const sl__node *node,
+                               int operand, sl__kernel_fn run,
+                               const void *wanted, size_t size, int64_t bytes,
+                               int *out)
 {
-    const sl__vector_kernels *vector = sl__vector_choose();
     const sl_tensor *tensor = node->operands[operand];
     for (size_t i = 0; i < packs->count; i++) {
         const sl__pack *known = packs->data[i];
-        const sl__panel_pack *f = known->kernel.private;
-        if (known->kernel.run == vector->pack_panels &&
-            known->tensor->base == tensor->base &&
-            known->tensor->offset == tensor->offset && f->k == wanted->k &&
-            f->n == wanted->n && f->row == wanted->row &&
-            f->column == wanted->column && f->vectors == wanted->vectors) {
+        if (known->kernel.run == run && known->tensor->base == tensor->base &&
+            known->tensor->offset == tensor->offset &&
+            memcmp(known->kernel.private, wanted, size) == 0) {
             *out = (int)i;
             return SL_OK;
         }
     }
-    int64_t width = (int64_t)wanted->vectors * vector->lanes;
-    int64_t bytes = (wanted->n + width - 1) / width * width * wanted->k *
-                    (int64_t)sizeof(float);
-    sl__panel_pack *private;
-    sl_status status = sl__alloc(1, sizeof *private, &private);
+    char *private;
+    sl_status status = sl__alloc(size, 1, &private);
     if (status)
         return status;
-    *private = *wanted;
-    status = add_pack(packs, node, tensor, bytes, vector->pack_panels, private);
+    memcpy(private, wanted, size);
+    status = add_pack(packs, node, tensor, bytes, run, private);
     if (!status)
         *out = (int)packs->count - 1;
     return status;
@@ -377,7 +374,57 @@ static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
     kernel->private = product;
     kernel->run = vector->multiply_panels;
     kernel->packed_operand = weights;
-    return find_panel_pack(packs, kernel->node, weights, &pack, &kernel->pack);
+    int64_t width = (int64_t)vectors * vector->lanes;
+    int64_t bytes =
+        (pack.n + width - 1) / width * width * pack.k * (int64_t)sizeof(float);
+    return find_own_pack(packs, kernel->node, weights, vector->pack_panels,
+                         &pack, sizeof pack, bytes, &kernel->pack);
+}
+
+/* --------------------------------------------------------------- splits -- */
+
+/* Whether a product is large enough to be worth splitting its factors. */
+static bool is_fat(const sl__product_spec *spec)
+{
+    enum { LEAST = 32 };
+    return spec->batch == 1 && spec->m >= LEAST && spec->n >= LEAST &&
+           spec->k >= LEAST && spec->dst[2] == 1;
+}
+
+static sl_status prepare_split(sl__packs *packs, const sl__product_spec *spec,
+                               int src, int weights, sl__kernel *kernel)
+{
+    const sl__split_kernels *splits = sl__splits_choose();
+    const sl__split_pack pack = {spec->k, spec->n, spec->weights[1],
+                                 spec->weights[2]};
+    sl__split_product *product;
+    sl_status status = sl__alloc(1, sizeof *product, &product);
+    if (status)
+        return status;
+    *product = (sl__split_product){.m = spec->m,
+                                   .n = spec->n,
+                                   .k = spec->k,
+                                   .a_row = spec->src[1],
+                                   .a_column = spec->src[2],
+                                   .b_row = spec->weights[1],
+                                   .b_column = spec->weights[2],
+                                   .out_row = spec->dst[1],
+                                   .adds = spec->adds,
+                                   .packed = spec->packed,
+                                   .a = src,
+                                   .b = weights,
+                                   .bias = spec->has_bias ? 2 : -1};
+    kernel->private = product;
+    kernel->run = splits->multiply;
+    kernel->scratch_bytes = sl__split_bytes(spec->m, spec->k);
+    int64_t right = sl__split_bytes(spec->n, spec->k);
+    if (!spec->packed) {
+        kernel->scratch_bytes += right;
+        return SL_OK;
+    }
+    kernel->packed_operand = weights;
+    return find_own_pack(packs, kernel->node, weights, splits->pack, &pack,
+                         sizeof pack, right, &kernel->pack);
 }
 
 sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
@@ -393,6 +440,8 @@ sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
     spec.packed = spec.batch == 1 && is_parameter(node->operands[weights]);
     if (is_thin(&spec))
         return prepare_panels(packs, &spec, src, weights, kernel);
+    if (is_fat(&spec) && sl__splits_choose())
+        return prepare_split(packs, &spec, src, weights, kernel);
     dnn_job *job;
     sl_status status = sl__alloc(1, sizeof *job, &job);
     if (status)

@@ -7,10 +7,11 @@
  * has a team of its own, so two programs in two threads do not meet. */
 #include "tensor/onednn/onednn.h"
 
+#include <stdatomic.h>
+
 void GOMP_parallel(void (*body)(void *), void *data, unsigned threads,
                    unsigned flags);
 int omp_get_thread_num(void);
-int omp_get_num_threads(void);
 int omp_get_max_threads(void);
 void omp_set_num_threads(int threads);
 int omp_get_dynamic(void);
@@ -34,20 +35,40 @@ int sl__thread_limit(void)
     return omp_get_thread_limit();
 }
 
+/* The share of one thread, from which others take once they are done with
+ * theirs: a core may be slowed down by whoever else uses it. */
+typedef struct share {
+    _Alignas(64) atomic_llong next;
+    int64_t end;
+} share;
+
+enum { SHARES_MAX = 64, CHUNKS = 8 };
+
 struct region {
     sl__parallel_fn body;
     void *data;
-    int64_t count;
+    int64_t chunk;
+    int share_count;
+    share shares[SHARES_MAX];
 };
 
-static void run_part(void *data)
+/* What a chunk is does not depend on who takes it, so neither do results. */
+static void run_shares(void *data)
 {
-    const struct region *region = data;
-    int worker = omp_get_thread_num(), workers = omp_get_num_threads();
-    int64_t from = region->count * worker / workers;
-    int64_t to = region->count * (worker + 1) / workers;
-    if (from < to)
-        region->body(region->data, worker, from, to);
+    struct region *region = data;
+    int worker = omp_get_thread_num();
+    for (int i = 0; i < region->share_count; i++) {
+        share *s = &region->shares[(worker + i) % region->share_count];
+        for (;;) {
+            int64_t from = atomic_fetch_add_explicit(&s->next, region->chunk,
+                                                     memory_order_relaxed);
+            if (from >= s->end)
+                break;
+            int64_t left = s->end - from;
+            region->body(region->data, worker, from,
+                         left < region->chunk ? s->end : from + region->chunk);
+        }
+    }
 }
 
 void sl__parallel(int threads, int64_t count, int64_t grain,
@@ -59,6 +80,16 @@ void sl__parallel(int threads, int64_t count, int64_t grain,
         body(data, 0, 0, count);
         return;
     }
-    struct region region = {body, data, count};
-    GOMP_parallel(run_part, &region, (unsigned)threads, 0);
+    struct region region;
+    int shares = threads < SHARES_MAX ? threads : SHARES_MAX;
+    int64_t chunk = count / shares / CHUNKS, least = (grain + 3) / 4;
+    region.body = body;
+    region.data = data;
+    region.chunk = chunk > least ? chunk : least;
+    region.share_count = shares;
+    for (int i = 0; i < shares; i++) {
+        atomic_init(&region.shares[i].next, count * i / shares);
+        region.shares[i].end = count * (i + 1) / shares;
+    }
+    GOMP_parallel(run_shares, &region, (unsigned)threads, 0);
 }

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Linear layers by our own kernels: those of few rows, whose weights are packed
+ * into panels, and those of many, whose numbers are split into pieces of bf16.
+ * Every edge of rows, columns and depth, on every instruction set, against ref;
+ * and what splitting must keep of every number. */
+#include "tensor/onednn/onednn.h"
+#include "tensors.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef sl_tensor *(*activation_fn)(sl_tensor *x);
+
+static sl_tensor *plain(sl_tensor *x)
+{
+    return x;
+}
+
+static sl_tensor *with_relu(sl_tensor *x)
+{
+    return sl_relu(x);
+}
+
+static sl_tensor *with_gelu(sl_tensor *x)
+{
+    return sl_gelu_tanh(x);
+}
+
+static sl_tensor *with_erf(sl_tensor *x)
+{
+    return sl_gelu_erf(x);
+}
+
+/* Layers with gradients for weights and inputs alike; a weight is used twice. */
+static sl_graph *build(int64_t m, int64_t k, int64_t n, sl_layout layout,
+                       bool biased, activation_fn activation)
+{
+    sl_graph *graph;
+    bool out_in = layout == SL_OUT_IN;
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(m, k), SL_GRADIENT);
+    sl_tensor *w = sl_parameter(graph, "w", SL_F32,
+                                SL_SHAPE(out_in ? n : k, out_in ? k : n));
+    sl_tensor *back = sl_parameter(graph, "back", SL_F32,
+                                   SL_SHAPE(out_in ? k : n, out_in ? n : k));
+    sl_tensor *bias =
+        biased ? sl_parameter(graph, "bias", SL_F32, SL_SHAPE(n)) : NULL;
+    sl_tensor *h = activation(sl_linear(x, w, bias, layout));
+    h = sl_linear(h, back, NULL, layout);
+    h = sl_linear(sl_add(h, x), w, bias, layout);
+    sl_output(graph, "y", h, SL_NO_GRADIENT);
+    sl_loss(graph, sl_mean(sl_mul(h, h), SL_ALL));
+    return graph;
+}
+
+static void compare(int64_t m, int64_t k, int64_t n, unsigned way)
+{
+    static const activation_fn activations[] = {plain, with_relu, with_gelu,
+                                                with_erf};
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    sl_graph *graph = build(m, k, n, way % 2 ? SL_OUT_IN : SL_IN_OUT,
+                            way / 2 % 2, activations[way / 4 % 4]);
+    options.backend = "ref";
+    test_stage ref = test_compile(graph, &options, 1);
+    options.backend = "onednn";
+    options.threads = way % 5 == 0 ? 3 : 1;
+    test_stage fast = test_compile(graph, &options, 1);
+    test_fill_all(&ref, way + 1, 0, 7);
+    test_fill_all(&fast, way + 1, 0, 7);
+    test_run(&ref, "FB", 0);
+    test_run(&fast, "FIW", 0);
+    const sl__split_kernels *splits = sl__splits_choose();
+    test_context("%lld x %lld x %lld, way %u, %s, %s", (long long)m,
+                 (long long)k, (long long)n, way, sl__vector_choose()->name,
+                 splits ? splits->name : "no splits");
+    test_assert_same(&fast, &ref, SL_PORT_OUTPUT, 0, 1e-5);
+    test_assert_same(&fast, &ref, SL_PORT_INPUT_GRADIENT, 0, 1e-5);
+    test_assert_same(&fast, &ref, SL_PORT_PARAMETER_GRADIENT, 0, 1e-5);
+    test_release(&ref);
+    test_release(&fast);
+    sl_graph_destroy(graph);
+}
+
+static void thin_products_match_ref(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"avx512", "avx2", "portable"};
+    static const int rows[] = {1, 2, 3, 5, 7, 8, 9, 16, 23, 64, 65};
+    static const int wide[] = {1,  15, 16,  33,  47,  48,  49,
+                               95, 97, 130, 192, 511, 513, 1025};
+    unsigned way = 0;
+    for (int s = 0; s < 3; s++) {
+        if (!sl__vector_force(sets[s])) {
+            print_message("this CPU has no %s\n", sets[s]);
+            continue;
+        }
+        for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+            for (size_t a = 0; a < sizeof wide / sizeof *wide; a++) {
+                size_t b = (a * 7 + r * 3) % (sizeof wide / sizeof *wide);
+                compare(rows[r], wide[a], wide[b], way++);
+            }
+        }
+    }
+    sl__vector_force(NULL);
+}
+
+/* --------------------------------------------------------------- splits -- */
+
+/* Calls `test` with each kind of tiles that this CPU has. */
+static void with_each_kind(void (*test)(void))
+{
+    static const char *const kinds[] = {"portable", "amx"};
+    for (int i = 0; i < 2; i++) {
+        if (!sl__splits_force(kinds[i])) {
+            print_message("this CPU has no %s\n", kinds[i]);
+            continue;
+        }
+        test();
+    }
+    sl__splits_force(NULL);
+}
+
+static void compare_split(void)
+{
+    static const int sizes[][3] = {
+        {65, 32, 33},   {96, 64, 64},   {97, 33, 47},   {130, 100, 65},
+        {128, 96, 160}, {546, 40, 36},  {70, 545, 34},  {66, 35, 550},
+        {81, 63, 95},   {111, 79, 113}, {160, 128, 32}, {65, 31, 200},
+    };
+    unsigned way = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        for (int times = 0; times < 2; times++)
+            compare(sizes[i][0], sizes[i][1], sizes[i][2], way += 3);
+    }
+}
+
+static void split_products_match_ref(void **state)
+{
+    (void)state;
+    with_each_kind(compare_split);
+}
+
+/* x (rows, size) w (size, size), on the backend at hand. */
+static float *multiply(int64_t rows, int64_t size, const float *x,
+                       const float *w, int threads)
+{
+    sl_graph *graph;
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *in =
+        sl_input(graph, "x", SL_F32, SL_SHAPE(rows, size), SL_NO_GRADIENT);
+    sl_tensor *weight = sl_parameter(graph, "w", SL_F32, SL_SHAPE(size, size));
+    sl_output(graph, "y", sl_linear(in, weight, NULL, SL_IN_OUT),
+              SL_NO_GRADIENT);
+    options.threads = threads;
+    options.backward = SL_BACKWARD_NONE;
+    test_stage stage = test_compile(graph, &options, 1);
+    test_put(&stage, SL_PORT_PARAMETER, "w", 0, w);
+    test_put(&stage, SL_PORT_INPUT, "x", 0, x);
+    test_run(&stage, "F", 0);
+    float *y = test_get(&stage, SL_PORT_OUTPUT, "y", 0, NULL);
+    test_release(&stage);
+    sl_graph_destroy(graph);
+    return y;
+}
+
+enum { ROWS = 96, SIZE = 64 };
+
+/* All bits of a number, with exponents of -60 to 60. */
+static float any_number(uint64_t *state)
+{
+    float x = (float)test_random(state);
+    x += ldexpf((float)test_random(state), -12); /* Fills the last bits. */
+    return ldexpf(x, test_random_int(state, -60, 60));
+}
+
+static void identity_keeps_every_bit(void)
+{
+    static float one[SIZE * SIZE], x[ROWS * SIZE], w[SIZE * SIZE];
+    static float rows[ROWS * SIZE];
+    uint64_t random = 7;
+    for (int i = 0; i < SIZE * SIZE; i++) {
+        one[i] = i % SIZE == i / SIZE;
+        w[i] = any_number(&random);
+    }
+    for (int i = 0; i < ROWS * SIZE; i++) {
+        x[i] = any_number(&random);
+        rows[i] = i % SIZE == i / SIZE % SIZE;
+    }
+    float *left = multiply(ROWS, SIZE, x, one, 1);
+    float *right = multiply(ROWS, SIZE, rows, w, 2);
+    assert_memory_equal(left, x, sizeof x);
+    for (int i = 0; i < ROWS; i++)
+        assert_memory_equal(right + (size_t)i * SIZE,
+                            w + (size_t)(i % SIZE) * SIZE, sizeof *w * SIZE);
+    free(left);
+    free(right);
+}
+
+static void splitting_loses_nothing(void **state)
+{
+    (void)state;
+    with_each_kind(identity_keeps_every_bit);
+}
+
+/* No further from the truth than adding up in f32, one after the other. */
+static void sum_well(void)
+{
+    enum { DEPTH = 256 };
+    static float x[ROWS * DEPTH], w[DEPTH * DEPTH];
+    uint64_t random = 3;
+    for (int i = 0; i < ROWS * DEPTH; i++)
+        x[i] = (float)test_random(&random);
+    for (int i = 0; i < DEPTH * DEPTH; i++)
+        w[i] = (float)test_random(&random);
+    float *y = multiply(ROWS, DEPTH, x, w, 1);
+    double ours = 0, plain_error = 0;
+    for (int i = 0; i < ROWS; i++) {
+        for (int j = 0; j < DEPTH; j++) {
+            double exact = 0;
+            float sum = 0;
+            for (int k = 0; k < DEPTH; k++) {
+                float a = x[i * DEPTH + k], b = w[k * DEPTH + j];
+                exact += (double)a * b;
+                sum += a * b;
+            }
+            ours += pow(y[i * DEPTH + j] - exact, 2);
+            plain_error += pow(sum - exact, 2);
+        }
+    }
+    assert_true(ours <= plain_error);
+    free(y);
+}
+
+static void splits_are_as_exact_as_f32(void **state)
+{
+    (void)state;
+    with_each_kind(sum_well);
+}
+
+/* Whatever a NaN's bits are, its row has it, and no other row has. */
+static void keep_nan(void)
+{
+    static const uint32_t bits[] = {0x7fc00000, 0x7fffffff, 0xffffffff,
+                                    0x7f800001, 0x7fff8000, 0x7f800000};
+    static float x[ROWS * SIZE], w[SIZE * SIZE];
+    uint64_t random = 5;
+    for (int i = 0; i < ROWS * SIZE; i++)
+        x[i] = (float)test_random(&random);
+    for (int i = 0; i < SIZE * SIZE; i++)
+        w[i] = (float)test_random(&random);
+    for (int i = 0; i < 6; i++)
+        memcpy(&x[(i * 11 + 3) * SIZE + i * 7], &bits[i], sizeof *x);
+    float *y = multiply(ROWS, SIZE, x, w, 1);
+    for (int i = 0; i < ROWS; i++) {
+        bool wrong = i % 11 == 3 && i < 66;
+        for (int j = 0; j < SIZE; j++)
+            assert_true(!isfinite(y[i * SIZE + j]) == wrong);
+    }
+    free(y);
+}
+
+static void splits_keep_nan(void **state)
+{
+    (void)state;
+    with_each_kind(keep_nan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(thin_products_match_ref),
+        cmocka_unit_test(split_products_match_ref),
+        cmocka_unit_test(splitting_loses_nothing),
+        cmocka_unit_test(splits_are_as_exact_as_f32),
+        cmocka_unit_test(splits_keep_nan),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
