@@ -311,7 +311,8 @@ typedef struct sl_plan {
     int64_t parameter_bytes; /* buffers among them */
     int64_t gradient_bytes;
     int64_t packed_bytes;    /* weights in the layout the backend likes */
-    int64_t workspace_bytes; /* the largest of the programs' */
+    int64_t workspace_bytes; /* the largest of the programs', and what waits for
+                                the next microbatch */
     /* Per slot, that is per microbatch in flight. */
     int64_t slab_bytes;    /* what programs hand to later ones */
     int64_t message_bytes; /* inputs, outputs, and their gradients */
@@ -432,10 +433,13 @@ typedef struct sl_run_options {
                           step; stages of one cut draw differently under the
                           same one; backward uses what F was given */
     double loss_scale; /* the gradient of the loss that backward starts from */
+    bool more; /* of W and B: others follow before gradients are read, the last
+                  of them without this; what they add may wait for each other,
+                  and is the same to the last bit */
 } sl_run_options;
 #define SL_RUN_OPTIONS_INIT                                                    \
     {                                                                          \
-        0, 1.0                                                                 \
+        0, 1.0, false                                                          \
     }
 
 /* Runs a program on a slot; `options` may be NULL. Inputs must stay as they are

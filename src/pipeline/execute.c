@@ -33,7 +33,7 @@ static sl_action_call call_of(const sl_pipeline *pipeline,
         .program = i->u.run.program,
         .slot = i->u.run.slot,
         .options = {mix(seed, i->action.microbatch, pipeline->replica),
-                    bound->scales[i->action.microbatch]}};
+                    bound->scales[i->action.microbatch], i->u.run.more}};
 }
 
 sl_status sl_action_call_run(const sl_action_call *call)

@@ -357,6 +357,31 @@ static sl_status emit_followers(sl__binder *b, size_t i)
     return status;
 }
 
+/* Tells every backward whether another of its memory follows. Where functions
+ * of the caller's run, who knows what they will do: nothing waits then. */
+static void look_ahead(sl__binder *b)
+{
+    const sl_action_kind kinds[] = {SL_BACKWARD, SL_BACKWARD_INPUT,
+                                    SL_BACKWARD_WEIGHT, SL_OVERLAP_F_B};
+    for (int i = 0; i < 4; i++) {
+        if (find_function(b, kinds[i]))
+            return;
+    }
+    for (int l = 0; l < b->bound->lane_count; l++) {
+        bool follows = false;
+        for (size_t i = b->list->count; i-- > 0;) {
+            sl__instruction *at = &b->list->data[i];
+            if (at->kind != SL__DO_RUN ||
+                at->u.run.memory != b->bound->lanes[l].memory ||
+                (at->u.run.program != SL_PROGRAM_W &&
+                 at->u.run.program != SL_PROGRAM_B))
+                continue;
+            at->u.run.more = follows;
+            follows = true;
+        }
+    }
+}
+
 sl_status sl__emit_list(sl__binder *b)
 {
     sl_status status = SL_OK;
@@ -386,5 +411,7 @@ sl_status sl__emit_list(sl__binder *b)
         if (!status)
             status = emit_messages(b, SL__DO_WAIT, SL__SEND_B, s, m);
     }
+    if (!status)
+        look_ahead(b);
     return status;
 }

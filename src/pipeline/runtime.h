@@ -64,7 +64,8 @@ typedef struct sl__instruction {
             const sl_action_function *function; /* the caller's; NULL: ours */
             sl_program program;
             int slot;
-        } run; /* also of a state, and of packing */
+            bool more; /* backward of this memory to come in the list */
+        } run;         /* also of a state, and of packing */
         struct {
             int argument;
             void *to;

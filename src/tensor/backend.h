@@ -38,6 +38,7 @@ typedef struct sl__run {
     uint64_t seed;
     double loss_scale;
     int threads;
+    bool more; /* of this backward will follow before gradients are read */
 } sl__run;
 
 typedef struct sl__kernel sl__kernel;
@@ -48,15 +49,17 @@ typedef sl_status (*sl__kernel_fn)(const sl__kernel *kernel, void *const *p,
 
 struct sl__kernel {
     sl__kernel_fn run;
-    const sl__arg *args; /* operands, then results, then scratch if any */
+    const sl__arg *args; /* operands, results, then scratch or held if any */
     int arg_count;
     int operand_count;
     const sl__node *node;
     sl__op activation; /* applied to the result; SL__OP_COUNT: none */
     bool adds;
+    bool is_alone; /* no other node writes its result */
     /* Set by prepare. */
     void *private;         /* the backend's, freed by forget */
     int64_t scratch_bytes; /* workspace for the duration of the call */
+    int64_t held_bytes;    /* that stay, zeros at first; instead of scratch */
     int packed_operand;    /* whose arg is a pack's; -1: none */
     int pack;
     int state_index; /* -1: keeps no state */

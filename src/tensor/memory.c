@@ -493,8 +493,13 @@ void sl_memory_zero_gradients(sl_memory *memory)
     if (sl__is_callbacks(stage) && stage->callbacks.zero_gradients)
         stage->callbacks.zero_gradients(stage->callback_context);
     if (memory->gradients)
-        memory->stage->backend->clear(
-            memory->gradients, (size_t)memory->stage->plan.gradient_bytes);
+        stage->backend->clear(memory->gradients,
+                              (size_t)stage->plan.gradient_bytes);
+    /* Nor is anything left of what a step that failed was to add. */
+    int64_t held = stage->plan.workspace_bytes - stage->held_from;
+    if (!sl__is_callbacks(stage) && held > 0)
+        stage->backend->clear((char *)memory->workspace + stage->held_from,
+                              (size_t)held);
 }
 
 /* -------------------------------------------------------------- running -- */
@@ -539,7 +544,7 @@ sl_status sl__memory_pack(sl_memory *memory)
     if (memory->packed_at == memory->owner->written || stage->packs.count == 0)
         return SL_OK;
     const microbatch *slot = &memory->slots[0];
-    sl__run run = {slot->states, 0, 1, stage->options.threads};
+    sl__run run = {slot->states, 0, 1, stage->options.threads, false};
     sl__saved saved;
     stage->backend->begin(run.threads, &saved);
     sl_status status = run_packs(memory, slot, &run);
@@ -593,7 +598,7 @@ sl_status sl_stage_run(const sl_stage *stage, sl_program program,
     if (program == SL_PROGRAM_F)
         slot->seed = options->seed;
     sl__run run = {slot->states, slot->seed, options->loss_scale,
-                   stage->options.threads};
+                   stage->options.threads, options->more};
     sl__saved saved;
     stage->backend->begin(run.threads, &saved);
     status = sl__is_callbacks(stage)

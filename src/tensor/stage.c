@@ -125,8 +125,9 @@ static sl_status make_kernel(sl_stage *stage, sl__turn *turn,
                              sl__kernel *kernel)
 {
     const sl__node *node = turn->node;
+    const sl_tensor *result = node->results[0];
     int results = sl__ops[node->op].results;
-    int count = node->operand_count + results + 1; /* scratch */
+    int count = node->operand_count + results + 1; /* scratch, or held */
     sl__arg *args;
     sl_status status =
         sl__arena_take(&stage->graph->arena, count, sizeof *args, &args);
@@ -143,17 +144,18 @@ static sl_status make_kernel(sl_stage *stage, sl__turn *turn,
         .node = node,
         .activation = turn->activation ? turn->activation->op : SL__OP_COUNT,
         .adds = node->adds,
+        .is_alone = result && stage->writers[result->base->id] == 1,
         .packed_operand = -1,
         .state_index = -1,
     };
     turn->kernel = kernel;
     status = stage->backend->prepare(stage->context, &stage->packs, kernel);
-    if (!status && kernel->scratch_bytes) {
+    if (!status && (kernel->scratch_bytes || kernel->held_bytes)) {
         args[kernel->arg_count].dtype = SL_BOOL;
         kernel->arg_count++;
-        if (kernel->scratch_bytes > stage->plan.scratch_bytes)
-            stage->plan.scratch_bytes = kernel->scratch_bytes;
     }
+    if (!status && kernel->scratch_bytes > stage->plan.scratch_bytes)
+        stage->plan.scratch_bytes = kernel->scratch_bytes;
     if (kernel->arg_count > stage->arg_count_max)
         stage->arg_count_max = kernel->arg_count;
     return status;
@@ -205,6 +207,10 @@ static void locate_turn(sl_stage *stage, int p, const sl__turn *turn)
         args[kernel->arg_count - 1].pool = SL__POOL_WORKSPACE;
         args[kernel->arg_count - 1].offset = turn->scratch_offset;
     }
+    if (kernel->held_bytes) {
+        args[kernel->arg_count - 1].pool = SL__POOL_WORKSPACE;
+        args[kernel->arg_count - 1].offset = stage->held_offsets[node->index];
+    }
     if (kernel->packed_operand >= 0) {
         const sl__pack *pack = stage->packs.data[kernel->pack];
         args[kernel->packed_operand].pool = SL__POOL_PACKED;
@@ -222,6 +228,30 @@ static void locate_packs(sl_stage *stage)
         if (pack->kernel.state_index >= 0)
             pack->kernel.state_index = stage->state_count++;
     }
+}
+
+/* Places what kernels hold behind the workspace of the programs. W and B hold
+ * the same of a node: whichever runs, it goes on where the other was. */
+static sl_status place_held(sl_stage *stage)
+{
+    sl_plan *plan = &stage->plan;
+    sl_status status =
+        sl__arena_take(&stage->graph->arena, stage->graph->node_count,
+                       sizeof *stage->held_offsets, &stage->held_offsets);
+    stage->held_from = plan->workspace_bytes;
+    for (size_t i = 0; i < stage->graph->node_count && !status; i++)
+        stage->held_offsets[i] = -1;
+    for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {
+        for (size_t i = 0; i < stage->programs[p].count; i++) {
+            const sl__turn *turn = &stage->programs[p].data[i];
+            int64_t *offset = &stage->held_offsets[turn->node->index];
+            if (!turn->kernel->held_bytes || *offset >= 0)
+                continue;
+            *offset = plan->workspace_bytes;
+            plan->workspace_bytes += sl__aligned(turn->kernel->held_bytes);
+        }
+    }
+    return status;
 }
 
 /* Lays the kernels of each program out as they run, and locates them. */
@@ -312,6 +342,8 @@ static sl_status run_passes(sl_stage *stage, const sl_graph *graph)
         status = make_kernels(stage);
     if (!status)
         status = sl__plan_memory(stage);
+    if (!status)
+        status = place_held(stage);
     if (!status)
         status = lay_out(stage);
     return status;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The same on MPI: every process is a rank. Run it with mpirun. */
+#include "tensor/onednn/onednn.h"
 #include "trials.h"
 
 #include <stdio.h>
@@ -31,6 +32,7 @@ int main(void)
     sl_comm *comm;
     int failed = 0, runs = 0;
     unsigned way = 0;
+    sl__hold_from(1); /* As large ones do. */
     if (sl_mpi_create(&comm)) {
         fprintf(stderr, "%s\n", sl_error_text());
         return 1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Steps on threads: every schedule computes what the uncut model does. */
+#include "tensor/onednn/onednn.h"
 #include "random_schedule.h"
 #include "trials.h"
 
@@ -265,5 +266,6 @@ int main(void)
         cmocka_unit_test(every_schedule_computes_what_the_model_does),
         cmocka_unit_test(random_schedules_compute_what_the_model_does),
     };
+    sl__hold_from(1); /* As large ones do. */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

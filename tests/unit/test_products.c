@@ -3,7 +3,8 @@
  * Linear layers by our own kernels: those of few rows, whose weights are packed
  * into panels, and those of many, whose numbers are split into pieces of bf16.
  * Every edge of rows, columns and depth, on every instruction set, against ref;
- * and what splitting must keep of every number. */
+ * what splitting must keep of every number; and that gradients which wait for
+ * each other are the same. */
 #include "tensor/onednn/onednn.h"
 #include "tensors.h"
 
@@ -268,6 +269,70 @@ static void splits_keep_nan(void **state)
     with_each_kind(keep_nan);
 }
 
+/* -------------------------------------------------------------- holding -- */
+
+/* Backward of microbatches 0 to count - 1, each whole or in two; all but the
+ * last say that more follow, or none does. */
+static float *add_up(const test_stage *stage, int count, unsigned in_two,
+                     bool more, const char *name)
+{
+    sl_memory_zero_gradients(stage->memory);
+    for (int i = 0; i < count; i++) {
+        sl_run_options options = SL_RUN_OPTIONS_INIT;
+        test_fill_all(stage, (uint64_t)i + 1, 0, 7);
+        test_run(stage, "F", 0);
+        options.more = more && i + 1 < count;
+        const sl_program programs[] = {SL_PROGRAM_I, SL_PROGRAM_W,
+                                       SL_PROGRAM_B};
+        bool split_up = in_two >> i & 1;
+        for (int p = split_up ? 0 : 2; p < (split_up ? 2 : 3); p++)
+            assert_ok(sl_stage_run(stage->stage, programs[p], stage->memory, 0,
+                                   &options));
+    }
+    return test_get(stage, SL_PORT_PARAMETER_GRADIENT, name, 0, NULL);
+}
+
+static void held_gradients_are_the_same_bits(void **state)
+{
+    (void)state;
+    static const int sizes[][3] = {
+        {4, 33, 47}, {16, 130, 65}, {32, 70, 96}, {16, 256, 257}};
+    uint64_t random = 9;
+    sl__hold_from(1);
+    for (int i = 0; i < 4; i++) {
+        int m = sizes[i][0], k = sizes[i][1], n = sizes[i][2];
+        sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+        sl_graph *graph =
+            build(m, k, n, i % 2 ? SL_OUT_IN : SL_IN_OUT, i / 2, with_relu);
+        options.threads = 1 + i % 3;
+        test_stage stage = test_compile(graph, &options, 1);
+        size_t bytes = sizeof(float) * (size_t)k * (size_t)n;
+        for (int count = 1; count <= 7; count++) {
+            unsigned in_two = (unsigned)test_random_int(&random, 0, 127);
+            const char *name = count % 2 ? "w" : "back";
+            float *one_by_one = add_up(&stage, count, in_two, false, name);
+            float *held = add_up(&stage, count, in_two, true, name);
+            assert_memory_equal(held, one_by_one, bytes);
+            free(one_by_one);
+            free(held);
+        }
+        /* What waits is not added after all where gradients begin anew. */
+        sl_run_options waits = SL_RUN_OPTIONS_INIT;
+        waits.more = true;
+        float *one = add_up(&stage, 1, 0, false, "back");
+        test_run(&stage, "F", 0);
+        assert_ok(
+            sl_stage_run(stage.stage, SL_PROGRAM_B, stage.memory, 0, &waits));
+        float *again = add_up(&stage, 1, 0, false, "back");
+        assert_memory_equal(again, one, bytes);
+        free(one);
+        free(again);
+        test_release(&stage);
+        sl_graph_destroy(graph);
+    }
+    sl__hold_from(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +341,7 @@ int main(void)
         cmocka_unit_test(splitting_loses_nothing),
         cmocka_unit_test(splits_are_as_exact_as_f32),
         cmocka_unit_test(splits_keep_nan),
+        cmocka_unit_test(held_gradients_are_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -277,7 +277,25 @@ static bool is_flat(const sl__product_spec *spec)
            spec->dst[2] == 1;
 }
 
-static sl_status prepare_flat(const sl__product_spec *spec, int src,
+enum { HOLDS_FROM = 1 << 16 };
+static int64_t holds_from = HOLDS_FROM;
+
+void sl__hold_from(int64_t numbers)
+{
+    holds_from = numbers ? numbers : HOLDS_FROM;
+}
+
+/* Whether it is so large that it does not stay near until the next one. Where
+ * others add to it too, waiting would change the order. */
+static bool is_worth_holding(const sl__product_spec *spec,
+                             const sl__kernel *kernel)
+{
+    return kernel->is_alone && spec->m * spec->n >= holds_from &&
+           spec->src[1] == 1 && 2 * spec->k <= SL__FLAT_PRODUCT_DEPTH_MAX;
+}
+
+static sl_status prepare_flat(sl__dnn_context *context,
+                              const sl__product_spec *spec, int src,
                               int weights, sl__kernel *kernel)
 {
     sl__flat_product *flat;
@@ -292,7 +310,14 @@ static sl_status prepare_flat(const sl__product_spec *spec, int src,
                                .b_row = spec->weights[1],
                                .out_row = spec->dst[1],
                                .a = src,
-                               .b = weights};
+                               .b = weights,
+                               .holds = is_worth_holding(spec, kernel)};
+    if (flat->holds) {
+        flat->starts_late = context->holds++ % 2;
+        kernel->held_bytes =
+            (int64_t)sizeof(sl__held) +
+            spec->k * (spec->m + spec->n) * (int64_t)sizeof(float);
+    }
     kernel->private = flat;
     kernel->run = sl__vector_choose()->add_product;
     return SL_OK;
@@ -435,7 +460,7 @@ sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
     if (!orient(kernel, &spec, &src, &weights) || is_too_large(&spec))
         return SL_OK;
     if (is_flat(&spec))
-        return prepare_flat(&spec, src, weights, kernel);
+        return prepare_flat(context, &spec, src, weights, kernel);
     const sl__node *node = kernel->node;
     spec.packed = spec.batch == 1 && is_parameter(node->operands[weights]);
     if (is_thin(&spec))

@@ -13,6 +13,7 @@ typedef struct sl__dnn_context {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     int threads;
+    int holds; /* products that hold their factors back */
 } sl__dnn_context;
 
 /* Names the oneDNN call that failed. */
@@ -97,13 +98,28 @@ typedef struct sl__panel_pack {
 
 /* The gradient of a weight from a few rows: out (m, n) += a (m, k) b (k, n),
  * with small k, rows of b and out contiguous. Bound by memory, not by
- * arithmetic, so it walks `out` in order and asks for it ahead of time. */
+ * arithmetic, so it walks `out` in order and asks for it ahead of time; and a
+ * large one holds every other microbatch's factors back, to add two in one
+ * walk, in the order in which they came: the same bits. */
 enum { SL__FLAT_PRODUCT_DEPTH_MAX = 64 };
+
+/* What is held: its state, then a by columns, then b by rows. */
+typedef struct sl__held {
+    enum { SL__HELD_START = 0, SL__HELD_NONE, SL__HELD_ONE } state;
+    _Alignas(64) float factors[];
+} sl__held;
 typedef struct sl__flat_product {
     int64_t m, n, k;
     int64_t a_row, a_column, b_row, out_row;
     int a, b; /* which operands */
+    bool holds;
+    bool starts_late; /* lets the first go: half of all products do, so that no
+                         run has all the work */
 } sl__flat_product;
+
+/* For tests: gradients of so many numbers are large enough; 0: what is best. */
+void sl__hold_from(int64_t numbers);
+
 extern const sl__vector_kernels sl__vector_avx512;
 extern const sl__vector_kernels sl__vector_avx2;
 extern const sl__vector_kernels sl__vector_portable;

@@ -87,12 +87,44 @@ static void multiply(const small_product *s)
 
 /* ------------------------------------------------- gradient of a weight -- */
 
-/* The rows of a flat product under way. */
+/* The factors of one microbatch. */
+typedef struct flat_factors {
+    const float *a, *b;
+    int64_t a_row, a_column, b_row;
+} flat_factors;
+
+/* A flat product under way. */
 typedef struct flat_product {
     const sl__flat_product *shape;
-    const float *a, *b;
+    flat_factors factors[2];
+    int count; /* of these */
     float *out;
 } flat_product;
+
+/* Adds rows from..to of the depth to the sums of a tile. */
+INLINE void flat_sums(const flat_factors *f, int64_t i, int64_t j, int64_t from,
+                      int64_t to, int rows, int vectors, int64_t n,
+                      vf sum[TILE_ROWS][TILE_VECTORS])
+{
+    const float *a = f->a + i * f->a_row + from * f->a_column;
+    const float *b = f->b + j + from * f->b_row;
+    const bool whole = n == LANES;
+    for (int64_t k = from; k < to; k++) {
+        vf right[TILE_VECTORS];
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++)
+            right[v] = whole ? load(b + v * LANES) : load_part(b, n);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            vf left = splat(a[r * f->a_row]);
+#pragma GCC unroll 8
+            for (int v = 0; v < vectors; v++)
+                sum[r][v] += left * right[v];
+        }
+        a += f->a_column;
+        b += f->b_row;
+    }
+}
 
 /* One tile of it. What the tile below will add to is asked for meanwhile, row
  * after row: all at once would wait for all of it. */
@@ -100,7 +132,6 @@ INLINE void flat_tile(const flat_product *s, int64_t i, int64_t j, int rows,
                       int vectors, int64_t n)
 {
     const sl__flat_product *f = s->shape;
-    const float *a = s->a + i * f->a_row, *b = s->b + j;
     float *out = s->out + i * f->out_row + j;
     const bool whole = n == LANES;
     vf sum[TILE_ROWS][TILE_VECTORS];
@@ -118,23 +149,11 @@ INLINE void flat_tile(const flat_product *s, int64_t i, int64_t j, int rows,
         for (int v = 0; v < vectors; v++)
             __builtin_prefetch(next + v * LANES, 1, 2);
         next += f->out_row;
-        int64_t k = f->k * (part + 1) / rows - f->k * part / rows;
-        for (; k > 0; k--) {
-            vf right[TILE_VECTORS];
-#pragma GCC unroll 8
-            for (int v = 0; v < vectors; v++)
-                right[v] = whole ? load(b + v * LANES) : load_part(b, n);
-#pragma GCC unroll 8
-            for (int r = 0; r < rows; r++) {
-                vf left = splat(a[r * f->a_row]);
-#pragma GCC unroll 8
-                for (int v = 0; v < vectors; v++)
-                    sum[r][v] += left * right[v];
-            }
-            a += f->a_column;
-            b += f->b_row;
-        }
+        flat_sums(&s->factors[0], i, j, f->k * part / rows,
+                  f->k * (part + 1) / rows, rows, vectors, n, sum);
     }
+    if (s->count > 1)
+        flat_sums(&s->factors[1], i, j, 0, f->k, rows, vectors, n, sum);
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 8
@@ -159,27 +178,67 @@ INLINE void flat_rows(const flat_product *s, int64_t i, int rows)
         flat_tile(s, i, j, rows, 1, n - j);
 }
 
+/* A flat product and what it holds, as its threads see them. */
+typedef struct flat_work {
+    flat_product product;
+    float *a, *b; /* to hold */
+} flat_work;
+
 /* Rows from..to of out, counted in tiles. */
 static void add_product_part(void *data, int worker, int64_t from, int64_t to)
 {
     (void)worker;
-    const work *w = data;
-    const sl__flat_product *f = w->kernel->private;
+    const flat_product *s = &((const flat_work *)data)->product;
     int64_t i = from * TILE_ROWS, end = to * TILE_ROWS;
-    end = end < f->m ? end : f->m;
-    const flat_product s = {f, w->p[f->a], w->p[f->b],
-                            w->p[w->kernel->operand_count]};
+    end = end < s->shape->m ? end : s->shape->m;
     for (; i + TILE_ROWS <= end; i += TILE_ROWS)
-        flat_rows(&s, i, TILE_ROWS);
+        flat_rows(s, i, TILE_ROWS);
     for (; i + 2 <= end; i += 2)
-        flat_rows(&s, i, 2);
+        flat_rows(s, i, 2);
     if (i < end)
-        flat_rows(&s, i, 1);
+        flat_rows(s, i, 1);
+}
+
+/* Rows from..to of the depth. */
+static void hold_part(void *data, int worker, int64_t from, int64_t to)
+{
+    (void)worker;
+    const flat_work *w = data;
+    const sl__flat_product *f = w->product.shape;
+    const flat_factors *given = &w->product.factors[0];
+    for (int64_t k = from; k < to; k++) {
+        memcpy(w->a + k * f->m, given->a + k * given->a_column,
+               sizeof(float) * (size_t)f->m);
+        memcpy(w->b + k * f->n, given->b + k * given->b_row,
+               sizeof(float) * (size_t)f->n);
+    }
 }
 
 static sl_status add_product(ARGS)
 {
     const sl__flat_product *f = kernel->private;
-    return spread(kernel, p, run, (f->m + TILE_ROWS - 1) / TILE_ROWS,
-                  GRAIN / (f->n * TILE_ROWS) + 1, add_product_part);
+    const flat_factors given = {p[f->a], p[f->b], f->a_row, f->a_column,
+                                f->b_row};
+    flat_work w = {{f, {given}, 1, p[kernel->operand_count]}, NULL, NULL};
+    if (f->holds) {
+        sl__held *held = p[kernel->arg_count - 1];
+        bool lets_go = f->starts_late && held->state == SL__HELD_START;
+        w.a = held->factors;
+        w.b = held->factors + f->k * f->m;
+        if (held->state != SL__HELD_ONE && run->more && !lets_go) {
+            held->state = SL__HELD_ONE;
+            sl__parallel(run->threads, f->k, GRAIN / (f->m + f->n) + 1,
+                         hold_part, &w);
+            return SL_OK;
+        }
+        if (held->state == SL__HELD_ONE) {
+            w.product.factors[0] = (flat_factors){w.a, w.b, 1, f->m, f->n};
+            w.product.factors[1] = given;
+            w.product.count = 2;
+        }
+        held->state = run->more ? SL__HELD_NONE : SL__HELD_START;
+    }
+    sl__parallel(run->threads, (f->m + TILE_ROWS - 1) / TILE_ROWS,
+                 GRAIN / (f->n * TILE_ROWS) + 1, add_product_part, &w);
+    return SL_OK;
 }
