@@ -320,9 +320,9 @@ static void held_gradients_are_the_same_bits(void **state)
         sl_run_options waits = SL_RUN_OPTIONS_INIT;
         waits.more = true;
         float *one = add_up(&stage, 1, 0, false, "back");
-        test_run(&stage, "F", 0);
+        test_run(&stage, "FI", 0);
         assert_ok(
-            sl_stage_run(stage.stage, SL_PROGRAM_B, stage.memory, 0, &waits));
+            sl_stage_run(stage.stage, SL_PROGRAM_W, stage.memory, 0, &waits));
         float *again = add_up(&stage, 1, 0, false, "back");
         assert_memory_equal(again, one, bytes);
         free(one);
