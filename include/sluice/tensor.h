@@ -433,9 +433,10 @@ typedef struct sl_run_options {
                           step; stages of one cut draw differently under the
                           same one; backward uses what F was given */
     double loss_scale; /* the gradient of the loss that backward starts from */
-    bool more; /* of W and B: others follow before gradients are read, the last
-                  of them without this; what they add may wait for each other,
-                  and is the same to the last bit */
+    bool more; /* of W and B: another one of this memory follows, before one of
+                  a memory beside and before gradients are read. What this one
+                  adds may wait for it, and is the same to the last bit;
+                  zeroing the gradients drops it */
 } sl_run_options;
 #define SL_RUN_OPTIONS_INIT                                                    \
     {                                                                          \

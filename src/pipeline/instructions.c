@@ -357,27 +357,31 @@ static sl_status emit_followers(sl__binder *b, size_t i)
     return status;
 }
 
-/* Tells every backward whether another of its memory follows. Where functions
- * of the caller's run, who knows what they will do: nothing waits then. */
+static bool is_backward(const sl__instruction *i, int stage)
+{
+    return i->kind == SL__DO_RUN && i->action.stage == stage &&
+           (i->u.run.program == SL_PROGRAM_W ||
+            i->u.run.program == SL_PROGRAM_B);
+}
+
+/* Tells every backward whether the stage's next is of the same memory. Where
+ * functions of the caller's run, who knows what they read: nothing waits then,
+ * unless they come behind all of it. */
 static void look_ahead(sl__binder *b)
 {
-    const sl_action_kind kinds[] = {SL_BACKWARD, SL_BACKWARD_INPUT,
-                                    SL_BACKWARD_WEIGHT, SL_OVERLAP_F_B};
-    for (int i = 0; i < 4; i++) {
-        if (find_function(b, kinds[i]))
+    const sl_pipeline *pipeline = b->pipeline;
+    for (int kind = 0; kind < SL_ACTION_KINDS; kind++) {
+        if (kind != SL_REDUCE_GRAD && find_function(b, (sl_action_kind)kind))
             return;
     }
-    for (int l = 0; l < b->bound->lane_count; l++) {
-        bool follows = false;
+    for (int s = 0; s < pipeline->own_count; s++) {
+        const sl_memory *next = NULL;
         for (size_t i = b->list->count; i-- > 0;) {
             sl__instruction *at = &b->list->data[i];
-            if (at->kind != SL__DO_RUN ||
-                at->u.run.memory != b->bound->lanes[l].memory ||
-                (at->u.run.program != SL_PROGRAM_W &&
-                 at->u.run.program != SL_PROGRAM_B))
+            if (!is_backward(at, pipeline->own_stages[s]))
                 continue;
-            at->u.run.more = follows;
-            follows = true;
+            at->u.run.more = at->u.run.memory == next;
+            next = at->u.run.memory;
         }
     }
 }

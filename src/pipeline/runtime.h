@@ -64,7 +64,7 @@ typedef struct sl__instruction {
             const sl_action_function *function; /* the caller's; NULL: ours */
             sl_program program;
             int slot;
-            bool more; /* backward of this memory to come in the list */
+            bool more; /* the stage's next backward has the same memory */
         } run;         /* also of a state, and of packing */
         struct {
             int argument;

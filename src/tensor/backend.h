@@ -59,7 +59,8 @@ struct sl__kernel {
     /* Set by prepare. */
     void *private;         /* the backend's, freed by forget */
     int64_t scratch_bytes; /* workspace for the duration of the call */
-    int64_t held_bytes;    /* that stay, zeros at first; instead of scratch */
+    int64_t held_bytes;    /* that stay, the first 64 of them zeros at first and
+                              when gradients begin anew; instead of scratch */
     int packed_operand;    /* whose arg is a pack's; -1: none */
     int pack;
     int state_index; /* -1: keeps no state */

@@ -35,6 +35,8 @@ struct sl_memory {
     sl_memory *owner;   /* of parameters and gradients; itself, mostly */
     uint64_t written;   /* how often the owner's parameters were */
     uint64_t packed_at; /* what `written` was when they were packed */
+    uint64_t zeroed;    /* how often the owner's gradients were */
+    uint64_t held_at;   /* what `zeroed` was when kernels began to hold */
     int64_t bytes;      /* of tensor memory allocated here */
 };
 
@@ -495,11 +497,7 @@ void sl_memory_zero_gradients(sl_memory *memory)
     if (memory->gradients)
         stage->backend->clear(memory->gradients,
                               (size_t)stage->plan.gradient_bytes);
-    /* Nor is anything left of what a step that failed was to add. */
-    int64_t held = stage->plan.workspace_bytes - stage->held_from;
-    if (!sl__is_callbacks(stage) && held > 0)
-        stage->backend->clear((char *)memory->workspace + stage->held_from,
-                              (size_t)held);
+    memory->owner->zeroed++;
 }
 
 /* -------------------------------------------------------------- running -- */
@@ -524,11 +522,27 @@ static sl_status run_packs(sl_memory *memory, const microbatch *slot,
     return status;
 }
 
+/* Makes kernels forget what they hold for gradients that have begun anew, here
+ * or by way of another memory. */
+static void drop_held(sl_memory *memory)
+{
+    const sl_stage *stage = memory->stage;
+    for (size_t i = 0; i < stage->graph->node_count; i++) {
+        if (stage->held_offsets[i] >= 0)
+            stage->backend->clear((char *)memory->workspace +
+                                      stage->held_offsets[i],
+                                  SL__ALIGNMENT);
+    }
+    memory->held_at = memory->owner->zeroed;
+}
+
 static sl_status run_kernels(const sl_stage *stage, sl_program program,
                              sl_memory *memory, const microbatch *slot,
                              const sl__run *run)
 {
     sl_status status = SL_OK;
+    if (memory->held_at != memory->owner->zeroed)
+        drop_held(memory);
     if (memory->packed_at != memory->owner->written)
         status = run_packs(memory, slot, run);
     const sl__kernel *kernel = stage->kernels[program];

@@ -60,9 +60,7 @@ struct sl_stage {
     int64_t *parameter_offsets;          /* also those of the gradients */
     int64_t *parameter_bytes;
     int64_t *buffer_offsets; /* in the same pool, behind the parameters */
-    int64_t
-        *held_offsets; /* by node: what its kernels hold, in the workspace */
-    int64_t held_from; /* where the first of these lies */
+    int64_t *held_offsets;   /* by node: of what it holds; -1: nothing */
     sl__kernel *kernels[SL_PROGRAM_COUNT]; /* flat, as they run */
     sl__packs packs;
     int state_count; /* kernels and packs that keep state per slot */

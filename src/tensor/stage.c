@@ -238,7 +238,6 @@ static sl_status place_held(sl_stage *stage)
     sl_status status =
         sl__arena_take(&stage->graph->arena, stage->graph->node_count,
                        sizeof *stage->held_offsets, &stage->held_offsets);
-    stage->held_from = plan->workspace_bytes;
     for (size_t i = 0; i < stage->graph->node_count && !status; i++)
         stage->held_offsets[i] = -1;
     for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {

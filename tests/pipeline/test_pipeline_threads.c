@@ -256,11 +256,154 @@ static void own_functions_run_instead(void **state)
     sl_safetensors_close(file);
 }
 
+/* -------------------------------------------------------------- waiting -- */
+
+enum { WIDTH = 32, PARTS = 6 };
+
+/* A pipeline of one stage, its microbatches, and what is to be seen of it. */
+typedef struct waiting {
+    const int64_t *rows; /* by microbatch */
+    bool own_backward;   /* by a function, for which nothing waits */
+    double seen[PARTS];  /* a gradient before each F, where a function looks */
+    bool looks;
+    int looked;
+    float gradients[2][WIDTH * WIDTH];
+} waiting;
+
+static sl_status build_two_layers(void *context, int64_t rows,
+                                  const sl_model *like, sl_model **out)
+{
+    (void)context;
+    sl_graph *graph;
+    sl_cut_options options = SL_CUT_OPTIONS_INIT;
+    sl_status status = sl_graph_create(&graph);
+    if (status)
+        return status;
+    sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(WIDTH, WIDTH));
+    sl_tensor *v = sl_parameter(graph, "v", SL_F32, SL_SHAPE(WIDTH, WIDTH));
+    sl_tensor *x =
+        sl_input(graph, "x", SL_F32, SL_SHAPE(rows, WIDTH), SL_NO_GRADIENT);
+    sl_tensor *h = sl_relu(sl_linear(x, w, NULL, SL_IN_OUT));
+    h = sl_linear(h, v, NULL, SL_IN_OUT);
+    sl_output(graph, "y", h, SL_NO_GRADIENT);
+    sl_loss(graph, sl_mean(sl_mul(h, h), SL_ALL));
+    options.stages = 1;
+    options.like = like;
+    options.by = SL_CUT_BY_COST;
+    options.inside = true;
+    status = sl_model_cut(graph, &options, out);
+    sl_graph_destroy(graph);
+    return status;
+}
+
+static sl_status run_as_given(void *context, const sl_action_call *calls,
+                              int count)
+{
+    (void)context;
+    return count == 1 ? sl_action_call_run(calls) : SL_EINVAL;
+}
+
+static sl_status read_gradient(const sl_stage *stage, sl_memory *memory,
+                               const char *name, float *out)
+{
+    sl_port port;
+    sl_status status =
+        sl_stage_port(stage, SL_PORT_PARAMETER_GRADIENT, name, &port);
+    return status ? status
+                  : sl_memory_read(memory, &port, 0, out, (size_t)port.bytes);
+}
+
+static sl_status look_and_run(void *context, const sl_action_call *calls,
+                              int count)
+{
+    waiting *job = context;
+    float gradient[WIDTH * WIDTH];
+    double sum = 0;
+    sl_status status =
+        read_gradient(calls->stage, calls->memory, "w", gradient);
+    for (int i = 0; i < WIDTH * WIDTH && !status; i++)
+        sum += (double)gradient[i] * (double)gradient[i];
+    job->seen[job->looked++ % PARTS] = sum;
+    return status ? status : run_as_given(NULL, calls, count);
+}
+
+static sl_status step_waiting(sl_comm *comm, void *context)
+{
+    waiting *job = context;
+    const sl_sizes sizes = {1, 1, PARTS};
+    sl_action_function own[2];
+    sl_pipeline_options options = SL_PIPELINE_OPTIONS_INIT;
+    sl_pipeline *pipeline = NULL;
+    sl_schedule *schedule;
+    const sl_stage *stage;
+    sl_memory *memory;
+    float data[PARTS][8 * WIDTH];
+    sl_array arrays[PARTS];
+    uint64_t random = 5;
+    for (int m = 0; m < PARTS; m++) {
+        for (int i = 0; i < 8 * WIDTH; i++)
+            data[m][i] = (float)test_random(&random);
+        arrays[m] = (sl_array){SL_F32, 2, {job->rows[m], WIDTH}, data[m]};
+    }
+    const sl_argument x = {"x", SL_SPREAD_GIVEN, 0, arrays, PARTS};
+    sl_status status = sl_generate("1F1B", &sizes, &schedule);
+    if (status)
+        return status;
+    options.schedule = schedule;
+    options.functions = own;
+    if (job->own_backward)
+        own[options.function_count++] =
+            (sl_action_function){SL_BACKWARD, run_as_given, NULL};
+    if (job->looks)
+        own[options.function_count++] =
+            (sl_action_function){SL_FORWARD, look_and_run, job};
+    status =
+        sl_pipeline_create(comm, build_two_layers, NULL, &options, &pipeline);
+    /* Memory is there after a step; then parameters are something. */
+    if (!status)
+        status = sl_pipeline_step(pipeline, &x, 1, 1);
+    if (!status)
+        status = sl_pipeline_stage(pipeline, 0, &stage, &memory);
+    if (!status)
+        test_fill_all(&(test_stage){(sl_stage *)stage, memory}, 3, 0, 7);
+    sl_pipeline_zero_gradients(pipeline);
+    for (int step = 0; step < 2 && !status; step++)
+        status = sl_pipeline_step(pipeline, &x, 1, 1);
+    for (int i = 0; i < 2 && !status; i++)
+        status = read_gradient(stage, memory, i ? "v" : "w", job->gradients[i]);
+    sl_pipeline_destroy(pipeline);
+    sl_schedule_destroy(schedule);
+    return status;
+}
+
+/* Whatever the sizes of microbatches, and whoever looks on, gradients that wait
+ * for each other are those that do not. */
+static void waiting_changes_nothing(void **state)
+{
+    (void)state;
+    static const int64_t rows[][PARTS] = {{5, 5, 5, 5, 5, 5},
+                                          {5, 4, 5, 4, 5, 4},
+                                          {5, 5, 5, 4, 4, 4},
+                                          {8, 3, 3, 8, 8, 8}};
+    for (int i = 0; i < 8; i++) {
+        waiting jobs[2] = {{.own_backward = true}, {.own_backward = false}};
+        for (int k = 0; k < 2; k++) {
+            jobs[k].rows = rows[i / 2];
+            jobs[k].looks = i % 2;
+            assert_ok(sl_threads_run(1, step_waiting, &jobs[k]));
+        }
+        assert_memory_equal(jobs[0].gradients, jobs[1].gradients,
+                            sizeof jobs[0].gradients);
+        assert_memory_equal(jobs[0].seen, jobs[1].seen, sizeof jobs[0].seen);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replicas_compute_the_gradients_of_all),
         cmocka_unit_test(own_functions_run_instead),
+        cmocka_unit_test(waiting_changes_nothing),
         cmocka_unit_test(bits_do_not_depend_on_time),
         cmocka_unit_test(hand_written_schedules_compute_what_the_model_does),
         cmocka_unit_test(every_schedule_computes_what_the_model_does),

@@ -333,6 +333,43 @@ static void held_gradients_are_the_same_bits(void **state)
     sl__hold_from(0);
 }
 
+/* Two memories that share gradients, of 5 and of 4 rows. */
+static void what_waits_goes_with_the_gradients(void **state)
+{
+    (void)state;
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    sl_run_options waits = SL_RUN_OPTIONS_INIT;
+    test_stage pair[2];
+    waits.more = true;
+    sl__hold_from(1);
+    for (int i = 0; i < 2; i++) {
+        sl_graph *graph = build(5 - i, 48, 64, SL_OUT_IN, false, plain);
+        if (i == 0)
+            pair[0] = test_compile(graph, &options, 1);
+        else
+            assert_ok(sl_stage_compile(graph, &options, &pair[1].stage));
+        sl_graph_destroy(graph);
+    }
+    assert_ok(sl_memory_create_beside(pair[1].stage, 1, pair[0].memory,
+                                      &pair[1].memory));
+    for (int i = 0; i < 2; i++) {
+        float *one = add_up(&pair[i], 1, 0, false, "back");
+        test_run(&pair[i], "FI", 0);
+        assert_ok(sl_stage_run(pair[i].stage, SL_PROGRAM_W, pair[i].memory, 0,
+                               &waits));
+        sl_memory_zero_gradients(pair[1 - i].memory);
+        test_run(&pair[i], "FB", 0);
+        float *again =
+            test_get(&pair[i], SL_PORT_PARAMETER_GRADIENT, "back", 0, NULL);
+        assert_memory_equal(again, one, sizeof(float) * 48 * 64);
+        free(one);
+        free(again);
+    }
+    test_release(&pair[1]);
+    test_release(&pair[0]);
+    sl__hold_from(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -342,6 +379,7 @@ int main(void)
         cmocka_unit_test(splits_are_as_exact_as_f32),
         cmocka_unit_test(splits_keep_nan),
         cmocka_unit_test(held_gradients_are_the_same_bits),
+        cmocka_unit_test(what_waits_goes_with_the_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

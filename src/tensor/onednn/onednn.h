@@ -58,7 +58,7 @@ int sl__thread_limit(void);
 
 /* Calls `body` with parts of 0..count on all threads, several on each, or with
  * all of it where that is less than two grains. `worker` counts threads from
- * 0. Each thread begins with its share, the same whenever `count` is. */
+ * 0. Each thread begins with a share of its own, the same every time. */
 typedef void (*sl__parallel_fn)(void *data, int worker, int64_t from,
                                 int64_t to);
 void sl__parallel(int threads, int64_t count, int64_t grain,
@@ -103,11 +103,18 @@ typedef struct sl__panel_pack {
  * walk, in the order in which they came: the same bits. */
 enum { SL__FLAT_PRODUCT_DEPTH_MAX = 64 };
 
+typedef enum sl__held_state {
+    SL__HELD_START, /* of a step */
+    SL__HELD_NONE,
+    SL__HELD_ONE,
+} sl__held_state;
+
 /* What is held: its state, then a by columns, then b by rows. */
 typedef struct sl__held {
-    enum { SL__HELD_START = 0, SL__HELD_NONE, SL__HELD_ONE } state;
-    _Alignas(64) float factors[];
+    sl__held_state state;
+    _Alignas(SL__ALIGNMENT) float factors[];
 } sl__held;
+
 typedef struct sl__flat_product {
     int64_t m, n, k;
     int64_t a_row, a_column, b_row, out_row;
@@ -125,6 +132,10 @@ extern const sl__vector_kernels sl__vector_avx2;
 extern const sl__vector_kernels sl__vector_portable;
 
 /* -------------------------------------------------------------- splits -- */
+
+/* Split factors lie in blocks of so many rows or columns, as deep, each number
+ * in so many pieces of bf16. */
+enum { SL__SPLIT_BLOCK = 32, SL__SPLIT_PIECES = 3 };
 
 /* A product of many rows, each number of which is split in three of bf16:
  * out (m, n) = a (m, k) b (k, n) + bias, or out += a b; rows of out contiguous.

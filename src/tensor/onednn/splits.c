@@ -32,7 +32,7 @@ bool sl__splits_force(const char *name)
 
 int64_t sl__split_bytes(int64_t size, int64_t depth)
 {
-    enum { BLOCK = 32, BYTES = 3 * 2 };
-    int64_t blocks = (size + BLOCK - 1) / BLOCK * ((depth + BLOCK - 1) / BLOCK);
-    return blocks * BLOCK * BLOCK * BYTES;
+    const int64_t block = SL__SPLIT_BLOCK;
+    int64_t blocks = (size + block - 1) / block * ((depth + block - 1) / block);
+    return blocks * block * block * SL__SPLIT_PIECES * 2;
 }

@@ -4,25 +4,26 @@
  * defined TILE_LOAD, TILE_ZERO, TILE_STORE, TILE_MULTIPLY, TILES_BEGIN and
  * TILES_END. A number is the sum of three of bf16, 8 bits of it in each, to the
  * last bit; of the nine products of two such sums the six largest are added up
- * in f32, and what is left out is below an f32's rounding. So the result is as
- * good as that of f32 arithmetic (test_products holds it to that), and
- * where tiles do sixteen multiplications in the time of one, six of them are
- * still a bargain.
+ * in f32, and what is left out is below an f32's rounding. So sums are as good
+ * as those of f32 arithmetic (test_products holds them to that), a single
+ * product may be an ulp off, and where tiles do sixteen multiplications in the
+ * time of one, six of them are still a bargain.
  *
  * Two things are not as in f32: an infinity becomes NaN, and so does what is
- * within 2^-9 of the largest number; and what is below 2^-110 or so loses its
- * last bits. */
+ * within 2^-9 of the largest number; and numbers and sums below 2^-103 or so
+ * lose bits, since tiles know no subnormal pieces. */
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
 /* A tile has 16 rows of 16 pairs: of a left factor a row is a row, of a right
  * one a column. */
-enum { PIECES = 3, SIDE = 16, PAIR = 2, DEPTH = SIDE * PAIR };
+enum { PIECES = SL__SPLIT_PIECES, SIDE = 16, PAIR = 2, DEPTH = SIDE * PAIR };
 enum { TILE = SIDE * SIDE }; /* pairs */
 
 /* Work goes by blocks of two tiles by two. */
 enum { BLOCK = 2 * SIDE, BLOCK_PAIRS = PIECES * 2 * TILE };
+_Static_assert(BLOCK == (int)SL__SPLIT_BLOCK && DEPTH == (int)BLOCK, "");
 
 typedef float v16f __attribute__((vector_size(64)));
 typedef uint32_t v16u __attribute__((vector_size(64)));
