@@ -277,21 +277,28 @@ static bool is_flat(const sl__product_spec *spec)
            spec->dst[2] == 1;
 }
 
-enum { HOLDS_FROM = 1 << 16 };
-static int64_t holds_from = HOLDS_FROM;
+/* Whether a weight, or its gradient, stays near from one microbatch to the
+ * next. */
+enum { FAR_FROM = 1 << 16 };
+static int64_t far_from = FAR_FROM;
 
 void sl__hold_from(int64_t numbers)
 {
-    holds_from = numbers ? numbers : HOLDS_FROM;
+    far_from = numbers ? numbers : FAR_FROM;
 }
 
-/* Whether it is so large that it does not stay near until the next one. Where
+static bool is_far(int64_t rows, int64_t columns)
+{
+    return rows * columns >= far_from;
+}
+
+/* Whether a microbatch may wait for the next one, to go that way once. Where
  * others add to it too, waiting would change the order. */
 static bool is_worth_holding(const sl__product_spec *spec,
                              const sl__kernel *kernel)
 {
-    return kernel->is_alone && spec->m * spec->n >= holds_from &&
-           spec->src[1] == 1 && 2 * spec->k <= SL__FLAT_PRODUCT_DEPTH_MAX;
+    return kernel->is_alone && is_far(spec->m, spec->n) && spec->src[1] == 1 &&
+           2 * spec->k <= SL__FLAT_PRODUCT_DEPTH_MAX;
 }
 
 static sl_status prepare_flat(sl__dnn_context *context,
@@ -311,6 +318,7 @@ static sl_status prepare_flat(sl__dnn_context *context,
                                .out_row = spec->dst[1],
                                .a = src,
                                .b = weights,
+                               .is_far = is_far(spec->m, spec->n),
                                .holds = is_worth_holding(spec, kernel)};
     if (flat->holds) {
         flat->starts_late = context->holds++ % 2;
@@ -379,8 +387,9 @@ static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
 {
     const sl__vector_kernels *vector = sl__vector_choose();
     int vectors = choose_width(spec->n, vector->lanes);
-    const sl__panel_pack pack = {spec->k, spec->n, spec->weights[1],
-                                 spec->weights[2], vectors};
+    const sl__panel_pack pack = {spec->k,          spec->n,
+                                 spec->weights[1], spec->weights[2],
+                                 vectors,          is_far(spec->k, spec->n)};
     sl__panel_product *product;
     sl_status status = sl__alloc(1, sizeof *product, &product);
     if (status)
@@ -393,6 +402,7 @@ static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
                                    .out_row = spec->dst[1],
                                    .vectors = vectors,
                                    .adds = spec->adds,
+                                   .is_far = is_far(spec->k, spec->n),
                                    .a = src,
                                    .b = weights,
                                    .bias = spec->has_bias ? 2 : -1};

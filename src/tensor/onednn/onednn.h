@@ -86,6 +86,7 @@ typedef struct sl__panel_product {
     int64_t a_row, a_column, out_row;
     int vectors;
     bool adds;
+    bool is_far;    /* the weight does not stay near */
     int a, b, bias; /* which operands; -1: none */
 } sl__panel_product;
 
@@ -94,6 +95,7 @@ typedef struct sl__panel_pack {
     int64_t k, n;
     int64_t row, column;
     int64_t vectors;
+    int64_t is_far; /* does not stay near: goes past the caches */
 } sl__panel_pack;
 
 /* The gradient of a weight from a few rows: out (m, n) += a (m, k) b (k, n),
@@ -118,13 +120,14 @@ typedef struct sl__held {
 typedef struct sl__flat_product {
     int64_t m, n, k;
     int64_t a_row, a_column, b_row, out_row;
-    int a, b; /* which operands */
+    int a, b;    /* which operands */
+    bool is_far; /* too large to stay near from one microbatch to the next */
     bool holds;
     bool starts_late; /* lets the first go: half of all products do, so that no
                          run has all the work */
 } sl__flat_product;
 
-/* For tests: gradients of so many numbers are large enough; 0: what is best. */
+/* For tests: what has so many numbers is far and held; 0: what is best. */
 void sl__hold_from(int64_t numbers);
 
 extern const sl__vector_kernels sl__vector_avx512;

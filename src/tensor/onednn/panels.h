@@ -32,7 +32,7 @@ INLINE void panel_tile(const panel_product *s, int64_t i, int rows, int vectors)
     float *out = s->out + i * f->out_row;
     vf sum[PANEL_ROWS][SL__PANEL_VECTORS_MAX];
     float edge[PANEL_ROWS][SL__PANEL_VECTORS_MAX * LANES];
-    const bool whole = s->n == width;
+    const bool whole = s->n == width, ahead = i == 0 && f->is_far;
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
         const float *from = s->adds ? out + r * f->out_row : s->bias;
@@ -50,7 +50,7 @@ INLINE void panel_tile(const panel_product *s, int64_t i, int rows, int vectors)
 #pragma GCC unroll 8
         for (int v = 0; v < vectors; v++) {
             right[v] = load(b + v * LANES);
-            if (i == 0)
+            if (ahead)
                 __builtin_prefetch(b + PANEL_AHEAD + v * LANES, 0, 2);
         }
 #pragma GCC unroll 8
@@ -152,9 +152,18 @@ static sl_status multiply_panels(ARGS)
 #define WEAVE_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
 #endif
 
+INLINE void put(float *p, vf v, bool far)
+{
+    if (far)
+        stream(p, v);
+    else
+        store(p, v);
+}
+
 /* LANES columns, each contiguous, by LANES rows: weaving the halves of the list
  * again and again turns it round. */
-INLINE void turn(const float *in, int64_t column, float *out, int64_t width)
+INLINE void turn(const float *in, int64_t column, float *out, int64_t width,
+                 bool far)
 {
     vf now[LANES], next[LANES];
 #pragma GCC unroll 16
@@ -171,7 +180,7 @@ INLINE void turn(const float *in, int64_t column, float *out, int64_t width)
     }
 #pragma GCC unroll 16
     for (int i = 0; i < LANES; i++)
-        stream(out + i * width, now[i]);
+        put(out + i * width, now[i], far);
 }
 
 /* Columns of a panel that lie one after the other, `columns` of them. */
@@ -181,7 +190,8 @@ static void pack_columns(const sl__panel_pack *f, const float *in,
     int64_t done = columns / LANES * LANES, k = 0;
     for (; k + LANES <= f->k && f->row == 1; k += LANES) {
         for (int64_t c = 0; c < done; c += LANES)
-            turn(in + k + c * f->column, f->column, out + k * width + c, width);
+            turn(in + k + c * f->column, f->column, out + k * width + c, width,
+                 f->is_far);
     }
     for (int64_t c = 0; c < columns; c++) {
         for (int64_t i = c < done ? k : 0; i < f->k; i++)
@@ -215,7 +225,7 @@ static void pack_panels_part(void *data, int worker, int64_t from, int64_t to)
         }
         for (int64_t k = 0; k < f->k; k++) {
             for (int64_t c = 0; c < width; c += LANES)
-                stream(out + k * width + c, load(in + k * f->row + c));
+                put(out + k * width + c, load(in + k * f->row + c), f->is_far);
         }
     }
     stream_end();

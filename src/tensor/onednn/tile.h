@@ -144,7 +144,8 @@ INLINE void flat_tile(const flat_product *s, int64_t i, int64_t j, int rows,
         }
     }
     const float *next = out + rows * f->out_row;
-    for (int part = 0; part < rows; part++) {
+    const int parts = f->is_far ? rows : 0;
+    for (int part = 0; part < parts; part++) {
 #pragma GCC unroll 8
         for (int v = 0; v < vectors; v++)
             __builtin_prefetch(next + v * LANES, 1, 2);
@@ -152,8 +153,8 @@ INLINE void flat_tile(const flat_product *s, int64_t i, int64_t j, int rows,
         flat_sums(&s->factors[0], i, j, f->k * part / rows,
                   f->k * (part + 1) / rows, rows, vectors, n, sum);
     }
-    if (s->count > 1)
-        flat_sums(&s->factors[1], i, j, 0, f->k, rows, vectors, n, sum);
+    for (int from = parts > 0; from < s->count; from++)
+        flat_sums(&s->factors[from], i, j, 0, f->k, rows, vectors, n, sum);
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 8
