@@ -212,10 +212,8 @@ static void sum_well(void)
     enum { DEPTH = 256 };
     static float x[ROWS * DEPTH], w[DEPTH * DEPTH];
     uint64_t random = 3;
-    for (int i = 0; i < ROWS * DEPTH; i++)
-        x[i] = (float)test_random(&random);
-    for (int i = 0; i < DEPTH * DEPTH; i++)
-        w[i] = (float)test_random(&random);
+    test_fill(&random, SL_F32, x, ROWS * DEPTH);
+    test_fill(&random, SL_F32, w, DEPTH * DEPTH);
     float *y = multiply(ROWS, DEPTH, x, w, 1);
     double ours = 0, plain_error = 0;
     for (int i = 0; i < ROWS; i++) {
@@ -248,10 +246,8 @@ static void keep_nan(void)
                                     0x7f800001, 0x7fff8000, 0x7f800000};
     static float x[ROWS * SIZE], w[SIZE * SIZE];
     uint64_t random = 5;
-    for (int i = 0; i < ROWS * SIZE; i++)
-        x[i] = (float)test_random(&random);
-    for (int i = 0; i < SIZE * SIZE; i++)
-        w[i] = (float)test_random(&random);
+    test_fill(&random, SL_F32, x, ROWS * SIZE);
+    test_fill(&random, SL_F32, w, SIZE * SIZE);
     for (int i = 0; i < 6; i++)
         memcpy(&x[(i * 11 + 3) * SIZE + i * 7], &bits[i], sizeof *x);
     float *y = multiply(ROWS, SIZE, x, w, 1);

@@ -4,6 +4,68 @@
  * elements, with any strides, and its right factor and result by contiguous
  * rows. */
 
+/* Two factors: the left one with any strides, rows of the right contiguous. */
+typedef struct factors {
+    const float *a, *b;
+    int64_t a_row, a_column, b_row;
+} factors;
+
+/* The steps of a tile, whose sums stay in registers: `rows` and `vectors` are
+ * constants where these are inlined; the last vector has `n` lanes. */
+INLINE void load_sums(vf sum[TILE_ROWS][TILE_VECTORS], const float *c,
+                      int64_t c_row, int rows, int vectors, int64_t n)
+{
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++) {
+            const float *at = c + r * c_row + v * LANES;
+            sum[r][v] = n == LANES ? load(at) : load_part(at, n);
+        }
+    }
+}
+
+/* Adds rows from..to of the depth, of the tile at (i, j). */
+INLINE void add_sums(vf sum[TILE_ROWS][TILE_VECTORS], const factors *f,
+                     int64_t i, int64_t j, int64_t from, int64_t to, int rows,
+                     int vectors, int64_t n)
+{
+    const float *a = f->a + i * f->a_row + from * f->a_column;
+    const float *b = f->b + j + from * f->b_row;
+    const bool whole = n == LANES;
+    for (int64_t k = from; k < to; k++) {
+        vf right[TILE_VECTORS];
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++)
+            right[v] = whole ? load(b + v * LANES) : load_part(b, n);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            vf left = splat(a[r * f->a_row]);
+#pragma GCC unroll 8
+            for (int v = 0; v < vectors; v++)
+                sum[r][v] += left * right[v];
+        }
+        a += f->a_column;
+        b += f->b_row;
+    }
+}
+
+INLINE void store_sums(vf sum[TILE_ROWS][TILE_VECTORS], float *c, int64_t c_row,
+                       int rows, int vectors, int64_t n)
+{
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++) {
+            float *at = c + r * c_row + v * LANES;
+            if (n == LANES)
+                store(at, sum[r][v]);
+            else
+                store_part(at, sum[r][v], n);
+        }
+    }
+}
+
 /* A product C (m, n) = or += A (m, k) B (k, n). */
 typedef struct small_product {
     const float *a;
@@ -16,50 +78,17 @@ typedef struct small_product {
     bool adds;
 } small_product;
 
-/* One tile at (i, j): `rows` and `vectors` are constants where this is inlined;
- * the last vector has `n` lanes. */
+/* One tile at (i, j). */
 INLINE void tile(const small_product *s, int64_t i, int64_t j, int rows,
                  int vectors, int64_t n)
 {
-    vf sum[TILE_ROWS][TILE_VECTORS];
-    const float *a = s->a + i * s->a_row, *b = s->b + j;
+    const factors f = {s->a, s->b, s->a_row, s->a_column, s->b_row};
     float *c = s->c + i * s->c_row + j;
-    const bool whole = n == LANES;
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) {
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; v++) {
-            float *at = c + r * s->c_row + v * LANES;
-            vf old = !s->adds ? (vf){0} : whole ? load(at) : load_part(at, n);
-            sum[r][v] = old;
-        }
-    }
-    for (int64_t k = 0; k < s->k; k++) {
-        vf right[TILE_VECTORS];
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; v++)
-            right[v] = whole ? load(b + v * LANES) : load_part(b, n);
-#pragma GCC unroll 8
-        for (int r = 0; r < rows; r++) {
-            vf left = splat(a[r * s->a_row]);
-#pragma GCC unroll 8
-            for (int v = 0; v < vectors; v++)
-                sum[r][v] += left * right[v];
-        }
-        a += s->a_column;
-        b += s->b_row;
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) {
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; v++) {
-            float *at = c + r * s->c_row + v * LANES;
-            if (whole)
-                store(at, sum[r][v]);
-            else
-                store_part(at, sum[r][v], n);
-        }
-    }
+    vf sum[TILE_ROWS][TILE_VECTORS] = {{{0}}};
+    if (s->adds)
+        load_sums(sum, c, s->c_row, rows, vectors, n);
+    add_sums(sum, &f, i, j, 0, s->k, rows, vectors, n);
+    store_sums(sum, c, s->c_row, rows, vectors, n);
 }
 
 /* All columns of `rows` rows from i. */
@@ -87,96 +116,57 @@ static void multiply(const small_product *s)
 
 /* ------------------------------------------------- gradient of a weight -- */
 
-/* The factors of one microbatch. */
-typedef struct flat_factors {
-    const float *a, *b;
-    int64_t a_row, a_column, b_row;
-} flat_factors;
-
 /* A flat product under way. */
 typedef struct flat_product {
     const sl__flat_product *shape;
-    flat_factors factors[2];
-    int count; /* of these */
+    factors factors[2]; /* of one microbatch each */
+    int count;          /* of these */
     float *out;
 } flat_product;
 
-/* Adds rows from..to of the depth to the sums of a tile. */
-INLINE void flat_sums(const flat_factors *f, int64_t i, int64_t j, int64_t from,
-                      int64_t to, int rows, int vectors, int64_t n,
-                      vf sum[TILE_ROWS][TILE_VECTORS])
-{
-    const float *a = f->a + i * f->a_row + from * f->a_column;
-    const float *b = f->b + j + from * f->b_row;
-    const bool whole = n == LANES;
-    for (int64_t k = from; k < to; k++) {
-        vf right[TILE_VECTORS];
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; v++)
-            right[v] = whole ? load(b + v * LANES) : load_part(b, n);
-#pragma GCC unroll 8
-        for (int r = 0; r < rows; r++) {
-            vf left = splat(a[r * f->a_row]);
-#pragma GCC unroll 8
-            for (int v = 0; v < vectors; v++)
-                sum[r][v] += left * right[v];
-        }
-        a += f->a_column;
-        b += f->b_row;
-    }
-}
-
-/* One tile of it. What the tile below will add to is asked for meanwhile, row
- * after row: all at once would wait for all of it. */
+/* One tile of it: `far` is a constant too. Where it is far, what the tile below
+ * will add to is asked for meanwhile, row after row (all at once would wait for
+ * all of it), and there may be a second microbatch. */
 INLINE void flat_tile(const flat_product *s, int64_t i, int64_t j, int rows,
-                      int vectors, int64_t n)
+                      int vectors, int64_t n, bool far)
 {
     const sl__flat_product *f = s->shape;
     float *out = s->out + i * f->out_row + j;
-    const bool whole = n == LANES;
-    vf sum[TILE_ROWS][TILE_VECTORS];
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) {
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; v++) {
-            const float *at = out + r * f->out_row + v * LANES;
-            sum[r][v] = whole ? load(at) : load_part(at, n);
-        }
-    }
     const float *next = out + rows * f->out_row;
-    const int parts = f->is_far ? rows : 0;
-    for (int part = 0; part < parts; part++) {
+    vf sum[TILE_ROWS][TILE_VECTORS];
+    load_sums(sum, out, f->out_row, rows, vectors, n);
+    for (int part = 0; part < rows && far; part++) {
 #pragma GCC unroll 8
         for (int v = 0; v < vectors; v++)
             __builtin_prefetch(next + v * LANES, 1, 2);
         next += f->out_row;
-        flat_sums(&s->factors[0], i, j, f->k * part / rows,
-                  f->k * (part + 1) / rows, rows, vectors, n, sum);
+        add_sums(sum, &s->factors[0], i, j, f->k * part / rows,
+                 f->k * (part + 1) / rows, rows, vectors, n);
     }
-    for (int from = parts > 0; from < s->count; from++)
-        flat_sums(&s->factors[from], i, j, 0, f->k, rows, vectors, n, sum);
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) {
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; v++) {
-            float *at = out + r * f->out_row + v * LANES;
-            if (whole)
-                store(at, sum[r][v]);
-            else
-                store_part(at, sum[r][v], n);
-        }
-    }
+    if (!far || s->count > 1)
+        add_sums(sum, &s->factors[far], i, j, 0, f->k, rows, vectors, n);
+    store_sums(sum, out, f->out_row, rows, vectors, n);
 }
 
-INLINE void flat_rows(const flat_product *s, int64_t i, int rows)
+INLINE void flat_rows(const flat_product *s, int64_t i, int rows, bool far)
 {
     int64_t j = 0, n = s->shape->n;
     for (; j + TILE_VECTORS * LANES <= n; j += TILE_VECTORS * LANES)
-        flat_tile(s, i, j, rows, TILE_VECTORS, LANES);
+        flat_tile(s, i, j, rows, TILE_VECTORS, LANES, far);
     for (; j + LANES <= n; j += LANES)
-        flat_tile(s, i, j, rows, 1, LANES);
+        flat_tile(s, i, j, rows, 1, LANES, far);
     if (j < n)
-        flat_tile(s, i, j, rows, 1, n - j);
+        flat_tile(s, i, j, rows, 1, n - j, far);
+}
+
+INLINE void flat_part(const flat_product *s, int64_t i, int64_t end, bool far)
+{
+    for (; i + TILE_ROWS <= end; i += TILE_ROWS)
+        flat_rows(s, i, TILE_ROWS, far);
+    for (; i + 2 <= end; i += 2)
+        flat_rows(s, i, 2, far);
+    if (i < end)
+        flat_rows(s, i, 1, far);
 }
 
 /* A flat product and what it holds, as its threads see them. */
@@ -192,12 +182,10 @@ static void add_product_part(void *data, int worker, int64_t from, int64_t to)
     const flat_product *s = &((const flat_work *)data)->product;
     int64_t i = from * TILE_ROWS, end = to * TILE_ROWS;
     end = end < s->shape->m ? end : s->shape->m;
-    for (; i + TILE_ROWS <= end; i += TILE_ROWS)
-        flat_rows(s, i, TILE_ROWS);
-    for (; i + 2 <= end; i += 2)
-        flat_rows(s, i, 2);
-    if (i < end)
-        flat_rows(s, i, 1);
+    if (s->shape->is_far)
+        flat_part(s, i, end, true);
+    else
+        flat_part(s, i, end, false);
 }
 
 /* Rows from..to of the depth. */
@@ -206,7 +194,7 @@ static void hold_part(void *data, int worker, int64_t from, int64_t to)
     (void)worker;
     const flat_work *w = data;
     const sl__flat_product *f = w->product.shape;
-    const flat_factors *given = &w->product.factors[0];
+    const factors *given = &w->product.factors[0];
     for (int64_t k = from; k < to; k++) {
         memcpy(w->a + k * f->m, given->a + k * given->a_column,
                sizeof(float) * (size_t)f->m);
@@ -218,8 +206,7 @@ static void hold_part(void *data, int worker, int64_t from, int64_t to)
 static sl_status add_product(ARGS)
 {
     const sl__flat_product *f = kernel->private;
-    const flat_factors given = {p[f->a], p[f->b], f->a_row, f->a_column,
-                                f->b_row};
+    const factors given = {p[f->a], p[f->b], f->a_row, f->a_column, f->b_row};
     flat_work w = {{f, {given}, 1, p[kernel->operand_count]}, NULL, NULL};
     if (f->holds) {
         sl__held *held = p[kernel->arg_count - 1];
@@ -233,7 +220,7 @@ static sl_status add_product(ARGS)
             return SL_OK;
         }
         if (held->state == SL__HELD_ONE) {
-            w.product.factors[0] = (flat_factors){w.a, w.b, 1, f->m, f->n};
+            w.product.factors[0] = (factors){w.a, w.b, 1, f->m, f->n};
             w.product.factors[1] = given;
             w.product.count = 2;
         }
