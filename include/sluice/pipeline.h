@@ -430,6 +430,15 @@ typedef struct sl_action_function {
 /* What Sluice would do of one call of compute. */
 SL_API sl_status sl_action_call_run(const sl_action_call *call);
 
+/* Whether the threads of a rank that waits take part in what other ranks
+ * compute, where these are threads of one process. Results are the same bit for
+ * bit; time that a schedule leaves idle is not lost. */
+typedef enum sl_lend {
+    SL_LEND_AUTO, /* where there is a core for every thread of every rank */
+    SL_LEND_NEVER,
+    SL_LEND_ALWAYS,
+} sl_lend;
+
 typedef struct sl_pipeline_options {
     /* Any sound one, compute-only or lowered; copied. It says how many stages
      * and microbatches there are, and which rank has which. */
@@ -448,11 +457,12 @@ typedef struct sl_pipeline_options {
     int replicas;
     const sl_action_function *functions; /* instead of what Sluice does */
     int function_count;
+    sl_lend lend;
 } sl_pipeline_options;
 #define SL_PIPELINE_OPTIONS_INIT                                               \
     {                                                                          \
         NULL, SL_STAGE_OPTIONS_INIT, SL_LOSS_MEAN, false, false, 600, 1, NULL, \
-            0                                                                  \
+            0, SL_LEND_AUTO                                                    \
     }
 
 /* Called by every rank, each with its end of the transport, which must outlive
@@ -604,7 +614,8 @@ SL_API const sl_schedule *sl_trace_plan(const sl_trace *trace);
 typedef struct sl_rank_summary {
     double busy_s; /* of compute */
     double waited_s;
-    size_t sent; /* messages */
+    double lent_s; /* of that, it took part in other ranks' compute */
+    size_t sent;   /* messages */
     int64_t sent_bytes;
     sl_rank_bytes bytes;
 } sl_rank_summary;
@@ -617,6 +628,7 @@ typedef struct sl_trace_summary {
     double measured_s;
     double bubble_planned;
     double bubble_measured;
+    double lent; /* share of the ranks' time in which they helped others */
     int64_t bytes_planned; /* of all ranks */
     int64_t bytes_measured;
 } sl_trace_summary;

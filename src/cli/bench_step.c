@@ -13,7 +13,7 @@
 #define VERB "bench step"
 
 typedef struct request {
-    bool gpt2, empty, untied, recompute, json, mpi;
+    bool gpt2, empty, untied, recompute, alone, json, mpi;
     int width, layers, heads, length, vocabulary;
     const char *schedule;
     const char *trace; /* file; NULL: none */
@@ -33,6 +33,7 @@ enum {
     KEY_ROWS,
     KEY_TRANSPORT,
     KEY_RECOMPUTE,
+    KEY_ALONE,
     KEY_STEPS,
     KEY_WARMUP,
     KEY_TRACE,
@@ -63,6 +64,8 @@ static const struct argp_option options[] = {
      "Ranks as threads, or as processes under mpirun (threads)", 2},
     {"recompute", KEY_RECOMPUTE, NULL, 0,
      "Save inputs alone, run forward again in backward", 2},
+    {"no-lending", KEY_ALONE, NULL, 0,
+     "Threads of a rank that waits do not help the others", 2},
     {NULL, 0, NULL, 0, "The measurement:", 3},
     {"steps", KEY_STEPS, "N", 0, "Steps to time (10)", 3},
     {"warmup", KEY_WARMUP, "N", 0, "Steps before these (3)", 3},
@@ -106,6 +109,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_TRANSPORT:
         return cli_parse_word("--transport", arg, "threads", "mpi", &r->mpi);
     case KEY_RECOMPUTE: r->recompute = true; return 0;
+    case KEY_ALONE: r->alone = true; return 0;
     case KEY_STEPS: return cli_parse_size("--steps", arg, &r->steps);
     case KEY_WARMUP: return cli_parse_size("--warmup", arg, &r->warmup);
     case KEY_TRACE: r->trace = arg; return 0;
@@ -263,6 +267,7 @@ static sl_status run_rank(sl_comm *comm, void *context)
     how.schedule = own->schedule;
     how.stage.threads = r->threads;
     how.stage.recompute = r->recompute;
+    how.lend = r->alone ? SL_LEND_NEVER : SL_LEND_AUTO;
     sl_status status =
         sl_pipeline_create(comm, build, (void *)r, &how, &pipeline);
     if (!status)
@@ -307,12 +312,13 @@ static void print_json(const job *own, double median, double least, double rows,
            "\"microbatch_size\": %d, \"threads\": %d, \"transport\": "
            "\"%s\", \"median_s\": %.9f, \"min_s\": %.9f, "
            "\"bubble_planned\": %.4f, \"bubble_measured\": %.4f, "
+           "\"lent\": %.4f, "
            "\"bytes_planned\": %lld, \"bytes_measured\": %lld, "
            "\"action_s\": %.9f, \"%s_per_s\": %.1f}\n",
            model_text(r), r->schedule, r->sizes.ranks, r->sizes.stages_per_rank,
            r->sizes.microbatches, r->rows, r->threads,
            r->mpi ? "mpi" : "threads", median, least, all->bubble_planned,
-           all->bubble_measured, (long long)all->bytes_planned,
+           all->bubble_measured, all->lent, (long long)all->bytes_planned,
            (long long)all->bytes_measured, per_action(own, median),
            r->gpt2 ? "tokens" : "rows", rows / median);
 }

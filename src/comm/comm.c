@@ -173,6 +173,18 @@ void sl__comm_call_answer(sl_comm *comm, char text[SL_COMM_ANSWER_MAX])
     pthread_mutex_unlock(&comm->answering);
 }
 
+void sl__comm_set_idle(sl_comm *comm, sl__idle_fn idle, void *context)
+{
+    comm->idle = idle;
+    comm->idle_context = context;
+}
+
+void sl__comm_clear_idle(sl_comm *comm, const void *context)
+{
+    if (comm->idle_context == context)
+        sl__comm_set_idle(comm, NULL, NULL);
+}
+
 void sl_comm_ask(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
                  double timeout_s)
 {

@@ -33,6 +33,11 @@ typedef struct sl__transport {
                 double timeout_s);
 } sl__transport;
 
+/* What a rank does while it waits: something useful, until there is nothing or
+ * the wait is over. False: there was nothing. */
+typedef bool (*sl__idle_fn)(void *context, bool (*is_over)(void *wait),
+                            void *wait);
+
 /* What every end has; a transport's own begins with it. */
 struct sl_comm {
     const sl__transport *transport;
@@ -47,7 +52,14 @@ struct sl_comm {
     pthread_mutex_t answering;
     sl_answer_fn answer;
     void *answer_context;
+    sl__idle_fn idle; /* or NULL */
+    void *idle_context;
 };
+
+/* What this end does while it waits, where the transport has ranks in one
+ * process; others never call it. */
+void sl__comm_set_idle(sl_comm *comm, sl__idle_fn idle, void *context);
+void sl__comm_clear_idle(sl_comm *comm, const void *context);
 
 /* The answer of an end, where it has one. */
 void sl__comm_call_answer(sl_comm *comm, char text[SL_COMM_ANSWER_MAX]);

@@ -235,6 +235,9 @@ sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build, void *context,
         options->loss > SL_LOSS_SUM || options->replicas < 1)
         return sl_fail(SL_EINVAL, "a pipeline needs a schedule, a time to wait "
                                   "at most, a kind of loss, and a replica");
+    if (options->lend < SL_LEND_AUTO || options->lend > SL_LEND_ALWAYS)
+        return sl_fail(SL_EINVAL, "unknown kind of lending %d",
+                       (int)options->lend);
     sl_status status = sl__alloc(1, sizeof *pipeline, &pipeline);
     if (status)
         return status;
@@ -246,6 +249,7 @@ sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build, void *context,
         return status;
     }
     sl_comm_set_answer(comm, sl__answer, pipeline);
+    sl__start_lending(pipeline);
     *out = pipeline;
     return SL_OK;
 }
@@ -255,6 +259,7 @@ void sl_pipeline_destroy(sl_pipeline *pipeline)
     if (!pipeline)
         return;
     sl_comm_clear_answer(pipeline->comm, pipeline);
+    sl__stop_lending(pipeline);
     sl_schedule_destroy(pipeline->plan);
     /* A transport that is not done with messages may still write there: their
      * memory is left to it, until the process ends. */
@@ -391,6 +396,7 @@ static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
     }
     pipeline->last = bound;
     pipeline->latest = NULL;
+    sl__begin_lending(pipeline);
     pipeline->has_losses = false;
     if (train) {
         sl__part_replicas(pipeline);
@@ -408,6 +414,7 @@ static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
         status = explain(pipeline, finish(pipeline, bound->model),
                          "the end of the step");
     pipeline->end_s[2] = sl__seconds();
+    pipeline->lent_s = pipeline->lending_s;
     return status;
 }
 

@@ -169,6 +169,9 @@ struct sl_pipeline {
     double next_data_s[2]; /* when the next batch was read; 0: unknown */
     double data_s[2];      /* likewise, the latest */
     double end_s[3];       /* of the latest: list, tied gradients, all ranks */
+    bool lends;            /* to other ranks, while it waits */
+    double lending_s;      /* since the latest step began */
+    double lent_s;         /* until it ended */
     void (*before)(void);  /* called before every instruction, by tests */
     int *argument_of;      /* by input of the model, in the step at hand */
     char *scratch;         /* for two tied gradients of callbacks; or NULL */
@@ -235,6 +238,13 @@ enum {
 };
 _Static_assert(SL__TAG_REPLICAS + SL_MAX_STAGES <= SL_COMM_OWN_TAG,
                "every stage has a tag, below those of the caller");
+
+/* ------------------------------------------------------------ lend.c -- */
+
+/* From creation to destruction; what is lent counts anew from each step. */
+void sl__start_lending(sl_pipeline *pipeline);
+void sl__begin_lending(sl_pipeline *pipeline);
+void sl__stop_lending(sl_pipeline *pipeline);
 
 /* -------------------------------------------------- tied_gradients.c -- */
 

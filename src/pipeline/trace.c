@@ -146,6 +146,7 @@ double sl_pipeline_busy(const sl_pipeline *pipeline)
 /* What a rank sends before its events. */
 typedef struct header {
     uint64_t count;
+    double lent_s;
     sl_rank_bytes bytes;
 } header;
 
@@ -234,6 +235,7 @@ static sl_status hear_rank(sl_trace *trace, sl_comm *comm, int rank,
     if (status)
         return status;
     own->count = top.count;
+    own->lent_s = top.lent_s;
     own->bytes = top.bytes;
     for (size_t i = 0; i < own->count; i++) {
         own->events[i].start_s -= ahead;
@@ -292,6 +294,7 @@ static sl_status hear_all(sl_pipeline *pipeline, reader *own, sl_trace *trace)
     trace->rank_count = ranks;
     trace->ranks[0].events = own->events;
     trace->ranks[0].count = own->count;
+    trace->ranks[0].lent_s = pipeline->lent_s;
     own->events = NULL;
     sl_pipeline_bytes(pipeline, &trace->ranks[0].bytes);
     for (int r = 1; r < ranks && !status; r++)
@@ -308,7 +311,7 @@ static sl_status tell_first(sl_pipeline *pipeline, const reader *own)
 {
     double timeout_s = pipeline->options.timeout_s;
     sl_comm *comm = pipeline->comm;
-    header top = {.count = own->count};
+    header top = {.count = own->count, .lent_s = pipeline->lent_s};
     sl_pipeline_bytes(pipeline, &top.bytes);
     sl_status status =
         sl_comm_hands_over(comm) ? SL_OK : show_clock(comm, timeout_s);

@@ -11,6 +11,7 @@ typedef struct sl__rank_trace {
     sl_event *events; /* in the order they ended in, messages where they were
                          waited for */
     size_t count;
+    double lent_s;
     sl_rank_bytes bytes;
 } sl__rank_trace;
 

@@ -8,11 +8,13 @@
  * request that is not linked belongs to whoever found it, until its state says
  * it is complete; nobody touches it after that.
  *
- * Waiting: a rank spins for a moment, then sleeps on its count of events,
- * which whoever completes one of its requests raises if it sleeps. */
+ * Waiting: a rank spins for a moment, does what it has been given to do
+ * meanwhile, then sleeps on its count of events, which whoever completes one of
+ * its requests raises if it sleeps. */
 #include "comm/comm.h"
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -130,36 +132,60 @@ static void pause_briefly(void)
 #endif
 }
 
-static bool is_over(end *own, const post *waited)
+typedef struct waiting {
+    const end *own;
+    const post *waited;
+} waiting;
+
+static bool is_over(void *wait)
 {
-    int found = atomic_load(&waited->state);
+    const waiting *w = wait;
+    int found = atomic_load(&w->waited->state);
     return found == COMPLETE || found == WRONG_SIZE ||
-           atomic_load(&own->hub->failed);
+           atomic_load(&w->own->hub->failed);
 }
+
+static void sleep_for(end *own, waiting *w, double seconds)
+{
+    struct timespec nap = {(time_t)seconds,
+                           (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    atomic_store(&own->sleeping, 1);
+    /* What completes after this raises the count, and ends the sleep. */
+    uint32_t seen = atomic_load(&own->events);
+    if (!is_over(w))
+        futex(&own->events, FUTEX_WAIT, seen, &nap);
+    atomic_store(&own->sleeping, 0);
+}
+
+/* Who has something to do meanwhile looks out for it all the time at first,
+ * then now and then. */
+#define LOOK_S    1e-3
+#define LOOKOUT_S 1e-3
 
 static void wait_threads(sl_comm *comm, sl_request *request, double timeout_s)
 {
     end *own = end_of(comm);
-    const post *waited = post_of(request);
-    double deadline = sl__seconds() + timeout_s;
+    waiting w = {own, post_of(request)};
     for (int i = 0; i < own->hub->spins; i++) {
-        if (is_over(own, waited))
+        if (is_over(&w))
             return;
         pause_briefly();
     }
-    atomic_store(&own->sleeping, 1);
-    for (;;) {
-        /* What completes after this raises the count, and ends the sleep. */
-        uint32_t seen = atomic_load(&own->events);
-        double left = deadline - sl__seconds();
-        if (is_over(own, waited) || left <= 0)
-            break;
-        left = left < 1 ? left : 1;
-        struct timespec nap = {(time_t)left,
-                               (long)((left - (double)(time_t)left) * 1e9)};
-        futex(&own->events, FUTEX_WAIT, seen, &nap);
+    double now = sl__seconds(), deadline = now + timeout_s, useful = now;
+    for (; !is_over(&w) && now < deadline; now = sl__seconds()) {
+        double nap = deadline - now < 1 ? deadline - now : 1;
+        if (comm->idle && comm->idle(comm->idle_context, is_over, &w)) {
+            useful = sl__seconds();
+            continue;
+        }
+        if (comm->idle && now - useful < LOOKOUT_S) {
+            pause_briefly();
+            continue;
+        }
+        if (comm->idle && nap > LOOK_S)
+            nap = LOOK_S;
+        sleep_for(own, &w, nap);
     }
-    atomic_store(&own->sleeping, 0);
 }
 
 /* ------------------------------------------------------------ mailboxes -- */
@@ -413,7 +439,7 @@ sl_status sl_threads_create(int ranks, sl_comm **out)
     shared->size = ranks;
     atomic_init(&shared->alive, ranks);
     /* With a core per rank, wait a few microseconds before sleeping. */
-    shared->spins = sysconf(_SC_NPROCESSORS_ONLN) >= ranks ? 400 : 4;
+    shared->spins = sl__cores() >= ranks ? 400 : 4;
     for (int i = 0; i < ranks; i++) {
         end *own = &shared->ends[i];
         own->hub = shared;

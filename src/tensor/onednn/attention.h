@@ -89,9 +89,9 @@ static void attention_part(void *data, int worker, int64_t from, int64_t to)
 
 static sl_status attention(ARGS)
 {
-    return spread(kernel, p, run,
-                  kernel->args[0].shape[0] * kernel->node->attributes.heads, 1,
-                  attention_part);
+    return spread_own(kernel, p, run,
+                      kernel->args[0].shape[0] * kernel->node->attributes.heads,
+                      1, attention_part);
 }
 
 /* ---------------------------------------------------------- backward -- */
@@ -200,7 +200,7 @@ static void attention_grad_part(void *data, int worker, int64_t from,
 
 static sl_status attention_grad(ARGS)
 {
-    return spread(kernel, p, run,
-                  kernel->args[1].shape[0] * kernel->node->attributes.heads, 1,
-                  attention_grad_part);
+    return spread_own(kernel, p, run,
+                      kernel->args[1].shape[0] * kernel->node->attributes.heads,
+                      1, attention_grad_part);
 }

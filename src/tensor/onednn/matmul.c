@@ -341,8 +341,15 @@ static bool is_parameter(const sl_tensor *tensor)
 /* Whether a product is of a few rows with a weight. */
 static bool is_thin(const sl__product_spec *spec)
 {
-    return spec->packed && spec->m <= SL__PANEL_ROWS_MAX && spec->m > 0 &&
-           spec->n > 0 && spec->k > 0 && spec->dst[2] == 1;
+    enum { MOST = 64 };
+    return spec->packed && spec->m <= MOST;
+}
+
+/* Whether our kernels for panels can do it. */
+static bool fits_panels(const sl__product_spec *spec)
+{
+    return spec->batch == 1 && spec->m > 0 && spec->n > 0 && spec->k > 0 &&
+           spec->dst[2] == 1;
 }
 
 /* How many vectors wide panels are: three are a little faster than two, unless
@@ -382,14 +389,21 @@ static sl_status find_own_pack(sl__packs *packs, const sl__node *node,
     return status;
 }
 
+static int64_t packed_bytes(const sl__panel_pack *pack, int lanes)
+{
+    int64_t width = pack->vectors * lanes;
+    return (pack->n + width - 1) / width * width * pack->k *
+           (int64_t)sizeof(float);
+}
+
 static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
                                 int src, int weights, sl__kernel *kernel)
 {
     const sl__vector_kernels *vector = sl__vector_choose();
     int vectors = choose_width(spec->n, vector->lanes);
-    const sl__panel_pack pack = {spec->k,          spec->n,
-                                 spec->weights[1], spec->weights[2],
-                                 vectors,          is_far(spec->k, spec->n)};
+    bool far = spec->packed && is_far(spec->k, spec->n);
+    const sl__panel_pack pack = {spec->k,          spec->n, spec->weights[1],
+                                 spec->weights[2], vectors, far};
     sl__panel_product *product;
     sl_status status = sl__alloc(1, sizeof *product, &product);
     if (status)
@@ -402,16 +416,23 @@ static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
                                    .out_row = spec->dst[1],
                                    .vectors = vectors,
                                    .adds = spec->adds,
-                                   .is_far = is_far(spec->k, spec->n),
+                                   .is_far = far,
+                                   .packs = !spec->packed,
                                    .a = src,
                                    .b = weights,
                                    .bias = spec->has_bias ? 2 : -1};
     kernel->private = product;
     kernel->run = vector->multiply_panels;
+    int64_t bytes = packed_bytes(&pack, vector->lanes);
+    if (product->packs) {
+        product->b_pack = pack;
+        product->a_pack = (sl__panel_pack){spec->k,      spec->m, spec->src[2],
+                                           spec->src[1], 1,       false};
+        kernel->scratch_bytes =
+            bytes + packed_bytes(&product->a_pack, vector->lanes);
+        return SL_OK;
+    }
     kernel->packed_operand = weights;
-    int64_t width = (int64_t)vectors * vector->lanes;
-    int64_t bytes =
-        (pack.n + width - 1) / width * width * pack.k * (int64_t)sizeof(float);
     return find_own_pack(packs, kernel->node, weights, vector->pack_panels,
                          &pack, sizeof pack, bytes, &kernel->pack);
 }
@@ -422,8 +443,8 @@ static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
 static bool is_fat(const sl__product_spec *spec)
 {
     enum { LEAST = 32 };
-    return spec->batch == 1 && spec->m >= LEAST && spec->n >= LEAST &&
-           spec->k >= LEAST && spec->dst[2] == 1;
+    return fits_panels(spec) && spec->m >= LEAST && spec->n >= LEAST &&
+           spec->k >= LEAST;
 }
 
 static sl_status prepare_split(sl__packs *packs, const sl__product_spec *spec,
@@ -473,10 +494,11 @@ sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
         return prepare_flat(context, &spec, src, weights, kernel);
     const sl__node *node = kernel->node;
     spec.packed = spec.batch == 1 && is_parameter(node->operands[weights]);
-    if (is_thin(&spec))
-        return prepare_panels(packs, &spec, src, weights, kernel);
-    if (is_fat(&spec) && sl__splits_choose())
+    bool fat = is_fat(&spec) && !is_thin(&spec);
+    if (fat && sl__splits_choose())
         return prepare_split(packs, &spec, src, weights, kernel);
+    if (fits_panels(&spec) && (spec.packed || fat))
+        return prepare_panels(packs, &spec, src, weights, kernel);
     dnn_job *job;
     sl_status status = sl__alloc(1, sizeof *job, &job);
     if (status)

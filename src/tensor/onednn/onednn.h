@@ -56,13 +56,19 @@ typedef struct sl__team {
 sl__team sl__set_team(sl__team team);
 int sl__thread_limit(void);
 
-/* Calls `body` with parts of 0..count on all threads, several on each, or with
- * all of it where that is less than two grains. `worker` counts threads from
- * 0. Each thread begins with a share of its own, the same every time. */
+/* Calls `body` with parts of 0..count on all threads, several on each, and on
+ * those of others who wait; or with all of it where that is less than two
+ * grains. Each thread begins with a share of its own, the same every time.
+ * `worker` counts threads from 0; all that are lent have one number. */
+enum { SL__LENT_WORKER = -1 };
 typedef void (*sl__parallel_fn)(void *data, int worker, int64_t from,
                                 int64_t to);
 void sl__parallel(int threads, int64_t count, int64_t grain,
                   sl__parallel_fn body, void *data);
+
+/* The same on its own threads alone, for work with memory for each of them. */
+void sl__parallel_own(int threads, int64_t count, int64_t grain,
+                      sl__parallel_fn body, void *data);
 
 /* -------------------------------------------------------------- vector -- */
 
@@ -76,27 +82,29 @@ typedef struct sl__vector_kernels {
     sl__kernel_fn pack_panels;     /* of an sl__panel_pack */
 } sl__vector_kernels;
 
-/* A product of a few rows with a weight in panels of so many vectors' columns:
- * out (m, n) = a (m, k) b (k, n) + bias, or, without bias, out += a b; rows of
- * out contiguous. Bound by
- * how fast the weight comes, so that is packed in the order it is read in. */
-enum { SL__PANEL_ROWS_MAX = 64, SL__PANEL_VECTORS_MAX = 3 };
-typedef struct sl__panel_product {
-    int64_t m, n, k;
-    int64_t a_row, a_column, out_row;
-    int vectors;
-    bool adds;
-    bool is_far;    /* the weight does not stay near */
-    int a, b, bias; /* which operands; -1: none */
-} sl__panel_product;
-
-/* A weight (k, n) as it lies, to be packed so. */
+/* A matrix (k, n) as it lies, to be packed into panels of so many vectors'
+ * columns, k after k: in the order in which it is read. */
+enum { SL__PANEL_VECTORS_MAX = 3 };
 typedef struct sl__panel_pack {
     int64_t k, n;
     int64_t row, column;
     int64_t vectors;
     int64_t is_far; /* does not stay near: goes past the caches */
 } sl__panel_pack;
+
+/* A product with a weight in panels: out (m, n) = a (m, k) b (k, n) + bias, or,
+ * without bias, out += a b; rows of out contiguous. Where b is no weight, both
+ * are packed first, into scratch: a into panels of its rows, a vector wide. */
+typedef struct sl__panel_product {
+    int64_t m, n, k;
+    int64_t a_row, a_column, out_row;
+    int vectors;
+    bool adds;
+    bool is_far; /* the weight does not stay near */
+    bool packs;
+    sl__panel_pack a_pack, b_pack; /* of one that packs */
+    int a, b, bias;                /* which operands; -1: none */
+} sl__panel_product;
 
 /* The gradient of a weight from a few rows: out (m, n) += a (m, k) b (k, n),
  * with small k, rows of b and out contiguous. Bound by memory, not by

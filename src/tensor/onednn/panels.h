@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Products of a few rows with a weight: what a small microbatch is made of. The
- * weight is packed into panels, as many columns as a tile has, k after k, so it
- * is read once, in order, as fast as memory gives it; the rows stay near. */
+ * Products with a matrix in panels, as many columns each as a tile has, k after
+ * k. So a weight is read in order, as fast as memory gives it, while the few
+ * rows of a small microbatch stay near; and of many rows, some at a time use a
+ * panel while it is near. */
 
 /* With three vectors each, as many sums as there are registers for. */
 enum { PANEL_ROWS = LANES > 8 ? 8 : 4 };
@@ -12,7 +13,8 @@ typedef struct panel_product {
     const sl__panel_product *shape;
     const float *a, *panel, *bias;
     float *out;
-    int64_t n;     /* columns of the panel that there are */
+    int64_t a_row, a_column, a_vector; /* steps to rows, to LANES of them */
+    int64_t m, n;  /* rows, and columns of the panel, that there are */
     int64_t depth; /* of the part of it at hand */
     bool adds;
 } panel_product;
@@ -28,7 +30,8 @@ INLINE void panel_tile(const panel_product *s, int64_t i, int rows, int vectors)
 {
     const sl__panel_product *f = s->shape;
     const int64_t width = (int64_t)vectors * LANES;
-    const float *a = s->a + i * f->a_row, *b = s->panel;
+    const float *a = s->a + i / LANES * s->a_vector + i % LANES * s->a_row;
+    const float *b = s->panel;
     float *out = s->out + i * f->out_row;
     vf sum[PANEL_ROWS][SL__PANEL_VECTORS_MAX];
     float edge[PANEL_ROWS][SL__PANEL_VECTORS_MAX * LANES];
@@ -55,12 +58,12 @@ INLINE void panel_tile(const panel_product *s, int64_t i, int rows, int vectors)
         }
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
-            vf left = splat(a[r * f->a_row]);
+            vf left = splat(a[r * s->a_row]);
 #pragma GCC unroll 8
             for (int v = 0; v < vectors; v++)
                 sum[r][v] += left * right[v];
         }
-        a += f->a_column;
+        a += s->a_column;
         b += width;
     }
 #pragma GCC unroll 8
@@ -76,7 +79,7 @@ INLINE void panel_tile(const panel_product *s, int64_t i, int rows, int vectors)
 
 INLINE void panel_rows(const panel_product *s, int vectors)
 {
-    int64_t i = 0, m = s->shape->m;
+    int64_t i = 0, m = s->m;
     for (; i + PANEL_ROWS <= m; i += PANEL_ROWS)
         panel_tile(s, i, PANEL_ROWS, vectors);
     for (; i + 4 <= m; i += 4)
@@ -87,52 +90,60 @@ INLINE void panel_rows(const panel_product *s, int vectors)
         panel_tile(s, i, 1, vectors);
 }
 
-/* Panels from..to. */
-static void panel_product_part(void *data, int worker, int64_t from, int64_t to)
+/* Rows that a panel is used for at a time: little enough to stay near, and to
+ * be somebody else's work. A multiple of LANES. */
+enum { PANEL_BAND = 128 };
+
+static int64_t panels_of(int64_t n, int64_t vectors)
 {
-    (void)worker;
-    const work *w = data;
-    const sl__panel_product *f = w->kernel->private;
+    int64_t width = vectors * LANES;
+    return (n + width - 1) / width;
+}
+
+/* A product under way: its factors where they are read. */
+typedef struct panel_work {
+    const sl__panel_product *shape;
+    const float *a, *b, *bias;
+    float *out;
+    int64_t a_row, a_column, a_vector;
+    int64_t panels;
+} panel_work;
+
+/* A panel by a band. */
+static void multiply_panel(const panel_work *w, int64_t band, int64_t panel)
+{
+    const sl__panel_product *f = w->shape;
     int64_t width = (int64_t)f->vectors * LANES;
-    for (int64_t j = from; j < to; j++) {
-        int64_t first = j * width, left = f->n - first;
-        panel_product s = {
-            .shape = f,
-            .a = w->p[f->a],
-            .panel = (const float *)w->p[f->b] + first * f->k,
-            .bias = f->bias < 0 ? NULL : (const float *)w->p[f->bias] + first,
-            .out = (float *)w->p[w->kernel->operand_count] + first,
-            .n = left < width ? left : width};
-        for (int64_t k = 0; k < f->k; k += PANEL_DEPTH) {
-            s.depth = f->k - k < PANEL_DEPTH ? f->k - k : PANEL_DEPTH;
-            s.adds = f->adds || k > 0;
-            if (f->vectors == 2)
-                panel_rows(&s, 2);
-            else
-                panel_rows(&s, 3);
-            s.a += s.depth * f->a_column;
-            s.panel += s.depth * width;
-        }
+    int64_t i = band * PANEL_BAND, j = panel * width;
+    panel_product s = {.shape = f,
+                       .a = w->a + i / LANES * w->a_vector,
+                       .panel = w->b + j * f->k,
+                       .bias = w->bias ? w->bias + j : NULL,
+                       .out = w->out + i * f->out_row + j,
+                       .a_row = w->a_row,
+                       .a_column = w->a_column,
+                       .a_vector = w->a_vector,
+                       .m = f->m - i < PANEL_BAND ? f->m - i : PANEL_BAND,
+                       .n = f->n - j < width ? f->n - j : width};
+    for (int64_t k = 0; k < f->k; k += PANEL_DEPTH) {
+        s.depth = f->k - k < PANEL_DEPTH ? f->k - k : PANEL_DEPTH;
+        s.adds = f->adds || k > 0;
+        if (f->vectors == 2)
+            panel_rows(&s, 2);
+        else
+            panel_rows(&s, 3);
+        s.a += s.depth * s.a_column;
+        s.panel += s.depth * width;
     }
 }
 
-/* Multiplications that are worth a thread. */
-enum { PANEL_GRAIN = 1 << 18 };
-
-static sl_status multiply_panels(ARGS)
+static void multiply_panels_part(void *data, int worker, int64_t from,
+                                 int64_t to)
 {
-    const sl__panel_product *f = kernel->private;
-    int64_t width = (int64_t)f->vectors * LANES;
-    sl_status status =
-        spread(kernel, p, run, (f->n + width - 1) / width,
-               PANEL_GRAIN / (f->m * f->k * width) + 1, panel_product_part);
-    if (status || kernel->activation == SL__OP_COUNT)
-        return status;
-    int result = kernel->operand_count;
-    const sl__kernel after = {.args = &kernel->args[result],
-                              .node = kernel->node};
-    void *const in_place[] = {p[result], p[result]};
-    return VECTOR(sl__vector).table[kernel->activation](&after, in_place, run);
+    (void)worker;
+    const panel_work *w = data;
+    for (int64_t at = from; at < to; at++)
+        multiply_panel(w, at / w->panels, at % w->panels);
 }
 
 /* a0 b0 a1 b1 ..., of the lower and of the upper halves. */
@@ -234,7 +245,56 @@ static void pack_panels_part(void *data, int worker, int64_t from, int64_t to)
 static sl_status pack_panels(ARGS)
 {
     const sl__panel_pack *f = kernel->private;
-    int64_t width = (int64_t)f->vectors * LANES;
-    return spread(kernel, p, run, (f->n + width - 1) / width,
+    int64_t width = f->vectors * LANES;
+    return spread(kernel, p, run, panels_of(f->n, f->vectors),
                   GRAIN / (f->k * width) + 1, pack_panels_part);
+}
+
+/* Multiplications that are worth a thread. */
+enum { PANEL_GRAIN = 1 << 18 };
+
+static void pack_into(const sl__panel_pack *pack, const void *from, float *to,
+                      const sl__run *run)
+{
+    const sl__kernel packs = {.private = (void *)pack};
+    void *const p[] = {(void *)from, to};
+    pack_panels(&packs, p, run);
+}
+
+static sl_status multiply_panels(ARGS)
+{
+    const sl__panel_product *f = kernel->private;
+    int64_t width = (int64_t)f->vectors * LANES;
+    int result = kernel->operand_count;
+    panel_work w = {.shape = f,
+                    .a = p[f->a],
+                    .b = p[f->b],
+                    .bias = f->bias < 0 ? NULL : p[f->bias],
+                    .out = p[result],
+                    .a_row = f->a_row,
+                    .a_column = f->a_column,
+                    .a_vector = LANES * f->a_row,
+                    .panels = panels_of(f->n, f->vectors)};
+    if (f->packs) {
+        float *b = p[kernel->arg_count - 1];
+        float *a = b + w.panels * width * f->k;
+        pack_into(&f->a_pack, w.a, a, run);
+        pack_into(&f->b_pack, w.b, b, run);
+        w.a = a;
+        w.b = b;
+        w.a_row = 1;
+        w.a_column = LANES;
+        w.a_vector = LANES * f->k;
+    }
+    int64_t bands = (f->m + PANEL_BAND - 1) / PANEL_BAND;
+    int64_t rows = f->m < PANEL_BAND ? f->m : PANEL_BAND;
+    sl__parallel(run->threads, bands * w.panels,
+                 PANEL_GRAIN / (rows * f->k * width) + 1, multiply_panels_part,
+                 &w);
+    if (kernel->activation == SL__OP_COUNT)
+        return SL_OK;
+    const sl__kernel after = {.args = &kernel->args[result],
+                              .node = kernel->node};
+    void *const in_place[] = {p[result], p[result]};
+    return VECTOR(sl__vector).table[kernel->activation](&after, in_place, run);
 }

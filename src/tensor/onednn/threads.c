@@ -5,9 +5,7 @@
  * through the entry points that every OpenMP runtime of GCC's lineage exports
  * and that compilers call, which needs no compiler flag. A thread that calls in
  * has a team of its own, so two programs in two threads do not meet. */
-#include "tensor/onednn/onednn.h"
-
-#include <stdatomic.h>
+#include "tensor/onednn/shares.h"
 
 void GOMP_parallel(void (*body)(void *), void *data, unsigned threads,
                    unsigned flags);
@@ -35,61 +33,65 @@ int sl__thread_limit(void)
     return omp_get_thread_limit();
 }
 
-/* The share of one thread, from which others take once they are done with
- * theirs: a core may be slowed down by whoever else uses it. */
-typedef struct share {
-    _Alignas(64) atomic_llong next;
-    int64_t end;
-} share;
+void sl__on_team(int threads, void (*body)(void *data), void *data)
+{
+    if (threads > 1)
+        GOMP_parallel(body, data, (unsigned)threads, 0);
+    else
+        body(data);
+}
 
-enum { SHARES_MAX = 64, CHUNKS = 8 };
-
-struct region {
-    sl__parallel_fn body;
-    void *data;
-    int64_t chunk;
-    int share_count;
-    share shares[SHARES_MAX];
-};
-
-/* What a chunk is does not depend on who takes it, so neither do results. */
 static void run_shares(void *data)
 {
-    struct region *region = data;
-    int worker = omp_get_thread_num();
+    sl__team_work *region = data;
+    int worker = region->share_count > 1 ? omp_get_thread_num() : 0;
     for (int i = 0; i < region->share_count; i++) {
-        share *s = &region->shares[(worker + i) % region->share_count];
-        for (;;) {
-            int64_t from = atomic_fetch_add_explicit(&s->next, region->chunk,
-                                                     memory_order_relaxed);
-            if (from >= s->end)
-                break;
-            int64_t left = s->end - from;
-            region->body(region->data, worker, from,
-                         left < region->chunk ? s->end : from + region->chunk);
-        }
+        int share = (worker + i) % region->share_count;
+        while (sl__take(region, share, worker))
+            ;
     }
+}
+
+static void divide(sl__team_work *region, int threads, int64_t count,
+                   int64_t grain)
+{
+    enum { CHUNKS = 16 };
+    int shares = threads < SL__SHARES_MAX ? threads : SL__SHARES_MAX;
+    int64_t chunk = count / shares / CHUNKS, least = (grain + 3) / 4;
+    region->chunk = chunk > least ? chunk : least;
+    region->share_count = shares;
+    for (int i = 0; i < shares; i++) {
+        atomic_init(&region->shares[i].next, count * i / shares);
+        region->shares[i].end = count * (i + 1) / shares;
+    }
+}
+
+static void run_parts(int threads, int64_t count, int64_t grain,
+                      sl__parallel_fn body, void *data, bool open)
+{
+    /* All threads or one: GCC's runtime ends and starts threads whenever a
+     * team is smaller or larger than the one before. */
+    if ((threads <= 1 && !open) || count < 2 || count < 2 * grain) {
+        body(data, 0, 0, count);
+        return;
+    }
+    sl__team_work region;
+    region.body = body;
+    region.data = data;
+    divide(&region, threads > 1 ? threads : 1, count, grain);
+    sl__open_place *place = open ? sl__open(&region) : NULL;
+    sl__on_team(threads, run_shares, &region);
+    sl__close(place);
 }
 
 void sl__parallel(int threads, int64_t count, int64_t grain,
                   sl__parallel_fn body, void *data)
 {
-    /* All threads or one: GCC's runtime ends and starts threads whenever a
-     * team is smaller or larger than the one before. */
-    if (threads <= 1 || count < 2 || count < 2 * grain) {
-        body(data, 0, 0, count);
-        return;
-    }
-    struct region region;
-    int shares = threads < SHARES_MAX ? threads : SHARES_MAX;
-    int64_t chunk = count / shares / CHUNKS, least = (grain + 3) / 4;
-    region.body = body;
-    region.data = data;
-    region.chunk = chunk > least ? chunk : least;
-    region.share_count = shares;
-    for (int i = 0; i < shares; i++) {
-        atomic_init(&region.shares[i].next, count * i / shares);
-        region.shares[i].end = count * (i + 1) / shares;
-    }
-    GOMP_parallel(run_shares, &region, (unsigned)threads, 0);
+    run_parts(threads, count, grain, body, data, sl__someone_lends());
+}
+
+void sl__parallel_own(int threads, int64_t count, int64_t grain,
+                      sl__parallel_fn body, void *data)
+{
+    run_parts(threads, count, grain, body, data, false);
 }

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Regions that are open to those who wait.
+ *
+ * A place says which region lies there, and how many visitors there are. Who
+ * visits first says so and then looks again; who closes first takes the region
+ * away and then waits for visitors to leave. All of that is in one order, so
+ * either the visitor sees that there is nothing, or it is waited for. */
+#include "tensor/lending.h"
+
+#include "tensor/onednn/shares.h"
+
+#include <sched.h>
+
+enum { PLACES = 64 };
+
+struct sl__open_place {
+    _Alignas(64) _Atomic(sl__team_work *) region;
+    atomic_bool spent; /* a visitor has found nothing left */
+    atomic_int visitors;
+    atomic_bool taken; /* until its region is closed */
+};
+
+static sl__open_place places[PLACES];
+static atomic_int places_used; /* those behind were never taken */
+static atomic_int lenders;
+
+void sl__lending_start(void)
+{
+    atomic_fetch_add(&lenders, 1);
+}
+
+void sl__lending_stop(void)
+{
+    atomic_fetch_sub(&lenders, 1);
+}
+
+bool sl__someone_lends(void)
+{
+    return atomic_load_explicit(&lenders, memory_order_relaxed) > 0;
+}
+
+static void pause_briefly(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#else
+    sched_yield();
+#endif
+}
+
+/* ----------------------------------------------------------------- open -- */
+
+static void note_used(int count)
+{
+    int before = atomic_load_explicit(&places_used, memory_order_relaxed);
+    while (before < count &&
+           !atomic_compare_exchange_weak(&places_used, &before, count))
+        ;
+}
+
+sl__open_place *sl__open(sl__team_work *region)
+{
+    static _Thread_local int usual; /* this thread's place the last time */
+    for (int i = 0; i < PLACES; i++) {
+        int at = (usual + i) % PLACES;
+        sl__open_place *place = &places[at];
+        if (atomic_load_explicit(&place->taken, memory_order_relaxed) ||
+            atomic_exchange(&place->taken, true))
+            continue;
+        usual = at;
+        note_used(at + 1);
+        atomic_store_explicit(&place->spent, false, memory_order_relaxed);
+        atomic_store(&place->region, region);
+        return place;
+    }
+    return NULL;
+}
+
+void sl__close(sl__open_place *place)
+{
+    if (!place)
+        return;
+    atomic_store(&place->region, NULL);
+    /* A visitor is at its last chunk, unless its core was taken from it. */
+    for (int i = 0; atomic_load(&place->visitors) > 0; i++) {
+        if (i < 10000)
+            pause_briefly();
+        else
+            sched_yield();
+    }
+    atomic_store(&place->taken, false);
+}
+
+/* ---------------------------------------------------------------- visit -- */
+
+/* One rank's threads while it waits. */
+typedef struct visit {
+    bool (*is_over)(void *wait);
+    void *wait;
+    int first; /* place to look at */
+    atomic_int arrived;
+    atomic_bool over;
+    atomic_bool helped;
+} visit;
+
+static bool has_work(sl__open_place *place)
+{
+    return atomic_load_explicit(&place->region, memory_order_relaxed) &&
+           !atomic_load_explicit(&place->spent, memory_order_relaxed);
+}
+
+/* Only who waits itself can tell whether the wait is over. */
+static bool has_ended(visit *v, bool waits)
+{
+    if (waits && v->is_over(v->wait))
+        atomic_store(&v->over, true);
+    return atomic_load(&v->over);
+}
+
+static void take_part(visit *v, sl__open_place *place, int who)
+{
+    atomic_fetch_add(&place->visitors, 1);
+    sl__team_work *region = atomic_load(&place->region);
+    for (int i = 0; region && i < region->share_count; i++) {
+        int share = (who + i) % region->share_count;
+        bool over = false;
+        while (!over && sl__take(region, share, SL__LENT_WORKER)) {
+            atomic_store_explicit(&v->helped, true, memory_order_relaxed);
+            over = has_ended(v, who == 0);
+        }
+        if (over)
+            break;
+        if (i == region->share_count - 1)
+            atomic_store_explicit(&place->spent, true, memory_order_relaxed);
+    }
+    atomic_fetch_sub(&place->visitors, 1);
+}
+
+static void visit_all(void *data)
+{
+    visit *v = data;
+    int who = atomic_fetch_add(&v->arrived, 1);
+    int used = atomic_load_explicit(&places_used, memory_order_relaxed);
+    for (int i = 0; i < used && !has_ended(v, who == 0); i++) {
+        sl__open_place *place = &places[(v->first + i) % used];
+        if (has_work(place))
+            take_part(v, place, who);
+    }
+}
+
+bool sl__lend(int threads, bool (*is_over)(void *wait), void *wait)
+{
+    static _Thread_local int turn; /* so that all are helped */
+    int used = atomic_load_explicit(&places_used, memory_order_relaxed);
+    bool any = false;
+    for (int i = 0; i < used && !any; i++)
+        any = has_work(&places[i]);
+    if (!any)
+        return false;
+    turn = (turn + 1) % PLACES;
+    visit v = {.is_over = is_over, .wait = wait, .first = turn};
+    sl__on_team(threads, visit_all, &v);
+    return atomic_load(&v.helped);
+}
