@@ -15,4 +15,7 @@ void sl__lending_stop(void);
  * wait is over, which is asked between parts. False: there was nothing. */
 bool sl__lend(int threads, bool (*is_over)(void *wait), void *wait);
 
+/* For tests: parts are open however small they are. */
+void sl__lend_smallest(bool small);
+
 #endif

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
  * The conformance suite on threads, for several numbers of ranks. */
+#include "comm/comm.h"
 #include "conformance.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 typedef struct job {
     sl_comm *comm;
@@ -39,6 +44,68 @@ static void run_case(int ranks, const conformance_case *test)
         sl_comm_destroy(ends[i]);
 }
 
+/* ----------------------------------------------------- while it waits -- */
+
+#define must(condition)                                                        \
+    do {                                                                       \
+        if (!(condition)) {                                                    \
+            fprintf(stderr, "line %d: %s\n", __LINE__, #condition);            \
+            exit(1);                                                           \
+        }                                                                      \
+    } while (0)
+
+static atomic_int idled; /* calls */
+
+typedef struct idler {
+    bool busy; /* has something to do until the wait is over */
+} idler;
+
+static bool be_idle(void *context, bool (*is_over)(void *wait), void *wait)
+{
+    idler *own = context;
+    atomic_fetch_add(&idled, 1);
+    for (int i = 0; own->busy && i < 100000 && !is_over(wait); i++)
+        sched_yield();
+    return own->busy;
+}
+
+/* Rank 1 is so late that rank 0 does something else meanwhile, and still gets
+ * what it waits for, or is told that nothing came. */
+static void wait_and_work(sl_comm *comm)
+{
+    char text[8] = "";
+    sl_request request;
+    idler own = {false};
+    for (int tag = 0; tag < 2; tag++) {
+        bool done = false;
+        int seen = tag ? 1000000 : 0;
+        if (sl_comm_rank(comm) == 1) {
+            for (int i = 0; i < 10000 && atomic_load(&idled) <= seen; i++)
+                nanosleep(&(struct timespec){0, 1000000}, NULL);
+            must(sl_comm_send(comm, 0, tag, "message", 8, &request) == SL_OK);
+            must(sl_comm_wait(comm, &request, 10) == SL_OK);
+            continue;
+        }
+        own.busy = tag == 1;
+        atomic_store(&idled, seen);
+        sl__comm_set_idle(comm, be_idle, &own);
+        must(sl_comm_recv(comm, 1, tag, text, 8, &request) == SL_OK);
+        must(sl_comm_wait(comm, &request, 10) == SL_OK);
+        must(sl_comm_test(comm, &request, &done) == SL_OK && done);
+        must(strcmp(text, "message") == 0 && atomic_load(&idled) > seen);
+    }
+    if (sl_comm_rank(comm) == 1)
+        return;
+    own.busy = false;
+    must(sl_comm_recv(comm, 1, 2, text, 8, &request) == SL_OK);
+    must(sl_comm_wait(comm, &request, 0.03) == SL_ETIME);
+    sl_comm_cancel(comm, &request);
+    sl__comm_clear_idle(comm, text); /* Somebody else's. */
+    must(comm->idle == be_idle);
+    sl__comm_clear_idle(comm, &own);
+    must(!comm->idle);
+}
+
 int main(void)
 {
     static const int sizes[] = {1, 2, 3, 4, 8};
@@ -50,6 +117,9 @@ int main(void)
     if (sl_threads_create(0, ends) != SL_EINVAL ||
         sl_threads_create(SL_COMM_MAX_RANKS + 1, ends) != SL_EINVAL)
         return 1;
+    static const conformance_case working = {"wait and work", wait_and_work,
+                                             false};
+    run_case(2, &working);
     sl_comm_destroy(NULL);
     printf("%d cases, up to 8 ranks\n", conformance_count);
     return 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Steps on threads: every schedule computes what the uncut model does. */
+#include "tensor/lending.h"
 #include "tensor/onednn/onednn.h"
 #include "random_schedule.h"
 #include "trials.h"
@@ -117,7 +118,8 @@ static void hand_written_schedules_compute_what_the_model_does(void **state)
     }
 }
 
-/* The same bits whenever it is run, and however late ranks are. */
+/* The same bits whenever it is run, however late ranks are, and whoever computes
+ * them. */
 static void bits_do_not_depend_on_time(void **state)
 {
     (void)state;
@@ -126,22 +128,30 @@ static void bits_do_not_depend_on_time(void **state)
                                         "ZBVZeroBubble", "DualPipeV"};
     sl_safetensors *file = golden_open("gpt2");
     subject s;
+    atomic_bool lent[2] = {false, false};
     make_subject(GOLDEN_MODELS - 1, 8, file, &s);
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         const sl_sizes sizes = {3, k ? 2 : 1, 6};
-        uint64_t bits[4][3];
+        uint64_t bits[6][3];
         sl_schedule *schedule;
         assert_ok(sl_generate(names[k], &sizes, &schedule));
-        for (int round = 0; round < 4; round++) {
-            trial t = make_trial(&s, schedule, 1);
+        for (int round = 0; round < 6; round++) {
+            trial t = make_trial(&s, schedule, 3); /* on onednn */
             t.bits = bits[round];
-            t.noise = round > 1;
+            t.noise = round % 2;
+            t.options.lend = round / 2 ? SL_LEND_ALWAYS : SL_LEND_NEVER;
+            t.lent = &lent[round / 2 ? 1 : 0];
+            t.options.stage.threads = round < 4 ? 1 : 2;
             t.steps = 1;
             run_trial(&t, names[k]);
             assert_memory_equal(bits[round], bits[0], sizeof *bits);
         }
         sl_schedule_destroy(schedule);
     }
+    assert_false(lent[0]);
+#ifndef SLUICE_TSAN
+    assert_true(lent[1]);
+#endif
     release_subject(&s);
     sl_safetensors_close(file);
 }
@@ -409,6 +419,8 @@ int main(void)
         cmocka_unit_test(every_schedule_computes_what_the_model_does),
         cmocka_unit_test(random_schedules_compute_what_the_model_does),
     };
-    sl__hold_from(1); /* As large ones do. */
+    /* As large ones do. */
+    sl__hold_from(1);
+    sl__lend_smallest(true);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

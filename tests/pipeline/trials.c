@@ -363,6 +363,8 @@ sl_status run_trial_rank(sl_comm *comm, void *context)
         status = load(own, pipeline);
     if (!status)
         status = run_steps(comm, own, pipeline);
+    if (own->lent && pipeline && pipeline->lent_s > 0)
+        atomic_store(own->lent, true);
     if (!status)
         status = compare_parameters(own, pipeline);
     if (!status && own->bits)
@@ -394,5 +396,6 @@ trial make_trial(const subject *s, const sl_schedule *schedule, unsigned way)
     out.options.keep_outputs = true;
     out.options.share_losses = way % 2;
     out.options.timeout_s = 15;
+    out.options.lend = way % 4 ? SL_LEND_ALWAYS : SL_LEND_NEVER;
     return out;
 }

@@ -7,6 +7,8 @@
 
 #include "golden_models.h"
 
+#include <stdatomic.h>
+
 /* A model, a batch for it, and what the uncut model makes of both. */
 typedef struct subject {
     int golden; /* of golden_models */
@@ -31,9 +33,10 @@ typedef struct trial {
     sl_route route;
     sl_feed feed;
     sl_pipeline_options options;
-    int steps;      /* whose gradients add up */
-    uint64_t *bits; /* by rank: a hash of all gradients; NULL: not wanted */
-    bool noise;     /* ranks are late at random */
+    int steps;         /* whose gradients add up */
+    uint64_t *bits;    /* by rank: a hash of all gradients; NULL: not wanted */
+    bool noise;        /* ranks are late at random */
+    atomic_bool *lent; /* becomes true where a rank helps another; or NULL */
 } trial;
 
 /* Gathers the trace of the latest step, and finds it in order: compute as

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Linear layers by our own kernels: those of few rows, whose weights are packed
- * into panels, and those of many, whose numbers are split into pieces of bf16.
- * Every edge of rows, columns and depth, on every instruction set, against ref;
+ * Linear layers by our own kernels: those whose weights are packed into panels,
+ * and those of many rows whose numbers are split into pieces of bf16. Every edge of rows, columns and depth, on every instruction set, against ref;
  * what splitting must keep of every number; and that gradients which wait for
  * each other are the same. */
 #include "tensor/onednn/onednn.h"
@@ -84,27 +83,64 @@ static void compare(int64_t m, int64_t k, int64_t n, unsigned way)
     sl_graph_destroy(graph);
 }
 
-static void thin_products_match_ref(void **state)
+/* Calls `test` with each instruction set that this CPU has. */
+static void with_each_set(void (*test)(void))
 {
-    (void)state;
     static const char *const sets[] = {"avx512", "avx2", "portable"};
-    static const int rows[] = {1, 2, 3, 5, 7, 8, 9, 16, 23, 64, 65};
-    static const int wide[] = {1,  15, 16,  33,  47,  48,  49,
-                               95, 97, 130, 192, 511, 513, 1025};
-    unsigned way = 0;
     for (int s = 0; s < 3; s++) {
         if (!sl__vector_force(sets[s])) {
             print_message("this CPU has no %s\n", sets[s]);
             continue;
         }
-        for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
-            for (size_t a = 0; a < sizeof wide / sizeof *wide; a++) {
-                size_t b = (a * 7 + r * 3) % (sizeof wide / sizeof *wide);
-                compare(rows[r], wide[a], wide[b], way++);
-            }
-        }
+        test();
     }
     sl__vector_force(NULL);
+}
+
+static void compare_thin(void)
+{
+    static const int rows[] = {1, 2, 3, 5, 7, 8, 9, 16, 23, 64, 65};
+    static const int wide[] = {1,  15, 16,  33,  47,  48,  49,
+                               95, 97, 130, 192, 511, 513, 1025};
+    unsigned way = 0;
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        for (size_t a = 0; a < sizeof wide / sizeof *wide; a++) {
+            size_t b = (a * 7 + r * 3) % (sizeof wide / sizeof *wide);
+            compare(rows[r], wide[a], wide[b], way++);
+        }
+    }
+}
+
+static void thin_products_match_ref(void **state)
+{
+    (void)state;
+    with_each_set(compare_thin);
+}
+
+/* So many that a weight is used for some at a time, and what is no weight is
+ * packed for the product. */
+static const int many[][3] = {
+    {65, 32, 33},   {96, 64, 64},   {97, 33, 47},   {130, 100, 65},
+    {128, 96, 160}, {546, 40, 36},  {70, 545, 34},  {66, 35, 550},
+    {81, 63, 95},   {111, 79, 113}, {160, 128, 32}, {65, 31, 200},
+    {129, 513, 49}, {300, 97, 130}, {257, 48, 31},  {515, 33, 96},
+};
+
+static void compare_many(void)
+{
+    unsigned way = 0;
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++) {
+        for (int times = 0; times < 2; times++)
+            compare(many[i][0], many[i][1], many[i][2], way += 3);
+    }
+}
+
+static void products_of_many_rows_match_ref(void **state)
+{
+    (void)state;
+    assert_true(sl__splits_force("none"));
+    with_each_set(compare_many);
+    sl__splits_force(NULL);
 }
 
 /* --------------------------------------------------------------- splits -- */
@@ -123,24 +159,10 @@ static void with_each_kind(void (*test)(void))
     sl__splits_force(NULL);
 }
 
-static void compare_split(void)
-{
-    static const int sizes[][3] = {
-        {65, 32, 33},   {96, 64, 64},   {97, 33, 47},   {130, 100, 65},
-        {128, 96, 160}, {546, 40, 36},  {70, 545, 34},  {66, 35, 550},
-        {81, 63, 95},   {111, 79, 113}, {160, 128, 32}, {65, 31, 200},
-    };
-    unsigned way = 0;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        for (int times = 0; times < 2; times++)
-            compare(sizes[i][0], sizes[i][1], sizes[i][2], way += 3);
-    }
-}
-
 static void split_products_match_ref(void **state)
 {
     (void)state;
-    with_each_kind(compare_split);
+    with_each_kind(compare_many);
 }
 
 /* x (rows, size) w (size, size), on the backend at hand. */
@@ -370,6 +392,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(thin_products_match_ref),
+        cmocka_unit_test(products_of_many_rows_match_ref),
         cmocka_unit_test(split_products_match_ref),
         cmocka_unit_test(splitting_loses_nothing),
         cmocka_unit_test(splits_are_as_exact_as_f32),

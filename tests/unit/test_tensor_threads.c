@@ -2,13 +2,16 @@
  *
  * Two programs in two threads do not disturb each other: a stage is shared, a
  * memory is each one's own, and the bits are those of one thread alone. Run
- * under ThreadSanitizer on `ref`. And how the threads of one program share. */
+ * under ThreadSanitizer on `ref`. And how the threads of one program share, with
+ * those of others too. */
 #include "random_graph.h"
+#include "tensor/lending.h"
 #include "tensor/onednn/onednn.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum { THREADS = 2, ROUNDS = 20 };
 
@@ -159,12 +162,141 @@ static void shares_cover_all(void **state)
     }
 }
 
+/* -------------------------------------------------------------- lending -- */
+
+enum { PARTS = 64, HELPERS = 3 };
+
+typedef struct lent_work {
+    int times[PARTS];
+    int by[1 + HELPERS]; /* parts, by worker */
+    atomic_int lent;     /* parts that others did */
+    int wanted;          /* of these, before its own thread goes on */
+} lent_work;
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){0, 100000}, NULL);
+}
+
+static void do_part(void *data, int worker, int64_t from, int64_t to)
+{
+    lent_work *w = data;
+    for (int64_t i = from; i < to; i++)
+        w->times[i]++;
+    w->by[worker]++; /* Nobody else has this number meanwhile. */
+    if (worker > 0)
+        atomic_fetch_add(&w->lent, 1);
+    /* At most five seconds. */
+    for (int i = 0; worker == 0 && i < 50000; i++) {
+        if (atomic_load(&w->lent) >= w->wanted)
+            break;
+        nap();
+    }
+}
+
+static bool is_set(void *flag)
+{
+    return atomic_load((atomic_bool *)flag);
+}
+
+static void *help_until(void *flag)
+{
+    while (!is_set(flag)) {
+        if (!sl__lend(1, is_set, flag))
+            nap();
+    }
+    return NULL;
+}
+
+/* What is lent is done once, and is there when the work is over. */
+static void lent_parts_are_done_once(void **state)
+{
+    (void)state;
+    atomic_bool over = false;
+    pthread_t helpers[HELPERS];
+    sl__lending_start();
+    for (int i = 0; i < HELPERS; i++)
+        assert_int_equal(pthread_create(&helpers[i], NULL, help_until, &over),
+                         0);
+    for (int round = 0; round < 200; round++) {
+        lent_work w = {.wanted = round % 2 ? 3 : 0};
+        int workers = 1 + round % (1 + HELPERS), parts = 0;
+        if (workers == 1) {
+            w.wanted = 0;
+            sl__parallel(1, PARTS, 1, do_part, &w);
+        } else {
+            sl__parallel_few(1, workers, PARTS, 1, do_part, &w);
+            for (int i = workers; i < 1 + HELPERS; i++)
+                assert_int_equal(w.by[i], 0);
+        }
+        for (int i = 0; i < PARTS; i++)
+            assert_int_equal(w.times[i], 1);
+        for (int i = 0; i < 1 + HELPERS; i++)
+            parts += w.by[i];
+        assert_int_equal(parts, 16);
+        assert_true(w.lent >= w.wanted);
+    }
+    atomic_store(&over, true);
+    for (int i = 0; i < HELPERS; i++)
+        pthread_join(helpers[i], NULL);
+    sl__lending_stop();
+    /* And without anybody who lends, it is one piece. */
+    lent_work alone = {.wanted = 0};
+    sl__parallel(1, PARTS, 1, do_part, &alone);
+    assert_int_equal(alone.lent, 0);
+    assert_false(sl__lend(1, is_set, &over));
+}
+
+typedef struct patience {
+    int asked, until; /* the wait is over when it is asked so often */
+    bool helped;
+} patience;
+
+static bool is_enough(void *data)
+{
+    patience *p = data;
+    return ++p->asked >= p->until;
+}
+
+static void *help_so_long(void *data)
+{
+    patience *p = data;
+    for (int i = 0; i < 50000 && !p->helped; i++) {
+        p->asked = 0;
+        p->helped = sl__lend(1, is_enough, p);
+        if (!p->helped)
+            nap();
+    }
+    return NULL;
+}
+
+/* Who helps stops when its own wait is over: it asks before a visit, and after
+ * every part. */
+static void a_wait_that_is_over_ends_the_help(void **state)
+{
+    (void)state;
+    sl__lending_start();
+    for (int parts = 1; parts <= 5; parts++) {
+        lent_work w = {.wanted = parts};
+        patience p = {.until = parts + 1};
+        pthread_t helper;
+        assert_int_equal(pthread_create(&helper, NULL, help_so_long, &p), 0);
+        sl__parallel(1, PARTS, 1, do_part, &w);
+        pthread_join(helper, NULL);
+        assert_true(p.helped);
+        assert_int_equal(w.lent, parts);
+    }
+    sl__lending_stop();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_threads_share_a_stage_on_ref),
         cmocka_unit_test(two_threads_share_a_stage_on_onednn),
         cmocka_unit_test(two_threads_build_at_once),
+        cmocka_unit_test(lent_parts_are_done_once),
+        cmocka_unit_test(a_wait_that_is_over_ends_the_help),
         cmocka_unit_test(shares_cover_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

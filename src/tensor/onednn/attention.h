@@ -87,11 +87,18 @@ static void attention_part(void *data, int worker, int64_t from, int64_t to)
     }
 }
 
+static sl_status spread_heads(ARGS, const sl__arg *q, sl__parallel_fn body)
+{
+    work shared = {kernel, p, run};
+    sl__parallel_few(run->threads, SL__ATTENTION_WORKERS * run->threads,
+                     q->shape[0] * kernel->node->attributes.heads, 1, body,
+                     &shared);
+    return SL_OK;
+}
+
 static sl_status attention(ARGS)
 {
-    return spread_own(kernel, p, run,
-                      kernel->args[0].shape[0] * kernel->node->attributes.heads,
-                      1, attention_part);
+    return spread_heads(kernel, p, run, &kernel->args[0], attention_part);
 }
 
 /* ---------------------------------------------------------- backward -- */
@@ -200,7 +207,5 @@ static void attention_grad_part(void *data, int worker, int64_t from,
 
 static sl_status attention_grad(ARGS)
 {
-    return spread_own(kernel, p, run,
-                      kernel->args[1].shape[0] * kernel->node->attributes.heads,
-                      1, attention_grad_part);
+    return spread_heads(kernel, p, run, &kernel->args[1], attention_grad_part);
 }

@@ -118,21 +118,43 @@ static bool has_ended(visit *v, bool waits)
     return atomic_load(&v->over);
 }
 
+/* A number that no other visitor has; -1 where there is memory for no more. */
+static int take_number(sl__team_work *region)
+{
+    unsigned long long all = ~0ull >> (SL__LENT_MAX - region->lent_max);
+    unsigned long long before = atomic_load(&region->lent);
+    while (~before & all) {
+        int number = __builtin_ctzll(~before & all);
+        if (atomic_compare_exchange_weak(&region->lent, &before,
+                                         before | 1ull << number))
+            return number;
+    }
+    return -1;
+}
+
+/* Takes chunks of all shares; true: until there were none. */
+static bool take_chunks(visit *v, sl__team_work *region, int number, int who)
+{
+    for (int i = 0; i < region->share_count; i++) {
+        int share = (who + i) % region->share_count;
+        while (sl__take(region, share, region->threads + number)) {
+            atomic_store_explicit(&v->helped, true, memory_order_relaxed);
+            if (has_ended(v, who == 0))
+                return false;
+        }
+    }
+    return true;
+}
+
 static void take_part(visit *v, sl__open_place *place, int who)
 {
     atomic_fetch_add(&place->visitors, 1);
     sl__team_work *region = atomic_load(&place->region);
-    for (int i = 0; region && i < region->share_count; i++) {
-        int share = (who + i) % region->share_count;
-        bool over = false;
-        while (!over && sl__take(region, share, SL__LENT_WORKER)) {
-            atomic_store_explicit(&v->helped, true, memory_order_relaxed);
-            over = has_ended(v, who == 0);
-        }
-        if (over)
-            break;
-        if (i == region->share_count - 1)
+    int number = region ? take_number(region) : -1;
+    if (number >= 0) {
+        if (take_chunks(v, region, number, who))
             atomic_store_explicit(&place->spent, true, memory_order_relaxed);
+        atomic_fetch_and(&region->lent, ~(1ull << number));
     }
     atomic_fetch_sub(&place->visitors, 1);
 }

@@ -59,15 +59,14 @@ int sl__thread_limit(void);
 /* Calls `body` with parts of 0..count on all threads, several on each, and on
  * those of others who wait; or with all of it where that is less than two
  * grains. Each thread begins with a share of its own, the same every time.
- * `worker` counts threads from 0; all that are lent have one number. */
-enum { SL__LENT_WORKER = -1 };
+ * `worker` counts threads from 0; those that are lent come after. */
 typedef void (*sl__parallel_fn)(void *data, int worker, int64_t from,
                                 int64_t to);
 void sl__parallel(int threads, int64_t count, int64_t grain,
                   sl__parallel_fn body, void *data);
 
-/* The same on its own threads alone, for work with memory for each of them. */
-void sl__parallel_own(int threads, int64_t count, int64_t grain,
+/* The same for work with memory for so many workers. */
+void sl__parallel_few(int threads, int workers, int64_t count, int64_t grain,
                       sl__parallel_fn body, void *data);
 
 /* -------------------------------------------------------------- vector -- */
@@ -177,8 +176,8 @@ extern const sl__split_kernels sl__splits_portable;
  * sl__dnn_cap_isa(). */
 const sl__split_kernels *sl__splits_choose(void);
 
-/* For tests: stages compiled from now on use these, NULL what is best. False
- * where this CPU does not run them. */
+/* For tests: stages compiled from now on use these, "none", or NULL what is
+ * best. False where this CPU does not run them. */
 bool sl__splits_force(const char *name);
 
 /* Bytes of a split factor of so many rows or columns. */
@@ -187,8 +186,8 @@ int64_t sl__split_bytes(int64_t size, int64_t depth);
 /* ----------------------------------------------------------- attention -- */
 
 /* Queries whose scores are kept at a time, and the floats of scratch that one
- * thread needs for a head. */
-enum { SL__ATTENTION_BLOCK = 32 };
+ * worker needs for a head; there is as much for as many that are lent. */
+enum { SL__ATTENTION_BLOCK = 32, SL__ATTENTION_WORKERS = 2 };
 int64_t sl__attention_scratch(sl__op op, int64_t length, int64_t size);
 
 /* The best that this CPU runs. */

@@ -210,34 +210,54 @@ static void pack_columns(const sl__panel_pack *f, const float *in,
     }
 }
 
+/* Whole panels of rows that lie one after the other: some rows at a time, for
+ * memory likes to be read in order. */
+static void pack_rows(const sl__panel_pack *f, const float *in, int64_t panels,
+                      float *out, int64_t width)
+{
+    enum { AT_A_TIME = 16 };
+    for (int64_t from = 0; from < f->k; from += AT_A_TIME) {
+        int64_t to = f->k - from < AT_A_TIME ? f->k : from + AT_A_TIME;
+        for (int64_t j = 0; j < panels; j++) {
+            const float *x = in + j * width;
+            float *y = out + j * width * f->k;
+            for (int64_t k = from; k < to; k++) {
+                for (int64_t c = 0; c < width; c += LANES)
+                    put(y + k * width + c, load(x + k * f->row + c), f->is_far);
+            }
+        }
+    }
+}
+
 /* Packs panels from..to: columns that there are not are zeros. */
 static void pack_panels_part(void *data, int worker, int64_t from, int64_t to)
 {
     (void)worker;
     const work *w = data;
     const sl__panel_pack *f = w->kernel->private;
-    int64_t width = (int64_t)f->vectors * LANES;
+    int64_t width = f->vectors * LANES, whole = f->n / width;
+    const float *matrix = w->p[0];
+    float *packed = w->p[1];
+    if (f->column == 1 && from < whole) {
+        int64_t end = to < whole ? to : whole;
+        pack_rows(f, matrix + from * width, end - from,
+                  packed + from * width * f->k, width);
+        from = end;
+    }
     for (int64_t j = from; j < to; j++) {
-        int64_t first = j * width, left = f->n - first;
-        int64_t columns = left < width ? left : width;
-        const float *in = (const float *)w->p[0] + first * f->column;
-        float *out = (float *)w->p[1] + first * f->k;
+        int64_t first = j * width;
+        int64_t columns = j < whole ? width : f->n - first;
+        const float *in = matrix + first * f->column;
+        float *out = packed + first * f->k;
         if (columns < width)
             memset(out, 0, sizeof *out * (size_t)(width * f->k));
         if (f->column != 1) {
             pack_columns(f, in, columns, out, width);
             continue;
         }
-        if (columns < width) {
-            for (int64_t k = 0; k < f->k; k++)
-                memcpy(out + k * width, in + k * f->row,
-                       sizeof *out * (size_t)columns);
-            continue;
-        }
-        for (int64_t k = 0; k < f->k; k++) {
-            for (int64_t c = 0; c < width; c += LANES)
-                put(out + k * width + c, load(in + k * f->row + c), f->is_far);
-        }
+        for (int64_t k = 0; k < f->k; k++)
+            memcpy(out + k * width, in + k * f->row,
+                   sizeof *out * (size_t)columns);
     }
     stream_end();
 }

@@ -10,7 +10,7 @@
 
 #include <stdatomic.h>
 
-enum { SL__SHARES_MAX = 64 };
+enum { SL__SHARES_MAX = 64, SL__LENT_MAX = 64 };
 
 typedef struct sl__share {
     _Alignas(64) atomic_llong next;
@@ -21,6 +21,9 @@ typedef struct sl__team_work {
     sl__parallel_fn body;
     void *data;
     int64_t chunk;
+    int threads;        /* its own */
+    int lent_max;       /* workers besides these */
+    atomic_ullong lent; /* those there are, a bit each */
     int share_count;
     sl__share shares[SL__SHARES_MAX];
 } sl__team_work;

@@ -5,11 +5,12 @@
 
 #include <string.h>
 
+static bool is_forced;
 static const sl__split_kernels *forced;
 
 const sl__split_kernels *sl__splits_choose(void)
 {
-    if (forced)
+    if (is_forced)
         return forced;
     /* What isa.c has seen to work, and the user has not forbidden. */
     unsigned isa = dnnl_get_effective_cpu_isa();
@@ -20,14 +21,15 @@ const sl__split_kernels *sl__splits_choose(void)
 
 bool sl__splits_force(const char *name)
 {
-    forced = NULL;
+    is_forced = false;
     if (!name)
         return true;
-    if (strcmp(name, "portable") == 0)
-        forced = &sl__splits_portable;
-    else if (sl__splits_choose() && strcmp(name, "amx") == 0)
-        forced = sl__splits_choose();
-    return forced;
+    const sl__split_kernels *best = sl__splits_choose();
+    forced = strcmp(name, "portable") == 0 ? &sl__splits_portable
+             : strcmp(name, "amx") == 0    ? best
+                                           : NULL;
+    is_forced = forced || strcmp(name, "none") == 0;
+    return is_forced;
 }
 
 int64_t sl__split_bytes(int64_t size, int64_t depth)

@@ -5,6 +5,7 @@
  * through the entry points that every OpenMP runtime of GCC's lineage exports
  * and that compilers call, which needs no compiler flag. A thread that calls in
  * has a team of its own, so two programs in two threads do not meet. */
+#include "tensor/lending.h"
 #include "tensor/onednn/shares.h"
 
 void GOMP_parallel(void (*body)(void *), void *data, unsigned threads,
@@ -56,6 +57,8 @@ static void divide(sl__team_work *region, int threads, int64_t count,
                    int64_t grain)
 {
     enum { CHUNKS = 16 };
+    region->threads = threads;
+    atomic_init(&region->lent, 0);
     int shares = threads < SL__SHARES_MAX ? threads : SL__SHARES_MAX;
     int64_t chunk = count / shares / CHUNKS, least = (grain + 3) / 4;
     region->chunk = chunk > least ? chunk : least;
@@ -66,9 +69,19 @@ static void divide(sl__team_work *region, int threads, int64_t count,
     }
 }
 
-static void run_parts(int threads, int64_t count, int64_t grain,
-                      sl__parallel_fn body, void *data, bool open)
+static bool smallest;
+
+void sl__lend_smallest(bool small)
 {
+    smallest = small;
+}
+
+static void run_parts(int threads, int lent, int64_t count, int64_t grain,
+                      sl__parallel_fn body, void *data)
+{
+    bool open = lent > 0 && sl__someone_lends();
+    if (open && smallest)
+        grain = 1;
     /* All threads or one: GCC's runtime ends and starts threads whenever a
      * team is smaller or larger than the one before. */
     if ((threads <= 1 && !open) || count < 2 || count < 2 * grain) {
@@ -78,6 +91,7 @@ static void run_parts(int threads, int64_t count, int64_t grain,
     sl__team_work region;
     region.body = body;
     region.data = data;
+    region.lent_max = lent < SL__LENT_MAX ? lent : SL__LENT_MAX;
     divide(&region, threads > 1 ? threads : 1, count, grain);
     sl__open_place *place = open ? sl__open(&region) : NULL;
     sl__on_team(threads, run_shares, &region);
@@ -87,11 +101,11 @@ static void run_parts(int threads, int64_t count, int64_t grain,
 void sl__parallel(int threads, int64_t count, int64_t grain,
                   sl__parallel_fn body, void *data)
 {
-    run_parts(threads, count, grain, body, data, sl__someone_lends());
+    run_parts(threads, SL__LENT_MAX, count, grain, body, data);
 }
 
-void sl__parallel_own(int threads, int64_t count, int64_t grain,
+void sl__parallel_few(int threads, int workers, int64_t count, int64_t grain,
                       sl__parallel_fn body, void *data)
 {
-    run_parts(threads, count, grain, body, data, false);
+    run_parts(threads, workers - threads, count, grain, body, data);
 }

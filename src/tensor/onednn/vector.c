@@ -108,7 +108,8 @@ bool sl__vector_accepts(sl__kernel *kernel, int threads)
     case SL__ATTENTION_GRAD: {
         const sl__arg *q = &args[op == SL__ATTENTION ? 0 : 1];
         int64_t size = q->shape[2] / kernel->node->attributes.heads;
-        kernel->scratch_bytes = threads * (int64_t)sizeof(float) *
+        kernel->scratch_bytes = SL__ATTENTION_WORKERS * threads *
+                                (int64_t)sizeof(float) *
                                 sl__attention_scratch(op, q->shape[1], size);
         return true;
     }

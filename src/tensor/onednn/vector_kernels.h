@@ -31,15 +31,6 @@ INLINE sl_status spread(ARGS, int64_t count, int64_t grain,
     return SL_OK;
 }
 
-/* The same where parts have scratch by worker. */
-INLINE sl_status spread_own(ARGS, int64_t count, int64_t grain,
-                            sl__parallel_fn body)
-{
-    work shared = {kernel, p, run};
-    sl__parallel_own(run->threads, count, grain, body, &shared);
-    return SL_OK;
-}
-
 INLINE int64_t columns_of(const sl__arg *arg)
 {
     return arg->shape[arg->dims - 1];
