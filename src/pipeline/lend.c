@@ -11,6 +11,8 @@
 static bool lend(void *context, bool (*is_over)(void *wait), void *wait)
 {
     sl_pipeline *pipeline = context;
+    if (!sl__can_lend())
+        return false;
     double start = sl__seconds();
     if (!sl__lend(pipeline->options.stage.threads, is_over, wait))
         return false;

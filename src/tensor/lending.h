@@ -11,6 +11,9 @@
 void sl__lending_start(void);
 void sl__lending_stop(void);
 
+/* Whether there is anything to take part in. */
+bool sl__can_lend(void);
+
 /* Takes part in what is open, with so many threads, until nothing is or the
  * wait is over, which is asked between parts. False: there was nothing. */
 bool sl__lend(int threads, bool (*is_over)(void *wait), void *wait);

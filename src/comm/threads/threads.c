@@ -157,20 +157,26 @@ static void sleep_for(end *own, waiting *w, double seconds)
     atomic_store(&own->sleeping, 0);
 }
 
-/* Who has something to do meanwhile looks out for it all the time at first,
- * then now and then. */
-#define LOOK_S    1e-3
-#define LOOKOUT_S 1e-3
+static bool spin(waiting *w, int times)
+{
+    for (int i = 0; i < times; i++) {
+        if (is_over(w))
+            return true;
+        pause_briefly();
+    }
+    return is_over(w);
+}
 
 static void wait_threads(sl_comm *comm, sl_request *request, double timeout_s)
 {
+    /* Who has something to do meanwhile looks out for it, all the time until so
+     * long after there was something, then as often. */
+    enum { SPINS_BETWEEN_LOOKS = 16 };
+    const double look_s = 1e-3;
     end *own = end_of(comm);
     waiting w = {own, post_of(request)};
-    for (int i = 0; i < own->hub->spins; i++) {
-        if (is_over(&w))
-            return;
-        pause_briefly();
-    }
+    if (spin(&w, own->hub->spins))
+        return;
     double now = sl__seconds(), deadline = now + timeout_s, useful = now;
     for (; !is_over(&w) && now < deadline; now = sl__seconds()) {
         double nap = deadline - now < 1 ? deadline - now : 1;
@@ -178,12 +184,12 @@ static void wait_threads(sl_comm *comm, sl_request *request, double timeout_s)
             useful = sl__seconds();
             continue;
         }
-        if (comm->idle && now - useful < LOOKOUT_S) {
-            pause_briefly();
+        if (comm->idle && now - useful < look_s) {
+            spin(&w, SPINS_BETWEEN_LOOKS);
             continue;
         }
-        if (comm->idle && nap > LOOK_S)
-            nap = LOOK_S;
+        if (comm->idle && nap > look_s)
+            nap = look_s;
         sleep_for(own, &w, nap);
     }
 }

@@ -171,14 +171,20 @@ static void visit_all(void *data)
     }
 }
 
+bool sl__can_lend(void)
+{
+    int used = atomic_load_explicit(&places_used, memory_order_relaxed);
+    for (int i = 0; i < used; i++) {
+        if (has_work(&places[i]))
+            return true;
+    }
+    return false;
+}
+
 bool sl__lend(int threads, bool (*is_over)(void *wait), void *wait)
 {
     static _Thread_local int turn; /* so that all are helped */
-    int used = atomic_load_explicit(&places_used, memory_order_relaxed);
-    bool any = false;
-    for (int i = 0; i < used && !any; i++)
-        any = has_work(&places[i]);
-    if (!any)
+    if (!sl__can_lend())
         return false;
     turn = (turn + 1) % PLACES;
     visit v = {.is_over = is_over, .wait = wait, .first = turn};

@@ -279,12 +279,13 @@ static bool is_flat(const sl__product_spec *spec)
 
 /* Whether a weight, or its gradient, stays near from one microbatch to the
  * next. */
-enum { FAR_FROM = 1 << 16 };
-static int64_t far_from = FAR_FROM;
+enum { FAR_FROM = 1 << 16, HOLD_FROM = 1 << 13 };
+static int64_t far_from = FAR_FROM, hold_from = HOLD_FROM;
 
 void sl__hold_from(int64_t numbers)
 {
     far_from = numbers ? numbers : FAR_FROM;
+    hold_from = numbers ? numbers : HOLD_FROM;
 }
 
 static bool is_far(int64_t rows, int64_t columns)
@@ -292,13 +293,17 @@ static bool is_far(int64_t rows, int64_t columns)
     return rows * columns >= far_from;
 }
 
-/* Whether a microbatch may wait for the next one, to go that way once. Where
- * others add to it too, waiting would change the order. */
-static bool is_worth_holding(const sl__product_spec *spec,
-                             const sl__kernel *kernel)
+/* How many microbatches wait for each other, to go that way once. Where others
+ * add to it too, waiting would change the order. */
+static int choose_together(const sl__product_spec *spec,
+                           const sl__kernel *kernel)
 {
-    return kernel->is_alone && is_far(spec->m, spec->n) && spec->src[1] == 1 &&
-           2 * spec->k <= SL__FLAT_PRODUCT_DEPTH_MAX;
+    enum { DEPTH = 32, MOST = 4 };
+    if (!kernel->is_alone || spec->m * spec->n < hold_from ||
+        spec->src[1] != 1 || spec->k > DEPTH || spec->k < 1)
+        return 1;
+    int together = DEPTH / (int)spec->k;
+    return together > MOST ? MOST : together < 2 ? 2 : together;
 }
 
 static sl_status prepare_flat(sl__dnn_context *context,
@@ -319,12 +324,12 @@ static sl_status prepare_flat(sl__dnn_context *context,
                                .a = src,
                                .b = weights,
                                .is_far = is_far(spec->m, spec->n),
-                               .holds = is_worth_holding(spec, kernel)};
-    if (flat->holds) {
-        flat->starts_late = context->holds++ % 2;
-        kernel->held_bytes =
-            (int64_t)sizeof(sl__held) +
-            spec->k * (spec->m + spec->n) * (int64_t)sizeof(float);
+                               .together = choose_together(spec, kernel)};
+    if (flat->together > 1) {
+        flat->first = context->holds++ % flat->together;
+        kernel->held_bytes = (int64_t)sizeof(sl__held) +
+                             (flat->together - 1) * spec->k *
+                                 (spec->m + spec->n) * (int64_t)sizeof(float);
     }
     kernel->private = flat;
     kernel->run = sl__vector_choose()->add_product;

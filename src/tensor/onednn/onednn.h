@@ -107,34 +107,31 @@ typedef struct sl__panel_product {
 
 /* The gradient of a weight from a few rows: out (m, n) += a (m, k) b (k, n),
  * with small k, rows of b and out contiguous. Bound by memory, not by
- * arithmetic, so it walks `out` in order and asks for it ahead of time; and a
- * large one holds every other microbatch's factors back, to add two in one
- * walk, in the order in which they came: the same bits. */
+ * arithmetic, so it walks `out` in order and asks for it ahead of time; and
+ * holds the factors of some microbatches back, to add several in one walk, in
+ * the order in which they came: the same bits. */
 enum { SL__FLAT_PRODUCT_DEPTH_MAX = 64 };
 
-typedef enum sl__held_state {
-    SL__HELD_START, /* of a step */
-    SL__HELD_NONE,
-    SL__HELD_ONE,
-} sl__held_state;
-
-/* What is held: its state, then a by columns, then b by rows. */
+/* What is held, in the order in which it came: a by columns, b by rows. All
+ * zeros: nothing yet. */
 typedef struct sl__held {
-    sl__held_state state;
+    int count; /* of microbatches */
+    int room;  /* for so many more, then all are added */
+    bool has_begun;
     _Alignas(SL__ALIGNMENT) float factors[];
 } sl__held;
 
 typedef struct sl__flat_product {
     int64_t m, n, k;
     int64_t a_row, a_column, b_row, out_row;
-    int a, b;    /* which operands */
-    bool is_far; /* too large to stay near from one microbatch to the next */
-    bool holds;
-    bool starts_late; /* lets the first go: half of all products do, so that no
-                         run has all the work */
+    int a, b;     /* which operands */
+    bool is_far;  /* too large to stay near from one microbatch to the next */
+    int together; /* microbatches added in one walk; 1: holds nothing */
+    int first;    /* held in the first walk, fewer: not all products have their
+                     work with the same microbatch */
 } sl__flat_product;
 
-/* For tests: what has so many numbers is far and held; 0: what is best. */
+/* For tests: what has so many numbers is held, and far; 0: what is best. */
 void sl__hold_from(int64_t numbers);
 
 extern const sl__vector_kernels sl__vector_avx512;

@@ -8,6 +8,7 @@
 typedef struct factors {
     const float *a, *b;
     int64_t a_row, a_column, b_row;
+    int64_t depth;
 } factors;
 
 /* The steps of a tile, whose sums stay in registers: `rows` and `vectors` are
@@ -82,7 +83,7 @@ typedef struct small_product {
 INLINE void tile(const small_product *s, int64_t i, int64_t j, int rows,
                  int vectors, int64_t n)
 {
-    const factors f = {s->a, s->b, s->a_row, s->a_column, s->b_row};
+    const factors f = {s->a, s->b, s->a_row, s->a_column, s->b_row, s->k};
     float *c = s->c + i * s->c_row + j;
     vf sum[TILE_ROWS][TILE_VECTORS] = {{{0}}};
     if (s->adds)
@@ -116,17 +117,16 @@ static void multiply(const small_product *s)
 
 /* ------------------------------------------------- gradient of a weight -- */
 
-/* A flat product under way. */
+/* A flat product under way: what was held, if anything, then what is given. */
 typedef struct flat_product {
     const sl__flat_product *shape;
-    factors factors[2]; /* of one microbatch each */
-    int count;          /* of these */
+    factors held, given;
     float *out;
 } flat_product;
 
 /* One tile of it: `far` is a constant too. Where it is far, what the tile below
- * will add to is asked for meanwhile, row after row (all at once would wait for
- * all of it), and there may be a second microbatch. */
+ * will add to is asked for meanwhile, row after row: all at once would wait for
+ * all of it. */
 INLINE void flat_tile(const flat_product *s, int64_t i, int64_t j, int rows,
                       int vectors, int64_t n, bool far)
 {
@@ -135,16 +135,17 @@ INLINE void flat_tile(const flat_product *s, int64_t i, int64_t j, int rows,
     const float *next = out + rows * f->out_row;
     vf sum[TILE_ROWS][TILE_VECTORS];
     load_sums(sum, out, f->out_row, rows, vectors, n);
+    add_sums(sum, &s->held, i, j, 0, s->held.depth, rows, vectors, n);
     for (int part = 0; part < rows && far; part++) {
 #pragma GCC unroll 8
         for (int v = 0; v < vectors; v++)
             __builtin_prefetch(next + v * LANES, 1, 2);
         next += f->out_row;
-        add_sums(sum, &s->factors[0], i, j, f->k * part / rows,
+        add_sums(sum, &s->given, i, j, f->k * part / rows,
                  f->k * (part + 1) / rows, rows, vectors, n);
     }
-    if (!far || s->count > 1)
-        add_sums(sum, &s->factors[far], i, j, 0, f->k, rows, vectors, n);
+    if (!far)
+        add_sums(sum, &s->given, i, j, 0, f->k, rows, vectors, n);
     store_sums(sum, out, f->out_row, rows, vectors, n);
 }
 
@@ -194,7 +195,7 @@ static void hold_part(void *data, int worker, int64_t from, int64_t to)
     (void)worker;
     const flat_work *w = data;
     const sl__flat_product *f = w->product.shape;
-    const factors *given = &w->product.factors[0];
+    const factors *given = &w->product.given;
     for (int64_t k = from; k < to; k++) {
         memcpy(w->a + k * f->m, given->a + k * given->a_column,
                sizeof(float) * (size_t)f->m);
@@ -203,29 +204,39 @@ static void hold_part(void *data, int worker, int64_t from, int64_t to)
     }
 }
 
+/* Holds what is given, where it may; else what was held comes with it. */
+static bool hold(flat_work *w, sl__held *held, const sl__run *run)
+{
+    const sl__flat_product *f = w->product.shape;
+    int64_t depth = held->count * f->k;
+    float *a = held->factors, *b = a + (f->together - 1) * f->k * f->m;
+    if (!held->has_begun)
+        held->room = f->first;
+    held->has_begun = run->more;
+    if (run->more && held->room > 0) {
+        held->count++;
+        held->room--;
+        w->a = a + depth * f->m;
+        w->b = b + depth * f->n;
+        sl__parallel(run->threads, f->k, GRAIN / (f->m + f->n) + 1, hold_part,
+                     w);
+        return true;
+    }
+    w->product.held = (factors){a, b, 1, f->m, f->n, depth};
+    held->count = 0;
+    held->room = f->together - 1;
+    return false;
+}
+
 static sl_status add_product(ARGS)
 {
     const sl__flat_product *f = kernel->private;
-    const factors given = {p[f->a], p[f->b], f->a_row, f->a_column, f->b_row};
-    flat_work w = {{f, {given}, 1, p[kernel->operand_count]}, NULL, NULL};
-    if (f->holds) {
-        sl__held *held = p[kernel->arg_count - 1];
-        bool lets_go = f->starts_late && held->state == SL__HELD_START;
-        w.a = held->factors;
-        w.b = held->factors + f->k * f->m;
-        if (held->state != SL__HELD_ONE && run->more && !lets_go) {
-            held->state = SL__HELD_ONE;
-            sl__parallel(run->threads, f->k, GRAIN / (f->m + f->n) + 1,
-                         hold_part, &w);
-            return SL_OK;
-        }
-        if (held->state == SL__HELD_ONE) {
-            w.product.factors[0] = (factors){w.a, w.b, 1, f->m, f->n};
-            w.product.factors[1] = given;
-            w.product.count = 2;
-        }
-        held->state = run->more ? SL__HELD_NONE : SL__HELD_START;
-    }
+    flat_work w = {.product = {.shape = f,
+                               .given = {p[f->a], p[f->b], f->a_row,
+                                         f->a_column, f->b_row, f->k},
+                               .out = p[kernel->operand_count]}};
+    if (f->together > 1 && hold(&w, p[kernel->arg_count - 1], run))
+        return SL_OK;
     sl__parallel(run->threads, (f->m + TILE_ROWS - 1) / TILE_ROWS,
                  GRAIN / (f->n * TILE_ROWS) + 1, add_product_part, &w);
     return SL_OK;
