@@ -325,8 +325,8 @@ static void held_gradients_are_the_same_bits(void **state)
         options.threads = 1 + i % 3;
         test_stage stage = test_compile(graph, &options, 1);
         size_t bytes = sizeof(float) * (size_t)k * (size_t)n;
-        for (int count = 1; count <= 7; count++) {
-            unsigned in_two = (unsigned)test_random_int(&random, 0, 127);
+        for (int count = 1; count <= 11; count++) {
+            unsigned in_two = (unsigned)test_random_int(&random, 0, 2047);
             const char *name = count % 2 ? "w" : "back";
             float *one_by_one = add_up(&stage, count, in_two, false, name);
             float *held = add_up(&stage, count, in_two, true, name);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Products by oneDNN. A weight is packed once, into the layout oneDNN likes,
- * and shared by every kernel that likes the same one; the pack runs when
+ * Products: which kernel one gets, ours or oneDNN's. A weight is packed once, and
+ * shared by every kernel that likes it the same way; the pack runs when
  * parameters have changed. A result that lies by columns (the gradient of a
  * weight of (out, in)) is computed as its transpose. */
 #include "tensor/onednn/product.h"
@@ -10,9 +10,9 @@
 
 #include <string.h>
 
-/* What a kernel or a pack keeps: its primitive, and which arg goes where. */
+/* What a kernel of oneDNN's keeps: its primitive, and which arg goes where. */
 typedef struct dnn_job {
-    sl__product product; /* of a pack: src and dst alone */
+    sl__product product;
     int arg_count;
     struct {
         int name;  /* DNNL_ARG_... */
@@ -107,8 +107,6 @@ void sl__dnn_forget(sl__kernel *kernel)
     free(kernel->private);
 }
 
-/* -------------------------------------------------------------- packing -- */
-
 static void add_arg(dnn_job *job, int name, int index, const sl__md *md)
 {
     job->args[job->arg_count].name = name;
@@ -117,57 +115,7 @@ static void add_arg(dnn_job *job, int name, int index, const sl__md *md)
     job->arg_count++;
 }
 
-/* Whether a pack has the same memory, read as the same matrix, in the same
- * layout. */
-static bool is_same_pack(const sl__pack *pack, const sl_tensor *tensor,
-                         const sl__md *matrix, const sl__md *layout)
-{
-    const dnn_job *job = pack->kernel.private;
-    return pack->tensor->base == tensor->base &&
-           pack->tensor->offset == tensor->offset &&
-           dnnl_memory_desc_equal(sl__md_use(&job->product.src),
-                                  sl__md_use(matrix)) &&
-           dnnl_memory_desc_equal(sl__md_use(&job->product.dst),
-                                  sl__md_use(layout));
-}
-
-/* The reorder from a matrix as it lies to a layout; takes the matrix. */
-static sl_status make_reorder(dnnl_engine_t engine, const sl__md *matrix,
-                              const sl__md *layout, dnn_job *job)
-{
-    sl__product *product = &job->product;
-    dnnl_primitive_attr_t attributes;
-    dnnl_primitive_desc_t description = NULL;
-    product->src = *matrix;
-    dnnl_status_t status = dnnl_primitive_attr_create(&attributes);
-    if (status)
-        return sl__dnn_fail("dnnl_primitive_attr_create", status);
-    status = dnnl_primitive_attr_set_scratchpad_mode(attributes,
-                                                     dnnl_scratchpad_mode_user);
-    if (!status)
-        status = sl__md_copy(&product->dst, sl__md_use(layout));
-    if (!status)
-        status = dnnl_reorder_primitive_desc_create(
-            &description, sl__md_use(&product->src), engine,
-            sl__md_use(&product->dst), engine, attributes);
-    dnnl_primitive_attr_destroy(attributes);
-    if (!status)
-        status = sl__read_scratch(product, description);
-    if (!status)
-        status = dnnl_primitive_create(&product->primitive, description);
-    if (description)
-        dnnl_primitive_desc_destroy(description);
-    add_arg(job, DNNL_ARG_FROM, 0, &product->src);
-    add_arg(job, DNNL_ARG_TO, 1, &product->dst);
-    if (status)
-        return sl__dnn_fail("dnnl_reorder", status);
-    if (product->scratch_bytes)
-        return sl_fail(SL_EINVAL,
-                       "oneDNN wants %lld bytes of scratch to pack a weight; "
-                       "the plan has none for that",
-                       (long long)product->scratch_bytes);
-    return SL_OK;
-}
+/* -------------------------------------------------------------- packing -- */
 
 /* Adds a pack that runs so; takes `private`. */
 static sl_status add_pack(sl__packs *packs, const sl__node *node,
@@ -187,7 +135,7 @@ static sl_status add_pack(sl__packs *packs, const sl__node *node,
     pack->tensor = tensor;
     pack->kernel = (sl__kernel){.run = run,
                                 .private = private,
-                                .state_index = run == execute ? 0 : -1,
+                                .state_index = -1,
                                 .args = pack->args,
                                 .arg_count = 2,
                                 .operand_count = 1,
@@ -196,39 +144,6 @@ static sl_status add_pack(sl__packs *packs, const sl__node *node,
                                 .packed_operand = -1};
     pack->bytes = bytes;
     return SL_OK;
-}
-
-/* Finds the pack of a weight in a layout, or adds it. */
-static sl_status find_pack(dnnl_engine_t engine, sl__packs *packs,
-                           const sl__node *node, int operand,
-                           const sl__product_spec *spec, const sl__md *layout,
-                           int *out)
-{
-    const sl_tensor *tensor = node->operands[operand];
-    sl__md matrix = {.set = false};
-    dnn_job *job;
-    dnnl_status_t described = sl__describe_matrix(&matrix, 1, spec->k, spec->n,
-                                                  spec->weights, dnnl_f32);
-    if (described)
-        return sl__dnn_fail("describing a weight", described);
-    for (size_t i = 0; i < packs->count; i++) {
-        if (packs->data[i]->kernel.run == execute &&
-            is_same_pack(packs->data[i], tensor, &matrix, layout)) {
-            sl__md_clear(&matrix);
-            *out = (int)i;
-            return SL_OK;
-        }
-    }
-    int64_t bytes = (int64_t)dnnl_memory_desc_get_size(sl__md_use(layout));
-    sl_status status = sl__alloc(1, sizeof *job, &job);
-    if (!status)
-        status = add_pack(packs, node, tensor, bytes, execute, job);
-    if (status) {
-        sl__md_clear(&matrix);
-        return status;
-    }
-    *out = (int)packs->count - 1;
-    return make_reorder(engine, &matrix, layout, job);
 }
 
 /* ------------------------------------------------------------ preparing -- */
@@ -497,12 +412,12 @@ sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
         return SL_OK;
     if (is_flat(&spec))
         return prepare_flat(context, &spec, src, weights, kernel);
-    const sl__node *node = kernel->node;
-    spec.packed = spec.batch == 1 && is_parameter(node->operands[weights]);
+    spec.packed =
+        fits_panels(&spec) && is_parameter(kernel->node->operands[weights]);
     bool fat = is_fat(&spec) && !is_thin(&spec);
     if (fat && sl__splits_choose())
         return prepare_split(packs, &spec, src, weights, kernel);
-    if (fits_panels(&spec) && (spec.packed || fat))
+    if (spec.packed || fat)
         return prepare_panels(packs, &spec, src, weights, kernel);
     dnn_job *job;
     sl_status status = sl__alloc(1, sizeof *job, &job);
@@ -513,13 +428,8 @@ sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
     kernel->state_index = 0;
     sl__product *product = &job->product;
     status = sl__product_create(context->engine, &spec, product);
-    if (!status && spec.packed)
-        status = find_pack(context->engine, packs, node, weights, &spec,
-                           &product->weights, &kernel->pack);
     if (status)
         return status;
-    if (spec.packed)
-        kernel->packed_operand = weights;
     add_arg(job, DNNL_ARG_SRC, src, &product->src);
     add_arg(job, DNNL_ARG_WEIGHTS, weights, &product->weights);
     add_arg(job, DNNL_ARG_DST, kernel->operand_count, &product->dst);

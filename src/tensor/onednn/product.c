@@ -10,9 +10,11 @@ sl_status sl__dnn_fail(const char *call, dnnl_status_t status)
                    "oneDNN: %s failed with status %d", call, (int)status);
 }
 
-dnnl_status_t sl__describe_matrix(sl__md *md, int64_t batch, int64_t rows,
-                                  int64_t columns, const int64_t stride[3],
-                                  dnnl_data_type_t type)
+/* A matrix, or a batch of them, with strides; those of sizes of 1, which may be
+ * anything, are made such that oneDNN sees rows. */
+static dnnl_status_t describe_matrix(sl__md *md, int64_t batch, int64_t rows,
+                                     int64_t columns, const int64_t stride[3],
+                                     dnnl_data_type_t type)
 {
     bool batched = batch > 1;
     int64_t row = stride[1], column = stride[2];
@@ -34,16 +36,16 @@ static dnnl_status_t describe_all(sl__product *product,
     dnnl_dims_t plain = {spec->k, spec->n};
     dnnl_dims_t row = {1, 1, spec->n}, row_stride = {spec->n, spec->n, 1};
     int skip = spec->batch > 1 ? 0 : 1;
-    dnnl_status_t status = sl__describe_matrix(
-        &product->src, spec->batch, spec->m, spec->k, spec->src, spec->type);
+    dnnl_status_t status = describe_matrix(&product->src, spec->batch, spec->m,
+                                           spec->k, spec->src, spec->type);
     if (!status && spec->packed)
         status = sl__md_any(&product->weights, 2, plain, spec->type);
     else if (!status)
-        status = sl__describe_matrix(&product->weights, spec->batch, spec->k,
-                                     spec->n, spec->weights, spec->type);
+        status = describe_matrix(&product->weights, spec->batch, spec->k,
+                                 spec->n, spec->weights, spec->type);
     if (!status)
-        status = sl__describe_matrix(&product->dst, spec->batch, spec->m,
-                                     spec->n, spec->dst, dnnl_f32);
+        status = describe_matrix(&product->dst, spec->batch, spec->m, spec->n,
+                                 spec->dst, dnnl_f32);
     if (!status && spec->has_bias)
         status = sl__md_strided(&product->bias, 3 - skip, row + skip, dnnl_f32,
                                 row_stride + skip);
@@ -87,8 +89,9 @@ static dnnl_status_t make_attributes(const sl__product_spec *spec,
     return status;
 }
 
-dnnl_status_t sl__read_scratch(sl__product *product,
-                               const_dnnl_primitive_desc_t description)
+/* Notes the scratchpad that a described primitive wants. */
+static dnnl_status_t read_scratch(sl__product *product,
+                                  const_dnnl_primitive_desc_t description)
 {
     sl__md_ref scratch =
         dnnl_primitive_desc_query_md(description, dnnl_query_scratchpad_md, 0);
@@ -106,7 +109,7 @@ static dnnl_status_t read_choices(sl__product *product,
         dnnl_primitive_desc_query_md(description, dnnl_query_weights_md, 0);
     sl__md_clear(&product->weights);
     dnnl_status_t status = sl__md_copy(&product->weights, weights);
-    return status ? status : sl__read_scratch(product, description);
+    return status ? status : read_scratch(product, description);
 }
 
 sl_status sl__product_create(dnnl_engine_t engine, const sl__product_spec *spec,

@@ -25,17 +25,8 @@ typedef struct sl__product {
     int64_t scratch_bytes;
 } sl__product;
 
-/* A matrix, or a batch of them, with strides; those of sizes of 1, which may be
- * anything, are made such that oneDNN sees rows. */
-dnnl_status_t sl__describe_matrix(sl__md *md, int64_t batch, int64_t rows,
-                                  int64_t columns, const int64_t stride[3],
-                                  dnnl_data_type_t type);
-
 sl_status sl__product_create(dnnl_engine_t engine, const sl__product_spec *spec,
                              sl__product *out);
-/* Notes the scratchpad that a described primitive wants. */
-dnnl_status_t sl__read_scratch(sl__product *product,
-                               const_dnnl_primitive_desc_t description);
 void sl__product_clear(sl__product *product);
 
 #endif
