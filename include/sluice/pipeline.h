@@ -430,13 +430,13 @@ typedef struct sl_action_function {
 /* What Sluice would do of one call of compute. */
 SL_API sl_status sl_action_call_run(const sl_action_call *call);
 
-/* Whether the threads of a rank that waits take part in what other ranks
- * compute, where these are threads of one process. Results are the same bit for
+/* Whether the threads of a rank that waits take part in what others of the
+ * process compute, in this pipeline or another. Results are the same bit for
  * bit; time that a schedule leaves idle is not lost. */
 typedef enum sl_lend {
     SL_LEND_AUTO, /* where there is a core for every thread of every rank */
     SL_LEND_NEVER,
-    SL_LEND_ALWAYS,
+    SL_LEND_ALWAYS, /* with fewer it may cost more than it brings */
 } sl_lend;
 
 typedef struct sl_pipeline_options {
@@ -614,7 +614,8 @@ SL_API const sl_schedule *sl_trace_plan(const sl_trace *trace);
 typedef struct sl_rank_summary {
     double busy_s; /* of compute */
     double waited_s;
-    double lent_s; /* of that, it took part in other ranks' compute */
+    double lent_s; /* took part in other ranks' compute, while it waited here or
+                      for the end of the step */
     size_t sent;   /* messages */
     int64_t sent_bytes;
     sl_rank_bytes bytes;

@@ -367,6 +367,7 @@ typedef struct sl_train_options {
     const char *resume;         /* a checkpoint to go on from; or NULL */
     const char *init;           /* weights to start with; or NULL */
     double timeout_s;
+    sl_lend lend; /* whether ranks that wait help others */
     /* On rank 0, after every step; and whether to stop there. */
     void (*tell)(void *context, const sl_train_news *news);
     bool (*stop)(void *context);

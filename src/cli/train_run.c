@@ -348,6 +348,7 @@ static int prepare(run *own, int ranks)
     options->resume = own->resume;
     options->init = r->init;
     options->timeout_s = r->timeout_s;
+    options->lend = r->alone ? SL_LEND_NEVER : SL_LEND_AUTO;
     options->tell = tell;
     options->stop = is_interrupted;
     options->traced = show_last;

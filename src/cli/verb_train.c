@@ -31,6 +31,7 @@ enum {
     KEY_SCHEDULE,
     KEY_CUT,
     KEY_RECOMPUTE,
+    KEY_ALONE,
     KEY_OPTIMIZER,
     KEY_RATE,
     KEY_DECAY_RATE,
@@ -92,6 +93,8 @@ static const struct argp_option options[] = {
     {"recompute", KEY_RECOMPUTE, NULL, 0,
      "Save inputs alone, run forward again in backward", 3},
     {"threads", 't', "N", 0, "Threads of each rank (1)", 3},
+    {"no-lending", KEY_ALONE, NULL, 0,
+     "Threads of a rank that waits do not help the others", 3},
     {NULL, 0, NULL, 0, "Learning:", 4},
     {"optimizer", KEY_OPTIMIZER, "adamw|sgd", 0, "Which one (adamw)", 4},
     {"lr", KEY_RATE, "X", 0, "Rate (0.001)", 4},
@@ -228,6 +231,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_SCHEDULE: r->schedule = arg; return 0;
     case KEY_CUT: r->cut = arg; return 0;
     case KEY_RECOMPUTE: r->recompute = true; return 0;
+    case KEY_ALONE: r->alone = true; return 0;
     case KEY_DECAY_ALL: r->optimizer.decay_all = true; return 0;
     case KEY_OUT: r->out = arg; return 0;
     case KEY_RESUME: r->resume = true; return 0;

@@ -36,16 +36,15 @@ void sl__start_lending(sl_pipeline *pipeline)
 
 void sl__stop_lending(sl_pipeline *pipeline)
 {
-    if (!pipeline->lends)
-        return;
     sl__comm_clear_idle(pipeline->comm, pipeline);
-    sl__lending_stop();
+    if (pipeline->lends)
+        sl__lending_stop();
     pipeline->lends = false;
 }
 
 void sl__begin_lending(sl_pipeline *pipeline)
 {
     pipeline->lending_s = 0;
-    if (pipeline->lends)
-        sl__comm_set_idle(pipeline->comm, lend, pipeline);
+    /* Another pipeline may have been here in between. */
+    sl__comm_set_idle(pipeline->comm, pipeline->lends ? lend : NULL, pipeline);
 }

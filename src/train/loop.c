@@ -113,6 +113,7 @@ static sl_status start(trainer *t)
     how.stage = options->stage;
     how.share_losses = true;
     how.timeout_s = options->timeout_s;
+    how.lend = options->lend;
     sl_status status = SL_OK;
     if (options->folder && is_first(t))
         status = sl__claim_folder(options->folder, &t->lock);

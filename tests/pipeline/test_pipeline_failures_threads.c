@@ -3,6 +3,7 @@
  * Pipelines that fail: every rank ends, with the first cause, and nothing is
  * left behind. */
 #include "faults.h"
+#include "tensor/lending.h"
 
 #include "comm/comm.h"
 
@@ -206,6 +207,7 @@ static sl_status prepare_rank(sl_comm *comm, void *context)
     bool fails = sl_comm_rank(comm) == own->wrong_rank;
     options.schedule = own->schedule;
     options.timeout_s = own->timeout_s;
+    options.lend = SL_LEND_ALWAYS;
     sl_status status =
         sl_pipeline_create(comm, build_unless, &fails, &options, &pipeline);
     if (!status)
@@ -406,5 +408,6 @@ int main(void)
         cmocka_unit_test(a_cut_wire_ends_the_step_everywhere),
         cmocka_unit_test(odd_functions_are_refused),
     };
+    sl__lend_smallest(true);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Steps on threads: every schedule computes what the uncut model does. */
+#include "comm/comm.h"
 #include "tensor/lending.h"
 #include "tensor/onednn/onednn.h"
 #include "random_schedule.h"
@@ -283,7 +284,7 @@ typedef struct waiting {
 static sl_status build_two_layers(void *context, int64_t rows,
                                   const sl_model *like, sl_model **out)
 {
-    (void)context;
+    const int *stages = context; /* NULL: one */
     sl_graph *graph;
     sl_cut_options options = SL_CUT_OPTIONS_INIT;
     sl_status status = sl_graph_create(&graph);
@@ -297,7 +298,7 @@ static sl_status build_two_layers(void *context, int64_t rows,
     h = sl_linear(h, v, NULL, SL_IN_OUT);
     sl_output(graph, "y", h, SL_NO_GRADIENT);
     sl_loss(graph, sl_mean(sl_mul(h, h), SL_ALL));
-    options.stages = 1;
+    options.stages = stages ? *stages : 1;
     options.like = like;
     options.by = SL_CUT_BY_COST;
     options.inside = true;
@@ -408,12 +409,52 @@ static void waiting_changes_nothing(void **state)
     }
 }
 
+/* Two pipelines take turns on one transport: each lends as it was told to. */
+static sl_status take_turns(sl_comm *comm, void *context)
+{
+    (void)context;
+    static const sl_lend ways[] = {SL_LEND_ALWAYS, SL_LEND_NEVER};
+    const sl_sizes sizes = {2, 1, 4};
+    sl_pipeline *pipelines[2] = {NULL, NULL};
+    sl_schedule *schedule;
+    static int stages = 2;
+    static const float data[8 * WIDTH];
+    const sl_array array = {SL_F32, 2, {8, WIDTH}, data};
+    const sl_argument x = {"x", SL_SPREAD_SPLIT, 0, &array, 1};
+    sl_status status = sl_generate("GPipe", &sizes, &schedule);
+    for (int i = 0; i < 2 && !status; i++) {
+        sl_pipeline_options options = SL_PIPELINE_OPTIONS_INIT;
+        options.schedule = schedule;
+        options.lend = ways[i];
+        status = sl_pipeline_create(comm, build_two_layers, &stages, &options,
+                                    &pipelines[i]);
+    }
+    for (int i = 0; i < 4 && !status; i++) {
+        status = sl_pipeline_step(pipelines[i % 2], &x, 1, 1);
+        if (!status && (comm->idle != NULL) != (ways[i % 2] == SL_LEND_ALWAYS))
+            status = sl_fail(SL_EINVAL, "turn %d lends or not", i);
+    }
+    sl_pipeline_destroy(pipelines[1]);
+    sl_pipeline_destroy(pipelines[0]);
+    if (!status && comm->idle)
+        status = sl_fail(SL_EINVAL, "lends when all pipelines are gone");
+    sl_schedule_destroy(schedule);
+    return status;
+}
+
+static void pipelines_take_turns(void **state)
+{
+    (void)state;
+    assert_ok(sl_threads_run(2, take_turns, NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replicas_compute_the_gradients_of_all),
         cmocka_unit_test(own_functions_run_instead),
         cmocka_unit_test(waiting_changes_nothing),
+        cmocka_unit_test(pipelines_take_turns),
         cmocka_unit_test(bits_do_not_depend_on_time),
         cmocka_unit_test(hand_written_schedules_compute_what_the_model_does),
         cmocka_unit_test(every_schedule_computes_what_the_model_does),

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Linear layers by our own kernels: those whose weights are packed into panels,
- * and those of many rows whose numbers are split into pieces of bf16. Every edge of rows, columns and depth, on every instruction set, against ref;
- * what splitting must keep of every number; and that gradients which wait for
- * each other are the same. */
+ * and those of many rows whose numbers are split into pieces of bf16. Every edge
+ * of rows, columns and depth, on every instruction set, against ref; what
+ * splitting must keep of every number; and that gradients which wait for each
+ * other are the same. */
 #include "tensor/onednn/onednn.h"
 #include "tensors.h"
 

@@ -289,6 +289,59 @@ static void a_wait_that_is_over_ends_the_help(void **state)
     sl__lending_stop();
 }
 
+typedef struct crowd {
+    lent_work work;
+    atomic_bool left; /* the helpers have */
+} crowd;
+
+static void do_in_a_crowd(void *data, int worker, int64_t from, int64_t to)
+{
+    crowd *c = data;
+    (void)from;
+    (void)to;
+    if (worker > 0) {
+        atomic_fetch_add(&c->work.lent, 1);
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
+    }
+    for (int i = 0; worker == 0 && i < 50000 && !atomic_load(&c->left); i++)
+        nap();
+}
+
+static bool has_two(void *data)
+{
+    return atomic_load(&((crowd *)data)->work.lent) >= 2;
+}
+
+static void *open_crowd(void *data)
+{
+    sl__parallel_few(1, 2, PARTS, 1, do_in_a_crowd, data);
+    return NULL;
+}
+
+/* Two threads help where there is room for one: whichever it is, it stops when
+ * the wait is over, or when the other, who may be the one that asks, leaves; and
+ * not when all is done, a third of a second later. */
+static void a_team_leaves_together(void **state)
+{
+    (void)state;
+#ifdef SLUICE_TSAN
+    skip(); /* OpenMP's runtime is not instrumented. */
+#endif
+    sl__lending_start();
+    for (int round = 0; round < 10; round++) {
+        crowd c = {.left = false};
+        pthread_t owner;
+        assert_int_equal(pthread_create(&owner, NULL, open_crowd, &c), 0);
+        for (int i = 0; i < 50000 && !sl__can_lend(); i++)
+            nap();
+        sl__lend(2, has_two, &c);
+        assert_true(c.work.lent < 15);
+        atomic_store(&c.left, true);
+        pthread_join(owner, NULL);
+    }
+    sl__lending_stop();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +350,7 @@ int main(void)
         cmocka_unit_test(two_threads_build_at_once),
         cmocka_unit_test(lent_parts_are_done_once),
         cmocka_unit_test(a_wait_that_is_over_ends_the_help),
+        cmocka_unit_test(a_team_leaves_together),
         cmocka_unit_test(shares_cover_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -135,17 +135,24 @@ static void pause_briefly(void)
 typedef struct waiting {
     const end *own;
     const post *waited;
+    double deadline;
 } waiting;
 
-static bool is_over(void *wait)
+static bool is_over(const waiting *w)
 {
-    const waiting *w = wait;
     int found = atomic_load(&w->waited->state);
     return found == COMPLETE || found == WRONG_SIZE ||
            atomic_load(&w->own->hub->failed);
 }
 
-static void sleep_for(end *own, waiting *w, double seconds)
+/* The same for who does something else meanwhile, and has no eye on the clock. */
+static bool is_over_or_late(void *wait)
+{
+    const waiting *w = wait;
+    return is_over(w) || sl__seconds() >= w->deadline;
+}
+
+static void sleep_for(end *own, const waiting *w, double seconds)
 {
     struct timespec nap = {(time_t)seconds,
                            (long)((seconds - (double)(time_t)seconds) * 1e9)};
@@ -157,7 +164,7 @@ static void sleep_for(end *own, waiting *w, double seconds)
     atomic_store(&own->sleeping, 0);
 }
 
-static bool spin(waiting *w, int times)
+static bool spin(const waiting *w, int times)
 {
     for (int i = 0; i < times; i++) {
         if (is_over(w))
@@ -174,13 +181,14 @@ static void wait_threads(sl_comm *comm, sl_request *request, double timeout_s)
     enum { SPINS_BETWEEN_LOOKS = 16 };
     const double look_s = 1e-3;
     end *own = end_of(comm);
-    waiting w = {own, post_of(request)};
+    waiting w = {own, post_of(request), 0};
     if (spin(&w, own->hub->spins))
         return;
-    double now = sl__seconds(), deadline = now + timeout_s, useful = now;
-    for (; !is_over(&w) && now < deadline; now = sl__seconds()) {
-        double nap = deadline - now < 1 ? deadline - now : 1;
-        if (comm->idle && comm->idle(comm->idle_context, is_over, &w)) {
+    double now = sl__seconds(), useful = now;
+    w.deadline = now + timeout_s;
+    for (; !is_over(&w) && now < w.deadline; now = sl__seconds()) {
+        double nap = w.deadline - now < 1 ? w.deadline - now : 1;
+        if (comm->idle && comm->idle(comm->idle_context, is_over_or_late, &w)) {
             useful = sl__seconds();
             continue;
         }

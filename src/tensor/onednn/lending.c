@@ -110,10 +110,10 @@ static bool has_work(sl__open_place *place)
            !atomic_load_explicit(&place->spent, memory_order_relaxed);
 }
 
-/* Only who waits itself can tell whether the wait is over. */
-static bool has_ended(visit *v, bool waits)
+/* The first of them asks, for all. */
+static bool has_ended(visit *v, int who)
 {
-    if (waits && v->is_over(v->wait))
+    if (who == 0 && v->is_over(v->wait))
         atomic_store(&v->over, true);
     return atomic_load(&v->over);
 }
@@ -139,7 +139,7 @@ static bool take_chunks(visit *v, sl__team_work *region, int number, int who)
         int share = (who + i) % region->share_count;
         while (sl__take(region, share, region->threads + number)) {
             atomic_store_explicit(&v->helped, true, memory_order_relaxed);
-            if (has_ended(v, who == 0))
+            if (has_ended(v, who))
                 return false;
         }
     }
@@ -164,11 +164,13 @@ static void visit_all(void *data)
     visit *v = data;
     int who = atomic_fetch_add(&v->arrived, 1);
     int used = atomic_load_explicit(&places_used, memory_order_relaxed);
-    for (int i = 0; i < used && !has_ended(v, who == 0); i++) {
+    for (int i = 0; i < used && !has_ended(v, who); i++) {
         sl__open_place *place = &places[(v->first + i) % used];
         if (has_work(place))
             take_part(v, place, who);
     }
+    if (who == 0)
+        atomic_store(&v->over, true); /* Nobody asks any more. */
 }
 
 bool sl__can_lend(void)

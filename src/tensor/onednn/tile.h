@@ -135,7 +135,8 @@ INLINE void flat_tile(const flat_product *s, int64_t i, int64_t j, int rows,
     const float *next = out + rows * f->out_row;
     vf sum[TILE_ROWS][TILE_VECTORS];
     load_sums(sum, out, f->out_row, rows, vectors, n);
-    add_sums(sum, &s->held, i, j, 0, s->held.depth, rows, vectors, n);
+    if (s->held.depth > 0)
+        add_sums(sum, &s->held, i, j, 0, s->held.depth, rows, vectors, n);
     for (int part = 0; part < rows && far; part++) {
 #pragma GCC unroll 8
         for (int v = 0; v < vectors; v++)
