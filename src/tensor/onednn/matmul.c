@@ -213,12 +213,12 @@ static bool is_far(int64_t rows, int64_t columns)
 static int choose_together(const sl__product_spec *spec,
                            const sl__kernel *kernel)
 {
-    enum { DEPTH = 32, MOST = 4 };
+    enum { MOST = 4 };
     if (!kernel->is_alone || spec->m * spec->n < hold_from ||
-        spec->src[1] != 1 || spec->k > DEPTH || spec->k < 1)
+        spec->src[1] != 1 || spec->k < 1)
         return 1;
-    int together = DEPTH / (int)spec->k;
-    return together > MOST ? MOST : together < 2 ? 2 : together;
+    int64_t together = SL__FLAT_PRODUCT_DEPTH_MAX / spec->k;
+    return (int)(together < MOST ? together : MOST);
 }
 
 static sl_status prepare_flat(sl__dnn_context *context,
