@@ -76,7 +76,7 @@ typedef struct hub {
     atomic_int failed;  /* its sentence can be read */
     sl_status status;
     char sentence[SL__ERROR_TEXT_MAX];
-    int spins;
+    bool has_cores; /* one for each rank */
 } hub;
 
 struct end {
@@ -176,13 +176,16 @@ static bool spin(const waiting *w, int times)
 
 static void wait_threads(sl_comm *comm, sl_request *request, double timeout_s)
 {
-    /* Who has something to do meanwhile looks out for it, all the time until so
-     * long after there was something, then as often. */
+    /* Who has something to do meanwhile looks out for it: with a core of its
+     * own, all the time until so long after there was something; then as often
+     * as that. */
     enum { SPINS_BETWEEN_LOOKS = 16 };
     const double look_s = 1e-3;
     end *own = end_of(comm);
+    const double lookout_s = own->hub->has_cores ? look_s : 0;
     waiting w = {own, post_of(request), 0};
-    if (spin(&w, own->hub->spins))
+    /* With a core per rank, a few microseconds before anything else. */
+    if (spin(&w, own->hub->has_cores ? 400 : 4))
         return;
     double now = sl__seconds(), useful = now;
     w.deadline = now + timeout_s;
@@ -192,7 +195,7 @@ static void wait_threads(sl_comm *comm, sl_request *request, double timeout_s)
             useful = sl__seconds();
             continue;
         }
-        if (comm->idle && now - useful < look_s) {
+        if (comm->idle && now - useful < lookout_s) {
             spin(&w, SPINS_BETWEEN_LOOKS);
             continue;
         }
@@ -452,8 +455,7 @@ sl_status sl_threads_create(int ranks, sl_comm **out)
     shared->ends = memory;
     shared->size = ranks;
     atomic_init(&shared->alive, ranks);
-    /* With a core per rank, wait a few microseconds before sleeping. */
-    shared->spins = sl__cores() >= ranks ? 400 : 4;
+    shared->has_cores = sl__cores() >= ranks;
     for (int i = 0; i < ranks; i++) {
         end *own = &shared->ends[i];
         own->hub = shared;
