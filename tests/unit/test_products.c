@@ -130,10 +130,8 @@ static const int many[][3] = {
 static void compare_many(void)
 {
     unsigned way = 0;
-    for (size_t i = 0; i < sizeof many / sizeof *many; i++) {
-        for (int times = 0; times < 2; times++)
-            compare(many[i][0], many[i][1], many[i][2], way += 3);
-    }
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++)
+        compare(many[i][0], many[i][1], many[i][2], way += 5);
 }
 
 static void products_of_many_rows_match_ref(void **state)
