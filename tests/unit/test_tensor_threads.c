@@ -169,8 +169,10 @@ enum { PARTS = 64, HELPERS = 3 };
 typedef struct lent_work {
     int times[PARTS];
     int by[1 + HELPERS]; /* parts, by worker */
-    atomic_int lent;     /* parts that others did */
-    int wanted;          /* of these, before its own thread goes on */
+    atomic_bool at_work[1 + HELPERS];
+    atomic_bool clash; /* two had one number */
+    atomic_int lent;   /* parts that others did */
+    int wanted;        /* of these, before its own thread goes on */
 } lent_work;
 
 static void nap(void)
@@ -181,9 +183,14 @@ static void nap(void)
 static void do_part(void *data, int worker, int64_t from, int64_t to)
 {
     lent_work *w = data;
+    if (atomic_exchange(&w->at_work[worker], true))
+        atomic_store(&w->clash, true);
+    if (worker > 0)
+        nap(); /* Its own thread is done long before. */
     for (int64_t i = from; i < to; i++)
         w->times[i]++;
-    w->by[worker]++; /* Nobody else has this number meanwhile. */
+    w->by[worker]++;
+    atomic_store(&w->at_work[worker], false);
     if (worker > 0)
         atomic_fetch_add(&w->lent, 1);
     /* At most five seconds. */
@@ -234,6 +241,7 @@ static void lent_parts_are_done_once(void **state)
         for (int i = 0; i < 1 + HELPERS; i++)
             parts += w.by[i];
         assert_int_equal(parts, 16);
+        assert_false(w.clash);
         assert_true(w.lent >= w.wanted);
     }
     atomic_store(&over, true);
