@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/cores.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 int sl__cores(void)

@@ -123,15 +123,6 @@ static void wake(end *rank)
     futex(&rank->events, FUTEX_WAKE, INT32_MAX, NULL);
 }
 
-static void pause_briefly(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#else
-    sched_yield();
-#endif
-}
-
 typedef struct waiting {
     const end *own;
     const post *waited;
@@ -169,7 +160,7 @@ static bool spin(const waiting *w, int times)
     for (int i = 0; i < times; i++) {
         if (is_over(w))
             return true;
-        pause_briefly();
+        sl__pause();
     }
     return is_over(w);
 }

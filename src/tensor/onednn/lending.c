@@ -8,6 +8,7 @@
  * either the visitor sees that there is nothing, or it is waited for. */
 #include "tensor/lending.h"
 
+#include "base/cores.h"
 #include "tensor/onednn/shares.h"
 
 #include <sched.h>
@@ -38,15 +39,6 @@ void sl__lending_stop(void)
 bool sl__someone_lends(void)
 {
     return atomic_load_explicit(&lenders, memory_order_relaxed) > 0;
-}
-
-static void pause_briefly(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#else
-    sched_yield();
-#endif
 }
 
 /* ----------------------------------------------------------------- open -- */
@@ -85,7 +77,7 @@ void sl__close(sl__open_place *place)
     /* A visitor is at its last chunk, unless its core was taken from it. */
     for (int i = 0; atomic_load(&place->visitors) > 0; i++) {
         if (i < 10000)
-            pause_briefly();
+            sl__pause();
         else
             sched_yield();
     }
