@@ -537,8 +537,9 @@ SL_API void sl_pipeline_zero_gradients(sl_pipeline *pipeline);
 SL_API sl_status sl_pipeline_unshard(sl_pipeline *pipeline);
 SL_API sl_status sl_pipeline_reshard(sl_pipeline *pipeline);
 
-/* Bytes of tensor memory of a rank, but for what a transport keeps to sum in. All are known, and allocated, after
- * sl_pipeline_prepare; a batch of another shape adds to them. */
+/* Bytes of tensor memory of a rank, but for what a transport keeps to sum in.
+ * All are known, and allocated, after sl_pipeline_prepare; a batch of another
+ * shape adds to them. */
 typedef struct sl_rank_bytes {
     int64_t parameters;
     int64_t gradients;

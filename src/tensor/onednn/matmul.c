@@ -283,10 +283,9 @@ static int choose_width(int64_t n, int lanes)
 }
 
 /* Finds a weight packed by `run` as `wanted` says, or adds it. */
-static sl_status find_own_pack(sl__packs *packs, const sl__node *node,
-                               int operand, sl__kernel_fn run,
-                               const void *wanted, size_t size, int64_t bytes,
-                               int *out)
+static sl_status find_pack(sl__packs *packs, const sl__node *node, int operand,
+                           sl__kernel_fn run, const void *wanted, size_t size,
+                           int64_t bytes, int *out)
 {
     const sl_tensor *tensor = node->operands[operand];
     for (size_t i = 0; i < packs->count; i++) {
@@ -353,8 +352,8 @@ static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
         return SL_OK;
     }
     kernel->packed_operand = weights;
-    return find_own_pack(packs, kernel->node, weights, vector->pack_panels,
-                         &pack, sizeof pack, bytes, &kernel->pack);
+    return find_pack(packs, kernel->node, weights, vector->pack_panels, &pack,
+                     sizeof pack, bytes, &kernel->pack);
 }
 
 /* --------------------------------------------------------------- splits -- */
@@ -399,8 +398,8 @@ static sl_status prepare_split(sl__packs *packs, const sl__product_spec *spec,
         return SL_OK;
     }
     kernel->packed_operand = weights;
-    return find_own_pack(packs, kernel->node, weights, splits->pack, &pack,
-                         sizeof pack, right, &kernel->pack);
+    return find_pack(packs, kernel->node, weights, splits->pack, &pack,
+                     sizeof pack, right, &kernel->pack);
 }
 
 sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,

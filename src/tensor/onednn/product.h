@@ -14,7 +14,7 @@ typedef struct sl__product_spec {
     int64_t src[3], weights[3], dst[3]; /* strides */
     dnnl_data_type_t type;              /* of src and weights */
     bool has_bias;
-    bool packed; /* weights in whatever layout oneDNN likes best */
+    bool packed; /* weights, as our kernels like them; oneDNN: as it does */
     bool adds;
     sl__op activation; /* SL__OP_COUNT: none */
 } sl__product_spec;
