@@ -572,8 +572,10 @@ typedef enum sl_event_kind {
     SL_EVENT_TIES,    /* tied gradients were summed */
     SL_EVENT_END,     /* until all ranks had come to the end */
     SL_EVENT_DATA,    /* a batch was read: sl_pipeline_note_data */
+    SL_EVENT_SETTLE,  /* what W's and B's had left (SL_ADD_LATE) was added to
+                         the gradients of a stage; its action is REDUCE_GRAD */
 } sl_event_kind;
-#define SL_EVENT_KINDS 10
+#define SL_EVENT_KINDS 11
 /* "compute", "send", ... */
 SL_API const char *sl_event_kind_text(sl_event_kind kind);
 

@@ -367,6 +367,7 @@ typedef struct sl_stage_cost {
     double backward_input;
     double backward_weight;
     double backward;
+    double reduce_grad;
     int64_t activation_bytes;  /* held from F's start to the end of W or B */
     int64_t input_freed_bytes; /* the part given back at the end of I */
 } sl_stage_cost;
@@ -384,7 +385,6 @@ typedef struct sl_costs {
     sl_edge_cost edge;   /* for every boundary not in `edges` */
     double unshard;
     double reshard;
-    double reduce_grad;
     double overlap;        /* OVERLAP_F_B costs overlap * (F + B) */
     sl_stage_cost *stages; /* by stage; owned; NULL when all are alike */
     size_t stage_count;
@@ -393,7 +393,7 @@ typedef struct sl_costs {
 } sl_costs;
 #define SL_COSTS_INIT                                                          \
     {                                                                          \
-        {1, 1, 1, 2, 1, 0}, {0, 0, 1}, 0, 0, 0, 1, NULL, 0, NULL, 0            \
+        {1, 1, 1, 2, 0, 1, 0}, {0, 0, 1}, 0, 0, 1, NULL, 0, NULL, 0            \
     }
 
 /* Reads costs from JSON over what `costs` already holds, which a failure

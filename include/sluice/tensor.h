@@ -225,10 +225,13 @@ typedef struct sl_stage_options {
     int threads;         /* that each program runs on; ref has one */
     sl_backward backward;
     bool recompute; /* save the inputs alone, and run F again in backward */
+    int waiting;    /* microbatches of which what they add to gradients may wait
+                    (SL_ADD_LATE), where that takes no more memory than the
+                    weights; more: a few at a time */
 } sl_stage_options;
 #define SL_STAGE_OPTIONS_INIT                                                  \
     {                                                                          \
-        "onednn", 1, SL_BACKWARD_ANY, false                                    \
+        "onednn", 1, SL_BACKWARD_ANY, false, 0                                 \
     }
 
 /* Compiles a graph; `options` may be NULL. The graph may go afterwards. */
@@ -428,19 +431,26 @@ SL_API sl_status sl_memory_square_sum(const sl_memory *memory,
 /* Makes all gradients of parameters 0, to begin a step. */
 SL_API void sl_memory_zero_gradients(sl_memory *memory);
 
+/* When what a W or B adds to the gradients of parameters is to be there: the
+ * same to the last bit. Zeroing the gradients drops what waits. */
+typedef enum sl_adding {
+    SL_ADD_NOW,  /* at its end, and what waited before it */
+    SL_ADD_SOON, /* with one of the next few: another one of this memory
+                    follows, before one of a memory beside and before gradients
+                    are read */
+    SL_ADD_LATE, /* after sl_memory_settle(), which follows before these */
+} sl_adding;
+
 typedef struct sl_run_options {
     uint64_t seed;     /* of dropout: another one for every microbatch and
                           step; stages of one cut draw differently under the
                           same one; backward uses what F was given */
     double loss_scale; /* the gradient of the loss that backward starts from */
-    bool more; /* of W and B: another one of this memory follows, before one of
-                  a memory beside and before gradients are read. What this one
-                  adds may wait for it, and is the same to the last bit;
-                  zeroing the gradients drops it */
+    sl_adding adding;  /* of W and B */
 } sl_run_options;
 #define SL_RUN_OPTIONS_INIT                                                    \
     {                                                                          \
-        0, 1.0, false                                                          \
+        0, 1.0, SL_ADD_NOW                                                     \
     }
 
 /* Runs a program on a slot; `options` may be NULL. Inputs must stay as they are
@@ -450,6 +460,9 @@ typedef struct sl_run_options {
 SL_API sl_status sl_stage_run(const sl_stage *stage, sl_program program,
                               sl_memory *memory, int slot,
                               const sl_run_options *options);
+
+/* Adds to the gradients what waits of W's and B's under SL_ADD_LATE. */
+SL_API sl_status sl_memory_settle(sl_memory *memory);
 
 /* Floating point operations of the matrix products and attentions of a
  * program: the necessary ones, half of the square where it is causal. */

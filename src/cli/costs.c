@@ -69,7 +69,7 @@ static bool set_kind(sl_costs *costs, const char *kind, double value)
     else if (strcmp(kind, "RESHARD") == 0)
         costs->reshard = value;
     else if (strcmp(kind, "REDUCE_GRAD") == 0)
-        costs->reduce_grad = value;
+        costs->stage.reduce_grad = value;
     else
         return false;
     return true;

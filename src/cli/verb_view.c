@@ -295,13 +295,13 @@ static int divide(sl_costs *costs, double by)
     stage->backward_input /= by;
     stage->backward_weight /= by;
     stage->backward /= by;
+    stage->reduce_grad /= by;
     stage->activation_bytes =
         (int64_t)((double)stage->activation_bytes / by + 0.5);
     stage->input_freed_bytes =
         (int64_t)((double)stage->input_freed_bytes / by + 0.5);
     costs->unshard /= by;
     costs->reshard /= by;
-    costs->reduce_grad /= by;
     return 0;
 }
 

@@ -5,6 +5,7 @@
 #include "pipeline/bind.h"
 
 #include "base/memory.h"
+#include "schedule/action.h"
 #include "tensor/program.h"
 
 static sl__mail *mail_of(const sl__binder *b, int stage, int microbatch,
@@ -282,12 +283,37 @@ static sl_status emit_after(sl__binder *b, const sl_action *action)
     return status;
 }
 
+/* What waits at the end of a stage's last backward is added before its gradients
+ * are read, and after all that other ranks wait for. */
+static sl_status emit_settling(sl__binder *b, int stage)
+{
+    int microbatch = -1;
+    for (size_t i = 0; i < b->order_count; i++) {
+        if (b->order[i].stage == stage && sl__ends_microbatch(b->order[i].kind))
+            microbatch = b->order[i].microbatch;
+    }
+    if (microbatch < 0 || !b->train || b->on_paper ||
+        b->pipeline->waits != SL_ADD_LATE)
+        return SL_OK;
+    const sl__lane *lane = sl__lane_of(b, stage, microbatch);
+    sl__instruction out = {.kind = SL__DO_SETTLE,
+                           .action = sl_action_make(SL_REDUCE_GRAD, stage, 0)};
+    out.u.run.program_stage = lane->program_stage;
+    out.u.run.memory = lane->memory;
+    return sl__stage_waits(lane->program_stage) ? emit(b, &out) : SL_OK;
+}
+
 /* With replicas, or with a function of the caller's, sharding is something to
  * do. */
 static sl_status emit_state(sl__binder *b, const sl_action *action)
 {
     const sl_action_function *function = find_function(b, action->kind);
     sl__instruction out = {.kind = SL__DO_STATE, .action = *action};
+    sl_status status = action->kind == SL_REDUCE_GRAD
+                           ? emit_settling(b, action->stage)
+                           : SL_OK;
+    if (status)
+        return status;
     if ((!b->train && action->kind == SL_REDUCE_GRAD) ||
         (!function && b->pipeline->options.replicas == 1))
         return SL_OK;
@@ -364,23 +390,20 @@ static bool is_backward(const sl__instruction *i, int stage)
             i->u.run.program == SL_PROGRAM_B);
 }
 
-/* Tells every backward whether the stage's next is of the same memory. Where
- * functions of the caller's run, who knows what they read: nothing waits then,
- * unless they come behind all of it. */
+/* Tells every backward how long what it adds may wait: where the stage's next is
+ * of another memory not at all, for order's sake. */
 static void look_ahead(sl__binder *b)
 {
     const sl_pipeline *pipeline = b->pipeline;
-    for (int kind = 0; kind < SL_ACTION_KINDS; kind++) {
-        if (kind != SL_REDUCE_GRAD && find_function(b, (sl_action_kind)kind))
-            return;
-    }
     for (int s = 0; s < pipeline->own_count; s++) {
         const sl_memory *next = NULL;
         for (size_t i = b->list->count; i-- > 0;) {
             sl__instruction *at = &b->list->data[i];
             if (!is_backward(at, pipeline->own_stages[s]))
                 continue;
-            at->u.run.more = at->u.run.memory == next;
+            bool last = !next && pipeline->waits == SL_ADD_LATE;
+            if (last || at->u.run.memory == next)
+                at->u.run.adding = pipeline->waits;
             next = at->u.run.memory;
         }
     }

@@ -63,14 +63,16 @@ static sl_status take_order(sl_pipeline *pipeline, const sl_schedule *schedule,
     return status;
 }
 
-/* What runs, as a schedule of compute alone: what a simulation takes. */
+/* What runs, as a schedule of compute alone, and of what is left to the end: what
+ * a simulation takes. */
 static sl_status make_plan(sl_pipeline *pipeline)
 {
     sl_status status = sl_schedule_create(pipeline->ranks, &pipeline->plan);
     for (int r = 0; r < pipeline->ranks && !status; r++) {
         for (size_t i = 0; i < pipeline->order_counts[r] && !status; i++) {
             const sl_action *action = &pipeline->orders[r][i];
-            if (sl_action_kind_family(action->kind) == SL_FAMILY_COMPUTE)
+            if (sl_action_kind_family(action->kind) == SL_FAMILY_COMPUTE ||
+                action->kind == SL_REDUCE_GRAD)
                 status = sl_schedule_append(pipeline->plan, r, *action);
         }
     }
@@ -195,6 +197,20 @@ static sl_status take_functions(sl_pipeline *pipeline)
     return SL_OK;
 }
 
+/* How long what a backward adds to gradients may wait. Where functions of the
+ * caller's run, who knows what they read: not at all, unless they come behind
+ * all of it. W is there to fill gaps, and does, unless ranks that wait find
+ * other work. */
+static sl_adding find_waiting(const sl_pipeline *pipeline)
+{
+    for (int kind = 0; kind < SL_ACTION_KINDS; kind++) {
+        if (kind != SL_REDUCE_GRAD && pipeline->functions[kind].call)
+            return SL_ADD_NOW;
+    }
+    bool fills = pipeline->options.stage.backward != SL_BACKWARD_WHOLE;
+    return fills && !pipeline->lends ? SL_ADD_SOON : SL_ADD_LATE;
+}
+
 static sl_status start(sl_pipeline *pipeline, sl_model_fn build, void *context)
 {
     const sl_schedule *schedule = pipeline->options.schedule;
@@ -205,6 +221,9 @@ static sl_status start(sl_pipeline *pipeline, sl_model_fn build, void *context)
     if (status)
         return status;
     pipeline->options.stage.backward = backward_of(schedule);
+    pipeline->waits = find_waiting(pipeline);
+    pipeline->options.stage.waiting =
+        pipeline->waits == SL_ADD_LATE ? pipeline->microbatches : 0;
     if (pipeline->options.stage.backward == SL_BACKWARD_NONE)
         pipeline->options.stage.recompute = false;
     pipeline->options.schedule = NULL;
@@ -243,13 +262,13 @@ sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build, void *context,
         return status;
     pipeline->comm = comm;
     pipeline->options = *options;
+    sl__start_lending(pipeline);
     status = start(pipeline, build, context);
     if (status) {
         sl_pipeline_destroy(pipeline);
         return status;
     }
     sl_comm_set_answer(comm, sl__answer, pipeline);
-    sl__start_lending(pipeline);
     *out = pipeline;
     return SL_OK;
 }

@@ -43,9 +43,10 @@ _Static_assert(sizeof(sl__mail) == 2 * SL__CACHE_LINE, "a mail fits");
 typedef enum sl__instruction_kind {
     SL__DO_PACK, /* weights that have changed */
     SL__DO_RUN,
-    SL__DO_STATE, /* UNSHARD, RESHARD, REDUCE_GRAD */
-    SL__DO_FEED,  /* copies an argument's microbatch into an input */
-    SL__DO_COPY,  /* between stages of this rank */
+    SL__DO_SETTLE, /* adds to gradients what waits: SL_ADD_LATE */
+    SL__DO_STATE,  /* UNSHARD, RESHARD, REDUCE_GRAD */
+    SL__DO_FEED,   /* copies an argument's microbatch into an input */
+    SL__DO_COPY,   /* between stages of this rank */
     SL__DO_SEND,
     SL__DO_RECV, /* posts */
     SL__DO_WAIT,
@@ -64,8 +65,8 @@ typedef struct sl__instruction {
             const sl_action_function *function; /* the caller's; NULL: ours */
             sl_program program;
             int slot;
-            bool more; /* the stage's next backward has the same memory */
-        } run;         /* also of a state, and of packing */
+            sl_adding adding;
+        } run; /* also of a state, of packing and of settling */
         struct {
             int argument;
             void *to;
@@ -170,6 +171,7 @@ struct sl_pipeline {
     double data_s[2];      /* likewise, the latest */
     double end_s[3];       /* of the latest: list, tied gradients, all ranks */
     bool lends;            /* to other ranks, while it waits */
+    sl_adding waits;       /* what a backward adds to gradients, so long */
     double lending_s;      /* since the latest step began */
     double lent_s;         /* until it ended */
     void (*before)(void);  /* called before every instruction, by tests */

@@ -55,7 +55,8 @@ sl_rank_summary sl_trace_rank(const sl_trace *trace, int rank)
         const sl_event *event = &own->events[i];
         double took = event->end_s - event->start_s;
         switch (event->kind) {
-        case SL_EVENT_COMPUTE: out.busy_s += took; break;
+        case SL_EVENT_COMPUTE:
+        case SL_EVENT_SETTLE: out.busy_s += took; break;
         case SL_EVENT_WAIT:
             /* Before the first compute everybody waits. */
             if (event->end_s > 0)
@@ -73,6 +74,11 @@ sl_rank_summary sl_trace_rank(const sl_trace *trace, int rank)
 
 /* ------------------------------------------------------------- planning -- */
 
+static bool is_work(const sl_event *event)
+{
+    return event->kind == SL_EVENT_COMPUTE || event->kind == SL_EVENT_SETTLE;
+}
+
 static sl_status measure_costs(const sl_trace *trace, sl_costs *out)
 {
     sl__means *means = NULL;
@@ -83,7 +89,7 @@ static sl_status measure_costs(const sl_trace *trace, sl_costs *out)
     for (int r = 0; r < trace->rank_count; r++) {
         for (size_t i = 0; i < trace->ranks[r].count; i++) {
             const sl_event *event = &trace->ranks[r].events[i];
-            if (event->kind == SL_EVENT_COMPUTE)
+            if (is_work(event))
                 sl__means_add(means, &event->action,
                               event->end_s - event->start_s, event->bytes);
         }
@@ -99,7 +105,7 @@ static void measure_bubble(const sl_trace *trace, sl_trace_summary *out)
     for (int r = 0; r < trace->rank_count; r++) {
         for (size_t i = 0; i < trace->ranks[r].count; i++) {
             const sl_event *event = &trace->ranks[r].events[i];
-            if (event->kind != SL_EVENT_COMPUTE)
+            if (!is_work(event))
                 continue;
             busy += event->end_s - event->start_s;
             end = event->end_s > end ? event->end_s : end;

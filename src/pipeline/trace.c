@@ -62,9 +62,10 @@ static void read_wait(reader *r, size_t k)
 static void read_instruction(reader *r, size_t k)
 {
     static const sl_event_kind kinds[] = {
-        [SL__DO_PACK] = SL_EVENT_PACK, [SL__DO_RUN] = SL_EVENT_COMPUTE,
-        [SL__DO_FEED] = SL_EVENT_COPY, [SL__DO_COPY] = SL_EVENT_COPY,
-        [SL__DO_TAKE] = SL_EVENT_COPY, [SL__DO_STATE] = SL_EVENT_STATE,
+        [SL__DO_PACK] = SL_EVENT_PACK,     [SL__DO_RUN] = SL_EVENT_COMPUTE,
+        [SL__DO_FEED] = SL_EVENT_COPY,     [SL__DO_COPY] = SL_EVENT_COPY,
+        [SL__DO_TAKE] = SL_EVENT_COPY,     [SL__DO_STATE] = SL_EVENT_STATE,
+        [SL__DO_SETTLE] = SL_EVENT_SETTLE,
     };
     const sl__instruction *i = &r->list->data[k];
     const sl__stamp *stamps = r->bound->stamps;
@@ -135,7 +136,8 @@ double sl_pipeline_busy(const sl_pipeline *pipeline)
     double busy = 0;
     for (size_t k = 0; list && k < list->count; k++) {
         const sl__stamp *stamp = &pipeline->last->stamps[k];
-        if (list->data[k].kind == SL__DO_RUN)
+        if (list->data[k].kind == SL__DO_RUN ||
+            list->data[k].kind == SL__DO_SETTLE)
             busy += stamp[1].start_s - stamp->start_s;
     }
     return busy;
@@ -268,6 +270,19 @@ static void start_at_zero(sl_trace *trace)
     }
 }
 
+/* Whether something of a stage was left to the end. */
+static bool is_settled(const sl_trace *trace, int stage)
+{
+    for (int r = 0; r < trace->rank_count; r++) {
+        for (size_t i = 0; i < trace->ranks[r].count; i++) {
+            const sl_event *event = &trace->ranks[r].events[i];
+            if (event->kind == SL_EVENT_SETTLE && event->action.stage == stage)
+                return true;
+        }
+    }
+    return false;
+}
+
 /* What of the plan an eval or a step runs. */
 static sl_status copy_plan(const sl_pipeline *pipeline, sl_trace *trace)
 {
@@ -277,7 +292,10 @@ static sl_status copy_plan(const sl_pipeline *pipeline, sl_trace *trace)
         const sl_action *row = sl_schedule_row(pipeline->plan, r);
         size_t length = sl_schedule_length(pipeline->plan, r);
         for (size_t i = 0; i < length && !status; i++) {
-            if (!eval || row[i].kind == SL_FORWARD)
+            bool runs = eval ? row[i].kind == SL_FORWARD
+                             : row[i].kind != SL_REDUCE_GRAD ||
+                                   is_settled(trace, row[i].stage);
+            if (runs)
                 status = sl_schedule_append(trace->plan, r, row[i]);
         }
     }
@@ -363,8 +381,8 @@ void sl_trace_destroy(sl_trace *trace)
 const char *sl_event_kind_text(sl_event_kind kind)
 {
     static const char *const texts[SL_EVENT_KINDS] = {
-        "compute", "state", "send", "receive", "wait",
-        "copy",    "pack",  "ties", "end",     "data"};
+        "compute", "state", "send", "receive", "wait",  "copy",
+        "pack",    "ties",  "end",  "data",    "settle"};
     return kind >= 0 && kind < SL_EVENT_KINDS ? texts[kind] : "";
 }
 

@@ -48,7 +48,7 @@ static double plain_cost(const sl_costs *costs, uint8_t kind, int stage)
     case SL_BACKWARD: return cost->backward;
     case SL_UNSHARD: return costs->unshard;
     case SL_RESHARD: return costs->reshard;
-    case SL_REDUCE_GRAD: return costs->reduce_grad;
+    case SL_REDUCE_GRAD: return cost->reduce_grad;
     default: return 0;
     }
 }
@@ -103,6 +103,8 @@ static sl_status check_stage(const sl_stage_cost *cost, size_t actions)
     if (!status)
         status = check_time("the cost of B", cost->backward);
     if (!status)
+        status = check_time("the cost of REDUCE_GRAD", cost->reduce_grad);
+    if (!status)
         status = check_bytes(cost, actions);
     return status;
 }
@@ -146,8 +148,6 @@ sl_status sl__costs_check(const sl_costs *costs, const sl_extent *extent)
     if (!status)
         status = check_time("the cost of RESHARD", costs->reshard);
     if (!status)
-        status = check_time("the cost of REDUCE_GRAD", costs->reduce_grad);
-    if (!status)
         status = check_time("overlap", costs->overlap);
     return status;
 }
@@ -175,6 +175,7 @@ static field *stage_fields(sl_stage_cost *cost, field *out)
     *out++ = (field){"I", &cost->backward_input, NULL};
     *out++ = (field){"W", &cost->backward_weight, NULL};
     *out++ = (field){"B", &cost->backward, NULL};
+    *out++ = (field){"REDUCE_GRAD", &cost->reduce_grad, NULL};
     *out++ = (field){"activation_bytes", NULL, &cost->activation_bytes};
     *out++ = (field){"input_freed_bytes", NULL, &cost->input_freed_bytes};
     return out;
@@ -194,7 +195,6 @@ static field *global_fields(sl_costs *costs, field *out)
     out = edge_fields(&costs->edge, out);
     *out++ = (field){"UNSHARD", &costs->unshard, NULL};
     *out++ = (field){"RESHARD", &costs->reshard, NULL};
-    *out++ = (field){"REDUCE_GRAD", &costs->reduce_grad, NULL};
     *out++ = (field){"overlap", &costs->overlap, NULL};
     return out;
 }

@@ -44,7 +44,8 @@ void sl__means_add(sl__means *means, const sl_action *action, double took,
 {
     sl_action parts[2];
     int count = sl_action_parts(action, parts);
-    if (sl_action_kind_family(action->kind) != SL_FAMILY_COMPUTE)
+    if (sl_action_kind_family(action->kind) != SL_FAMILY_COMPUTE &&
+        action->kind != SL_REDUCE_GRAD)
         return;
     for (int i = 0; i < count; i++) {
         if (parts[i].stage >= means->stages)
@@ -67,11 +68,14 @@ static sl_stage_cost cost_of(const sums *own)
     }
     double input = mean[SL_BACKWARD_INPUT], weight = mean[SL_BACKWARD_WEIGHT];
     double both = counts[SL_BACKWARD] ? mean[SL_BACKWARD] : input + weight;
+    double part = counts[SL_REDUCE_GRAD] ? 1 : 0.5; /* of B that I is */
     return (sl_stage_cost){
         .forward = mean[SL_FORWARD],
-        .backward_input = counts[SL_BACKWARD_INPUT] ? input : both / 2,
-        .backward_weight = counts[SL_BACKWARD_WEIGHT] ? weight : both / 2,
+        .backward_input = counts[SL_BACKWARD_INPUT] ? input : part * both,
+        .backward_weight =
+            counts[SL_BACKWARD_WEIGHT] ? weight : (1 - part) * both,
         .backward = both,
+        .reduce_grad = mean[SL_REDUCE_GRAD],
         .activation_bytes = own->bytes};
 }
 

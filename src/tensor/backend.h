@@ -38,7 +38,8 @@ typedef struct sl__run {
     uint64_t seed;
     double loss_scale;
     int threads;
-    bool more; /* of this backward will follow before gradients are read */
+    sl_adding adding;
+    bool settles; /* adds what waits, and nothing else */
 } sl__run;
 
 typedef struct sl__kernel sl__kernel;
@@ -56,6 +57,7 @@ struct sl__kernel {
     sl__op activation; /* applied to the result; SL__OP_COUNT: none */
     bool adds;
     bool is_alone; /* no other node writes its result */
+    int waiting;   /* microbatches of sl_stage_options */
     /* Set by prepare. */
     void *private;         /* the backend's, freed by forget */
     int64_t scratch_bytes; /* workspace for the duration of the call */

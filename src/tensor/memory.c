@@ -558,10 +558,43 @@ sl_status sl__memory_pack(sl_memory *memory)
     if (memory->packed_at == memory->owner->written || stage->packs.count == 0)
         return SL_OK;
     const microbatch *slot = &memory->slots[0];
-    sl__run run = {slot->states, 0, 1, stage->options.threads, false};
+    sl__run run = {slot->states,           0,          1,
+                   stage->options.threads, SL_ADD_NOW, false};
     sl__saved saved;
     stage->backend->begin(run.threads, &saved);
     sl_status status = run_packs(memory, slot, &run);
+    stage->backend->end(&saved);
+    return status;
+}
+
+bool sl__stage_waits(const sl_stage *stage)
+{
+    for (size_t i = 0; stage->held_offsets && i < stage->graph->node_count;
+         i++) {
+        if (stage->held_offsets[i] >= 0)
+            return true;
+    }
+    return false;
+}
+
+sl_status sl_memory_settle(sl_memory *memory)
+{
+    const sl_stage *stage = memory->stage;
+    bool split = stage->programs[SL_PROGRAM_W].exists;
+    int program = split ? SL_PROGRAM_W : SL_PROGRAM_B;
+    const microbatch *slot = &memory->slots[0];
+    const sl__run run = {slot->states,           0,          1,
+                         stage->options.threads, SL_ADD_NOW, true};
+    sl_status status = SL_OK;
+    sl__saved saved;
+    if (memory->held_at != memory->owner->zeroed)
+        drop_held(memory);
+    stage->backend->begin(run.threads, &saved);
+    for (size_t i = 0; i < stage->programs[program].count && !status; i++) {
+        const sl__kernel *kernel = &stage->kernels[program][i];
+        if (kernel->held_bytes)
+            status = run_kernel(kernel, slot->bases, memory->pointers, &run);
+    }
     stage->backend->end(&saved);
     return status;
 }
@@ -611,8 +644,8 @@ sl_status sl_stage_run(const sl_stage *stage, sl_program program,
     microbatch *slot = &memory->slots[slot_index];
     if (program == SL_PROGRAM_F)
         slot->seed = options->seed;
-    sl__run run = {slot->states, slot->seed, options->loss_scale,
-                   stage->options.threads, options->more};
+    sl__run run = {slot->states,           slot->seed,      options->loss_scale,
+                   stage->options.threads, options->adding, false};
     sl__saved saved;
     stage->backend->begin(run.threads, &saved);
     status = sl__is_callbacks(stage)

@@ -145,6 +145,7 @@ static sl_status make_kernel(sl_stage *stage, sl__turn *turn,
         .activation = turn->activation ? turn->activation->op : SL__OP_COUNT,
         .adds = node->adds,
         .is_alone = result && stage->writers[result->base->id] == 1,
+        .waiting = stage->options.waiting,
         .packed_operand = -1,
         .state_index = -1,
     };

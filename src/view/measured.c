@@ -32,6 +32,7 @@ static bool fits(sl_event_kind kind, const sl_action *action)
     switch (kind) {
     case SL_EVENT_COMPUTE: return family == SL_FAMILY_COMPUTE;
     case SL_EVENT_STATE: return family == SL_FAMILY_STATE;
+    case SL_EVENT_SETTLE: return action->kind == SL_REDUCE_GRAD;
     case SL_EVENT_SEND: return sl__is_send(action->kind);
     case SL_EVENT_RECV:
         return sl__is_communication(action->kind) && !sl__is_send(action->kind);
@@ -80,10 +81,9 @@ static sl_status add_message(maker *own, const sl_event *event)
 static sl_status add_event(maker *own, const sl_event *event)
 {
     static const uint8_t kinds[SL_EVENT_KINDS] = {
-        [SL_EVENT_COPY] = SL__BLOCK_COPY,
-        [SL_EVENT_PACK] = SL__BLOCK_PACK,
-        [SL_EVENT_TIES] = SL__BLOCK_TIES,
-        [SL_EVENT_DATA] = SL__BLOCK_DATA,
+        [SL_EVENT_COPY] = SL__BLOCK_COPY,     [SL_EVENT_PACK] = SL__BLOCK_PACK,
+        [SL_EVENT_TIES] = SL__BLOCK_TIES,     [SL_EVENT_DATA] = SL__BLOCK_DATA,
+        [SL_EVENT_SETTLE] = SL__BLOCK_SETTLE,
     };
     sl__track *track = &own->timeline->tracks[own->rank];
     bool comm = event->kind == SL_EVENT_SEND || event->kind == SL_EVENT_RECV;

@@ -90,6 +90,18 @@ static sl_status measure_costs(const sl_timeline *run, const uint8_t *replicas,
     return status;
 }
 
+/* What was left to the end of the step, W and B would have done. */
+static void spread_left(sl_costs *costs, int microbatches)
+{
+    for (size_t s = 0; s < costs->stage_count && microbatches > 0; s++) {
+        sl_stage_cost *stage = &costs->stages[s];
+        double share = stage->reduce_grad / microbatches;
+        stage->backward_weight += share;
+        stage->backward += share;
+        stage->reduce_grad = 0;
+    }
+}
+
 static void add_part(sl_stage_cost *to, const sl_stage_cost *from, double part)
 {
     to->forward += part * from->forward;
@@ -147,6 +159,8 @@ sl_status sl_timeline_costs(const sl_timeline *run, int stages, sl_costs *out)
     if (!status)
         status = measure_costs(run, replicas, &costs);
     free(replicas);
+    if (!status)
+        spread_left(&costs, run->microbatches);
     if (status || stages == run->stages) {
         if (!status)
             *out = costs;
@@ -188,6 +202,18 @@ static sl_status order_of(const sl_timeline *run, const uint8_t *replicas,
     return SL_OK;
 }
 
+/* What is left to the end looks as it does in a run. */
+static void show_left(sl_timeline *plan)
+{
+    for (int r = 0; r < plan->ranks; r++) {
+        for (size_t i = 0; i < plan->tracks[r].blocks.count; i++) {
+            sl__block *block = &plan->tracks[r].blocks.data[i];
+            if (block->kind == SL_REDUCE_GRAD)
+                block->kind = SL__BLOCK_SETTLE;
+        }
+    }
+}
+
 sl_status sl_timeline_planned(const char *title, const sl_timeline *run,
                               sl_timeline **out)
 {
@@ -198,7 +224,7 @@ sl_status sl_timeline_planned(const char *title, const sl_timeline *run,
     sl_timeline *made = NULL;
     sl_status status = find_replicas(run, &replicas);
     if (!status && run->stages)
-        status = sl_timeline_costs(run, run->stages, &costs);
+        status = measure_costs(run, replicas, &costs);
     if (!status)
         status = order_of(run, replicas, &order);
     if (!status)
@@ -211,6 +237,7 @@ sl_status sl_timeline_planned(const char *title, const sl_timeline *run,
     free(replicas);
     if (status)
         return status;
+    show_left(made);
     made->seconds = made->plan = true;
     *out = made;
     return SL_OK;

@@ -74,7 +74,8 @@ sl_status sl__messages_add(sl_timeline *timeline, const sl__message *message)
 
 const char *sl__block_kind_text(int kind)
 {
-    static const char *const words[] = {"copy", "pack", "ties", "data"};
+    static const char *const words[] = {"copy", "pack", "ties", "data",
+                                        "settle"};
     return kind < SL_ACTION_KINDS ? sl_action_kind_text((sl_action_kind)kind)
                                   : words[kind - SL_ACTION_KINDS];
 }

@@ -18,6 +18,7 @@ enum {
     SL__BLOCK_PACK,
     SL__BLOCK_TIES,
     SL__BLOCK_DATA,
+    SL__BLOCK_SETTLE,
     SL__BLOCK_KINDS
 };
 
@@ -114,12 +115,13 @@ void sl__timeline_sort(sl_timeline *timeline);
  * Ensures: order, extents, gaps explained, sums. */
 sl_status sl__timeline_finish(sl_timeline *timeline);
 
-/* Whether it is F, I, W or B, or two of them. */
+/* Whether it is F, I, W or B, or two of them, or what these have left. */
 static inline bool sl__block_computes(const sl__block *block)
 {
-    return block->kind < SL_ACTION_KINDS &&
-           sl_action_kind_family((sl_action_kind)block->kind) ==
-               SL_FAMILY_COMPUTE;
+    if (block->kind >= SL_ACTION_KINDS)
+        return block->kind == SL__BLOCK_SETTLE;
+    return sl_action_kind_family((sl_action_kind)block->kind) ==
+           SL_FAMILY_COMPUTE;
 }
 
 /* The text of a kind of block, and of a block: its action's, or a word. */

@@ -36,7 +36,7 @@ static void shoot_compared(void)
 {
     page p = {0};
     sl_costs half = SL_COSTS_INIT;
-    half.stage = (sl_stage_cost){0.5, 0.5, 0.5, 1, 48 << 20, 0};
+    half.stage = (sl_stage_cost){0.5, 0.5, 0.5, 1, 0, 48 << 20, 0};
     sl_costs full = SL_COSTS_INIT;
     full.stage.activation_bytes = 96 << 20;
     page_add(&p, "1F1B", test_generate("1F1B", 4, 1, 8), &full);

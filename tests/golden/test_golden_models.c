@@ -61,13 +61,15 @@ static const struct {
     const char *programs;
     sl_stage_options options;
 } ways[] = {
-    {"ref, F B", "FB", {"ref", 1, SL_BACKWARD_ANY, false}},
-    {"ref, F I W", "FIW", {"ref", 1, SL_BACKWARD_SPLIT, false}},
-    {"ref, recompute, F B", "FB", {"ref", 1, SL_BACKWARD_WHOLE, true}},
-    {"onednn, F B", "FB", {"onednn", 1, SL_BACKWARD_WHOLE, false}},
-    {"onednn, F I W", "FIW", {"onednn", 1, SL_BACKWARD_ANY, false}},
-    {"onednn, recompute, F I W", "FIW", {"onednn", 1, SL_BACKWARD_ANY, true}},
-    {"onednn, 2 threads, F B", "FB", {"onednn", 2, SL_BACKWARD_ANY, false}},
+    {"ref, F B", "FB", {"ref", 1, SL_BACKWARD_ANY, false, 0}},
+    {"ref, F I W", "FIW", {"ref", 1, SL_BACKWARD_SPLIT, false, 0}},
+    {"ref, recompute, F B", "FB", {"ref", 1, SL_BACKWARD_WHOLE, true, 0}},
+    {"onednn, F B", "FB", {"onednn", 1, SL_BACKWARD_WHOLE, false, 0}},
+    {"onednn, F I W", "FIW", {"onednn", 1, SL_BACKWARD_ANY, false, 0}},
+    {"onednn, recompute, F I W",
+     "FIW",
+     {"onednn", 1, SL_BACKWARD_ANY, true, 0}},
+    {"onednn, 2 threads, F B", "FB", {"onednn", 2, SL_BACKWARD_ANY, false, 0}},
 };
 enum { WAY_COUNT = sizeof ways / sizeof *ways };
 

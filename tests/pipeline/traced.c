@@ -48,7 +48,8 @@ static sl_status check_row(const sl_trace *trace, int rank)
         if (events[i].start_s < end)
             return sl_fail(SL_EINVAL, "rank %d: event %zu overlaps", rank, i);
         end = events[i].end_s;
-        if (events[i].kind != SL_EVENT_COMPUTE)
+        if (events[i].kind != SL_EVENT_COMPUTE &&
+            events[i].kind != SL_EVENT_SETTLE)
             continue;
         if (at == length || !sl_action_equal(&row[at], &events[i].action))
             return sl_fail(SL_EINVAL,

@@ -118,6 +118,28 @@ static void thin_products_match_ref(void **state)
     with_each_set(compare_thin);
 }
 
+/* Weights that are read for these rows alone, whatever their size. */
+static void compare_tall(void)
+{
+    static const int rows[] = {16, 32, 48, 64};
+    static const int wide[] = {1, 15, 16, 17, 33, 96, 130, 511, 1025};
+    unsigned way = 0;
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        for (size_t a = 0; a < sizeof wide / sizeof *wide; a++) {
+            size_t b = (a * 4 + r * 2) % (sizeof wide / sizeof *wide);
+            compare(rows[r], wide[a], wide[b], way++);
+        }
+    }
+}
+
+static void tall_products_match_ref(void **state)
+{
+    (void)state;
+    sl__hold_from(1);
+    with_each_set(compare_tall);
+    sl__hold_from(0);
+}
+
 /* So many that a weight is used for some at a time, and what is no weight is
  * packed for the product. */
 static const int many[][3] = {
@@ -288,17 +310,18 @@ static void splits_keep_nan(void **state)
 
 /* -------------------------------------------------------------- holding -- */
 
-/* Backward of microbatches 0 to count - 1, each whole or in two; all but the
- * last say that more follow, or none does. */
+/* Backward of microbatches 0 to count - 1, each whole or in two, told so to
+ * add; of SL_ADD_SOON the last is the last. */
 static float *add_up(const test_stage *stage, int count, unsigned in_two,
-                     bool more, const char *name)
+                     sl_adding adding, const char *name)
 {
     sl_memory_zero_gradients(stage->memory);
     for (int i = 0; i < count; i++) {
         sl_run_options options = SL_RUN_OPTIONS_INIT;
         test_fill_all(stage, (uint64_t)i + 1, 0, 7);
         test_run(stage, "F", 0);
-        options.more = more && i + 1 < count;
+        bool last = i + 1 == count && adding == SL_ADD_SOON;
+        options.adding = last ? SL_ADD_NOW : adding;
         const sl_program programs[] = {SL_PROGRAM_I, SL_PROGRAM_W,
                                        SL_PROGRAM_B};
         bool split_up = in_two >> i & 1;
@@ -306,47 +329,121 @@ static float *add_up(const test_stage *stage, int count, unsigned in_two,
             assert_ok(sl_stage_run(stage->stage, programs[p], stage->memory, 0,
                                    &options));
     }
+    if (adding == SL_ADD_LATE)
+        assert_ok(sl_memory_settle(stage->memory));
     return test_get(stage, SL_PORT_PARAMETER_GRADIENT, name, 0, NULL);
 }
 
-static void held_gradients_are_the_same_bits(void **state)
+/* What waits is not added after all where gradients begin anew; nor twice. */
+static void drop_and_add(const test_stage *stage, sl_adding adding,
+                         size_t bytes)
 {
-    (void)state;
-    static const int sizes[][3] = {
-        {4, 33, 47}, {16, 130, 65}, {32, 70, 96}, {16, 256, 257}};
+    sl_run_options waits = SL_RUN_OPTIONS_INIT;
+    waits.adding = adding;
+    float *one = add_up(stage, 1, 0, SL_ADD_NOW, "back");
+    for (int round = 0; round < 2; round++) {
+        test_run(stage, "FI", 0);
+        assert_ok(
+            sl_stage_run(stage->stage, SL_PROGRAM_W, stage->memory, 0, &waits));
+        if (round == 0) {
+            sl_memory_zero_gradients(stage->memory);
+            assert_ok(sl_memory_settle(stage->memory));
+            float *none =
+                test_get(stage, SL_PORT_PARAMETER_GRADIENT, "back", 0, NULL);
+            for (size_t i = 0; i < bytes / sizeof *none; i++)
+                assert_true(none[i] == 0);
+            free(none);
+        }
+        float *again = add_up(stage, 1, 0, adding, "back");
+        assert_ok(sl_memory_settle(stage->memory));
+        float *still =
+            test_get(stage, SL_PORT_PARAMETER_GRADIENT, "back", 0, NULL);
+        assert_memory_equal(again, one, bytes);
+        assert_memory_equal(still, one, bytes);
+        free(again);
+        free(still);
+    }
+    free(one);
+}
+
+/* All that came is in the gradients, whatever they wait for, and with more or
+ * fewer microbatches than there is room for. */
+static void compare_held(void)
+{
+    static const int sizes[][4] = {{4, 33, 47, 0},
+                                   {16, 130, 65, 11},
+                                   {32, 70, 96, 5},
+                                   {16, 256, 257, 8},
+                                   {3, 48, 513, 9}};
     uint64_t random = 9;
-    sl__hold_from(1);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         int m = sizes[i][0], k = sizes[i][1], n = sizes[i][2];
         sl_stage_options options = SL_STAGE_OPTIONS_INIT;
         sl_graph *graph =
             build(m, k, n, i % 2 ? SL_OUT_IN : SL_IN_OUT, i / 2, with_relu);
         options.threads = 1 + i % 3;
+        options.waiting = sizes[i][3];
         test_stage stage = test_compile(graph, &options, 1);
         size_t bytes = sizeof(float) * (size_t)k * (size_t)n;
         for (int count = 1; count <= 11; count++) {
             unsigned in_two = (unsigned)test_random_int(&random, 0, 2047);
             const char *name = count % 2 ? "w" : "back";
-            float *one_by_one = add_up(&stage, count, in_two, false, name);
-            float *held = add_up(&stage, count, in_two, true, name);
-            assert_memory_equal(held, one_by_one, bytes);
-            free(one_by_one);
-            free(held);
+            float *now = add_up(&stage, count, in_two, SL_ADD_NOW, name);
+            float *soon = add_up(&stage, count, in_two, SL_ADD_SOON, name);
+            float *late = add_up(&stage, count, in_two, SL_ADD_LATE, name);
+            assert_memory_equal(soon, now, bytes);
+            assert_memory_equal(late, now, bytes);
+            free(now);
+            free(soon);
+            free(late);
         }
-        /* What waits is not added after all where gradients begin anew. */
-        sl_run_options waits = SL_RUN_OPTIONS_INIT;
-        waits.more = true;
-        float *one = add_up(&stage, 1, 0, false, "back");
-        test_run(&stage, "FI", 0);
-        assert_ok(
-            sl_stage_run(stage.stage, SL_PROGRAM_W, stage.memory, 0, &waits));
-        float *again = add_up(&stage, 1, 0, false, "back");
-        assert_memory_equal(again, one, bytes);
-        free(one);
-        free(again);
+        drop_and_add(&stage, SL_ADD_SOON, bytes);
+        drop_and_add(&stage, SL_ADD_LATE, bytes);
         test_release(&stage);
         sl_graph_destroy(graph);
     }
+}
+
+static void held_gradients_are_the_same_bits(void **state)
+{
+    (void)state;
+    sl__hold_from(1);
+    with_each_set(compare_held);
+    sl__hold_from(0);
+}
+
+/* Late ones wait: gradients are there when they are settled, and not before. */
+static void late_gradients_wait_for_all(void **state)
+{
+    (void)state;
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    sl_run_options late = SL_RUN_OPTIONS_INIT;
+    late.adding = SL_ADD_LATE;
+    options.waiting = 6;
+    sl__hold_from(1);
+    sl_graph *graph = build(8, 64, 48, SL_OUT_IN, false, plain);
+    test_stage stage = test_compile(graph, &options, 1);
+    test_fill_all(&stage, 1, 0, 7);
+    sl_memory_zero_gradients(stage.memory);
+    for (int i = 0; i < 6; i++) {
+        test_run(&stage, "F", 0);
+        assert_ok(
+            sl_stage_run(stage.stage, SL_PROGRAM_B, stage.memory, 0, &late));
+        float *so_far =
+            test_get(&stage, SL_PORT_PARAMETER_GRADIENT, "back", 0, NULL);
+        for (int k = 0; k < 64 * 48; k++)
+            assert_true(so_far[k] == 0);
+        free(so_far);
+    }
+    assert_ok(sl_memory_settle(stage.memory));
+    float *all = test_get(&stage, SL_PORT_PARAMETER_GRADIENT, "back", 0, NULL);
+    bool any = false;
+    for (int k = 0; k < 64 * 48; k++)
+        any = any || all[k] != 0;
+    assert_true(any);
+    free(all);
+    test_release(&stage);
+    sl_graph_destroy(graph);
     sl__hold_from(0);
 }
 
@@ -357,7 +454,7 @@ static void what_waits_goes_with_the_gradients(void **state)
     sl_stage_options options = SL_STAGE_OPTIONS_INIT;
     sl_run_options waits = SL_RUN_OPTIONS_INIT;
     test_stage pair[2];
-    waits.more = true;
+    waits.adding = SL_ADD_SOON;
     sl__hold_from(1);
     for (int i = 0; i < 2; i++) {
         sl_graph *graph = build(5 - i, 48, 64, SL_OUT_IN, false, plain);
@@ -370,7 +467,7 @@ static void what_waits_goes_with_the_gradients(void **state)
     assert_ok(sl_memory_create_beside(pair[1].stage, 1, pair[0].memory,
                                       &pair[1].memory));
     for (int i = 0; i < 2; i++) {
-        float *one = add_up(&pair[i], 1, 0, false, "back");
+        float *one = add_up(&pair[i], 1, 0, SL_ADD_NOW, "back");
         test_run(&pair[i], "FI", 0);
         assert_ok(sl_stage_run(pair[i].stage, SL_PROGRAM_W, pair[i].memory, 0,
                                &waits));
@@ -391,12 +488,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(thin_products_match_ref),
+        cmocka_unit_test(tall_products_match_ref),
         cmocka_unit_test(products_of_many_rows_match_ref),
         cmocka_unit_test(split_products_match_ref),
         cmocka_unit_test(splitting_loses_nothing),
         cmocka_unit_test(splits_are_as_exact_as_f32),
         cmocka_unit_test(splits_keep_nan),
         cmocka_unit_test(held_gradients_are_the_same_bits),
+        cmocka_unit_test(late_gradients_wait_for_all),
         cmocka_unit_test(what_waits_goes_with_the_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -98,10 +98,13 @@ static void random_costs(test_dice *random, int stages, sl_costs *out)
     static sl_edge_cost edge_costs[64];
     *out = (sl_costs)SL_COSTS_INIT;
     for (int s = 0; s < stages; s++) {
-        stage_costs[s] = (sl_stage_cost){
-            1 + test_below(random, 50) / 7.0, 1 + test_below(random, 50) / 7.0,
-            1 + test_below(random, 50) / 7.0, 1 + test_below(random, 50) / 7.0,
-            1 + test_below(random, 9),        test_below(random, 2)};
+        stage_costs[s] = (sl_stage_cost){1 + test_below(random, 50) / 7.0,
+                                         1 + test_below(random, 50) / 7.0,
+                                         1 + test_below(random, 50) / 7.0,
+                                         1 + test_below(random, 50) / 7.0,
+                                         test_below(random, 50) / 7.0,
+                                         1 + test_below(random, 9),
+                                         test_below(random, 2)};
         edge_costs[s] =
             (sl_edge_cost){test_below(random, 20) / 3.0,
                            1 + test_below(random, 5), test_below(random, 9)};
@@ -381,7 +384,7 @@ static void state_changes_may_cost(void **state)
     (void)state;
     sl_costs costs = SL_COSTS_INIT;
     costs.unshard = 5;
-    costs.reduce_grad = 7;
+    costs.stage.reduce_grad = 7;
     sl_schedule *schedule =
         test_parse("0UNSHARD,0F0,0B0,0REDUCE_GRAD,0RESHARD\n");
     sl_simulation *result = simulate(schedule, &costs, SL_ASYNC);

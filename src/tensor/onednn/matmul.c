@@ -208,17 +208,45 @@ static bool is_far(int64_t rows, int64_t columns)
     return rows * columns >= far_from;
 }
 
-/* How many microbatches wait for each other, to go that way once. Where others
- * add to it too, waiting would change the order. */
-static int choose_together(const sl__product_spec *spec,
-                           const sl__kernel *kernel)
+/* How many vectors wide panels are: three are a little faster than two, unless
+ * the last panel is mostly empty then. */
+static int choose_width(int64_t n, int lanes)
 {
-    enum { MOST = 4 };
-    if (!kernel->is_alone || spec->m * spec->n < hold_from ||
-        spec->src[1] != 1 || spec->k < 1)
-        return 1;
-    int64_t together = SL__FLAT_PRODUCT_DEPTH_MAX / spec->k;
-    return (int)(together < MOST ? together : MOST);
+    int64_t three = 3 * (int64_t)lanes, two = 2 * (int64_t)lanes;
+    int64_t padded3 = (n + three - 1) / three * three;
+    int64_t padded2 = (n + two - 1) / two * two;
+    return padded3 <= padded2 + n / 64 ? 3 : 2;
+}
+
+/* How many microbatches may wait for each other, to go that way once: all, where
+ * they take no more room than the weight, or else a few. Where others add to it
+ * too, waiting would change the order. */
+static void choose_together(const sl__product_spec *spec,
+                            const sl__kernel *kernel, sl__flat_product *flat)
+{
+    enum { FEW = 4 };
+    flat->few = flat->together = 1;
+    if (!kernel->is_alone || spec->m * spec->n < hold_from || spec->k < 1)
+        return;
+    int64_t rows = SL__FLAT_PRODUCT_DEPTH_MAX;
+    int64_t few = rows / spec->k < FEW ? rows / spec->k : FEW;
+    int64_t fit = spec->m * spec->n / (spec->m + spec->n);
+    int64_t most = (fit > rows ? fit : rows) / spec->k;
+    flat->few = (int)few;
+    flat->together = kernel->waiting > few && kernel->waiting <= most
+                         ? kernel->waiting
+                         : flat->few;
+}
+
+/* Room for what it holds. */
+static int64_t held_bytes(const sl__flat_product *flat, int lanes)
+{
+    const sl__panel_pack *a = &flat->a_pack, *b = &flat->b_pack;
+    int64_t width = b->vectors * lanes;
+    int64_t columns =
+        (a->n + lanes - 1) / lanes * lanes + (b->n + width - 1) / width * width;
+    return (int64_t)sizeof(sl__held) +
+           columns * a->room * (int64_t)sizeof(float);
 }
 
 static sl_status prepare_flat(sl__dnn_context *context,
@@ -238,13 +266,23 @@ static sl_status prepare_flat(sl__dnn_context *context,
                                .out_row = spec->dst[1],
                                .a = src,
                                .b = weights,
-                               .is_far = is_far(spec->m, spec->n),
-                               .together = choose_together(spec, kernel)};
+                               .is_far = is_far(spec->m, spec->n)};
+    choose_together(spec, kernel, flat);
     if (flat->together > 1) {
-        flat->first = context->holds++ % flat->together;
-        kernel->held_bytes = (int64_t)sizeof(sl__held) +
-                             (flat->together - 1) * spec->k *
-                                 (spec->m + spec->n) * (int64_t)sizeof(float);
+        const sl__vector_kernels *vector = sl__vector_choose();
+        int64_t room = flat->together * spec->k;
+        flat->first = context->holds++ % flat->few;
+        flat->a_pack =
+            (sl__panel_pack){spec->k, spec->m,      spec->src[2], spec->src[1],
+                             1,       flat->is_far, room};
+        flat->b_pack = (sl__panel_pack){spec->k,
+                                        spec->n,
+                                        spec->weights[1],
+                                        1,
+                                        choose_width(spec->n, vector->lanes),
+                                        flat->is_far,
+                                        room};
+        kernel->held_bytes = held_bytes(flat, vector->lanes);
     }
     kernel->private = flat;
     kernel->run = sl__vector_choose()->add_product;
@@ -270,16 +308,6 @@ static bool fits_panels(const sl__product_spec *spec)
 {
     return spec->batch == 1 && spec->m > 0 && spec->n > 0 && spec->k > 0 &&
            spec->dst[2] == 1;
-}
-
-/* How many vectors wide panels are: three are a little faster than two, unless
- * the last panel is mostly empty then. */
-static int choose_width(int64_t n, int lanes)
-{
-    int64_t three = 3 * (int64_t)lanes, two = 2 * (int64_t)lanes;
-    int64_t padded3 = (n + three - 1) / three * three;
-    int64_t padded2 = (n + two - 1) / two * two;
-    return padded3 <= padded2 + n / 64 ? 3 : 2;
 }
 
 /* Finds a weight packed by `run` as `wanted` says, or adds it. */
@@ -315,45 +343,57 @@ static int64_t packed_bytes(const sl__panel_pack *pack, int lanes)
            (int64_t)sizeof(float);
 }
 
+/* Whether a weight is read for a few rows alone, as many as tall tiles have. */
+static bool is_tall(const sl__product_spec *spec, int tall_rows)
+{
+    return tall_rows > 0 && is_thin(spec) && is_far(spec->k, spec->n) &&
+           spec->m % tall_rows == 0;
+}
+
 static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
                                 int src, int weights, sl__kernel *kernel)
 {
     const sl__vector_kernels *vector = sl__vector_choose();
-    int vectors = choose_width(spec->n, vector->lanes);
+    bool tall = is_tall(spec, vector->tall_rows);
+    int vectors = tall ? 1 : choose_width(spec->n, vector->lanes);
     bool far = spec->packed && is_far(spec->k, spec->n);
-    const sl__panel_pack pack = {spec->k,          spec->n, spec->weights[1],
-                                 spec->weights[2], vectors, far};
     sl__panel_product *product;
     sl_status status = sl__alloc(1, sizeof *product, &product);
     if (status)
         return status;
-    *product = (sl__panel_product){.m = spec->m,
-                                   .n = spec->n,
-                                   .k = spec->k,
-                                   .a_row = spec->src[1],
-                                   .a_column = spec->src[2],
-                                   .out_row = spec->dst[1],
-                                   .vectors = vectors,
-                                   .adds = spec->adds,
-                                   .is_far = far,
-                                   .packs = !spec->packed,
-                                   .a = src,
-                                   .b = weights,
-                                   .bias = spec->has_bias ? 2 : -1};
+    *product =
+        (sl__panel_product){.m = spec->m,
+                            .n = spec->n,
+                            .k = spec->k,
+                            .a_row = spec->src[1],
+                            .a_column = spec->src[2],
+                            .out_row = spec->dst[1],
+                            .vectors = vectors,
+                            .adds = spec->adds,
+                            .is_far = far,
+                            .adds_far = spec->adds && is_far(spec->m, spec->n),
+                            .packs_a = tall || !spec->packed,
+                            .packs_b = !spec->packed,
+                            .a_pack = {spec->k, spec->m, spec->src[2],
+                                       spec->src[1], 1, false, spec->k},
+                            .b_pack = {spec->k, spec->n, spec->weights[1],
+                                       spec->weights[2], vectors, far, spec->k},
+                            .a = src,
+                            .b = weights,
+                            .bias = spec->has_bias ? 2 : -1};
     kernel->private = product;
     kernel->run = vector->multiply_panels;
-    int64_t bytes = packed_bytes(&pack, vector->lanes);
-    if (product->packs) {
-        product->b_pack = pack;
-        product->a_pack = (sl__panel_pack){spec->k,      spec->m, spec->src[2],
-                                           spec->src[1], 1,       false};
-        kernel->scratch_bytes =
-            bytes + packed_bytes(&product->a_pack, vector->lanes);
+    int64_t bytes = packed_bytes(&product->b_pack, vector->lanes);
+    if (product->packs_a)
+        kernel->scratch_bytes = packed_bytes(&product->a_pack, vector->lanes);
+    if (product->packs_b) {
+        kernel->scratch_bytes += bytes;
         return SL_OK;
     }
     kernel->packed_operand = weights;
-    return find_pack(packs, kernel->node, weights, vector->pack_panels, &pack,
-                     sizeof pack, bytes, &kernel->pack);
+    return find_pack(packs, kernel->node, weights, vector->pack_panels,
+                     &product->b_pack, sizeof product->b_pack, bytes,
+                     &kernel->pack);
 }
 
 /* --------------------------------------------------------------- splits -- */

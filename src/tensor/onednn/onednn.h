@@ -77,6 +77,7 @@ typedef struct sl__vector_kernels {
     sl__kernel_fn table[SL__OP_COUNT];
     sl__kernel_fn add_product;     /* of an sl__flat_product */
     int lanes;                     /* floats of a vector */
+    int tall_rows;                 /* that panels of one vector are for */
     sl__kernel_fn multiply_panels; /* of an sl__panel_product */
     sl__kernel_fn pack_panels;     /* of an sl__panel_pack */
 } sl__vector_kernels;
@@ -89,34 +90,37 @@ typedef struct sl__panel_pack {
     int64_t row, column;
     int64_t vectors;
     int64_t is_far; /* does not stay near: goes past the caches */
+    int64_t room;   /* k's that a panel has room for: this may be a part */
 } sl__panel_pack;
 
 /* A product with a weight in panels: out (m, n) = a (m, k) b (k, n) + bias, or,
- * without bias, out += a b; rows of out contiguous. Where b is no weight, both
- * are packed first, into scratch: a into panels of its rows, a vector wide. */
+ * without bias, out += a b; rows of out contiguous. Where b is no weight, it is
+ * packed first, into scratch; so is a, into panels of its rows, a vector wide,
+ * where that is worth it. */
 typedef struct sl__panel_product {
     int64_t m, n, k;
     int64_t a_row, a_column, out_row;
     int vectors;
     bool adds;
-    bool is_far; /* the weight does not stay near */
-    bool packs;
-    sl__panel_pack a_pack, b_pack; /* of one that packs */
+    bool is_far;   /* the weight does not stay near */
+    bool adds_far; /* nor does what it adds to */
+    bool packs_a, packs_b;
+    sl__panel_pack a_pack, b_pack; /* of one that packs them */
     int a, b, bias;                /* which operands; -1: none */
 } sl__panel_product;
 
 /* The gradient of a weight from a few rows: out (m, n) += a (m, k) b (k, n),
  * with small k, rows of b and out contiguous. Bound by memory, not by
  * arithmetic, so it walks `out` in order and asks for it ahead of time; and
- * holds the factors of some microbatches back, to add several in one walk, in
- * the order in which they came: the same bits. */
+ * holds the factors of microbatches back, to add many in one walk, in the order
+ * in which they came: the same bits. */
 enum { SL__FLAT_PRODUCT_DEPTH_MAX = 64 };
 
-/* What is held, in the order in which it came: a by columns, b by rows. All
+/* What is held, in the order in which it came, in panels: of a, then of b. All
  * zeros: nothing yet. */
 typedef struct sl__held {
     int count; /* of microbatches */
-    int room;  /* for so many more, then all are added */
+    int room;  /* for so many more, then all are added: SL_ADD_SOON */
     bool has_begun;
     _Alignas(SL__ALIGNMENT) float factors[];
 } sl__held;
@@ -126,9 +130,11 @@ typedef struct sl__flat_product {
     int64_t a_row, a_column, b_row, out_row;
     int a, b;     /* which operands */
     bool is_far;  /* too large to stay near from one microbatch to the next */
-    int together; /* microbatches added in one walk; 1: holds nothing */
+    int together; /* microbatches that there is room for; 1: holds nothing */
+    int few;      /* of them are added in one walk under SL_ADD_SOON */
     int first;    /* held in the first walk, fewer: not all products have their
                      work with the same microbatch */
+    sl__panel_pack a_pack, b_pack; /* of one microbatch */
 } sl__flat_product;
 
 /* For tests: what has so many numbers is held, and far; 0: what is best. */

@@ -5,8 +5,10 @@
  * rows of a small microbatch stay near; and of many rows, some at a time use a
  * panel while it is near. */
 
-/* With three vectors each, as many sums as there are registers for. */
-enum { PANEL_ROWS = LANES > 8 ? 8 : 4 };
+/* With three vectors each, as many sums as there are registers for; or one
+ * vector of so many rows, where a weight is read for them alone: half as fast,
+ * so that memory keeps up. */
+enum { PANEL_ROWS = LANES > 8 ? 8 : 4, TALL_ROWS = 2 * PANEL_ROWS };
 
 /* A panel of a product under way. */
 typedef struct panel_product {
@@ -22,21 +24,49 @@ typedef struct panel_product {
 /* A panel is gone through in parts that stay near while all rows use them. The
  * first rows ask for what comes so many floats later: not every CPU guesses
  * that by itself once its neighbours are busy too. */
-enum { PANEL_DEPTH = 512, PANEL_AHEAD = 2048 };
+enum { PANEL_DEPTH = 512, PANEL_AHEAD = 4096 };
 
-/* Some rows of a panel: `rows` and `vectors` are constants where this is
- * inlined. */
+/* Adds numbers from..to of the depth to the sums of some rows: `rows` and
+ * `vectors` are constants where this is inlined. */
+INLINE void add_panel(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
+                      const panel_product *s, const float *a, int64_t from,
+                      int64_t to, int rows, int vectors, bool ahead)
+{
+    const int64_t width = (int64_t)vectors * LANES;
+    const float *b = s->panel + from * width;
+    a += from * s->a_column;
+    for (int64_t k = from; k < to; k++) {
+        vf right[SL__PANEL_VECTORS_MAX];
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++) {
+            right[v] = load(b + v * LANES);
+            if (ahead)
+                __builtin_prefetch(b + PANEL_AHEAD + v * LANES, 0, 2);
+        }
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++) {
+            vf left = splat(a[r * s->a_row]);
+#pragma GCC unroll 8
+            for (int v = 0; v < vectors; v++)
+                sum[r][v] += left * right[v];
+        }
+        a += s->a_column;
+        b += width;
+    }
+}
+
+/* Some rows of a panel. Where what they add to is far, that of the next rows is
+ * asked for meanwhile, row after row: all at once would wait for all of it. */
 INLINE void panel_tile(const panel_product *s, int64_t i, int rows, int vectors)
 {
     const sl__panel_product *f = s->shape;
     const int64_t width = (int64_t)vectors * LANES;
     const float *a = s->a + i / LANES * s->a_vector + i % LANES * s->a_row;
-    const float *b = s->panel;
     float *out = s->out + i * f->out_row;
-    vf sum[PANEL_ROWS][SL__PANEL_VECTORS_MAX];
-    float edge[PANEL_ROWS][SL__PANEL_VECTORS_MAX * LANES];
+    vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX];
+    float edge[TALL_ROWS][SL__PANEL_VECTORS_MAX * LANES];
     const bool whole = s->n == width, ahead = i == 0 && f->is_far;
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
         const float *from = s->adds ? out + r * f->out_row : s->bias;
         if (from && !whole) {
@@ -48,25 +78,21 @@ INLINE void panel_tile(const panel_product *s, int64_t i, int rows, int vectors)
         for (int v = 0; v < vectors; v++)
             sum[r][v] = from ? load(from + v * LANES) : (vf){0};
     }
-    for (int64_t k = 0; k < s->depth; k++) {
-        vf right[SL__PANEL_VECTORS_MAX];
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; v++) {
-            right[v] = load(b + v * LANES);
-            if (ahead)
-                __builtin_prefetch(b + PANEL_AHEAD + v * LANES, 0, 2);
-        }
-#pragma GCC unroll 8
-        for (int r = 0; r < rows; r++) {
-            vf left = splat(a[r * s->a_row]);
+    if (f->adds_far) {
+        const float *next =
+            i + rows < s->m ? out + rows * f->out_row : s->out + width;
+        for (int part = 0; part < rows; part++) {
 #pragma GCC unroll 8
             for (int v = 0; v < vectors; v++)
-                sum[r][v] += left * right[v];
+                __builtin_prefetch(next + v * LANES, 1, 2);
+            next += f->out_row;
+            add_panel(sum, s, a, s->depth * part / rows,
+                      s->depth * (part + 1) / rows, rows, vectors, ahead);
         }
-        a += s->a_column;
-        b += width;
+    } else {
+        add_panel(sum, s, a, 0, s->depth, rows, vectors, ahead);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
         float *to = whole ? out + r * f->out_row : edge[r];
 #pragma GCC unroll 8
@@ -90,6 +116,15 @@ INLINE void panel_rows(const panel_product *s, int vectors)
         panel_tile(s, i, 1, vectors);
 }
 
+INLINE void tall_rows(const panel_product *s)
+{
+    int64_t i = 0, m = s->m;
+    for (; i + TALL_ROWS <= m; i += TALL_ROWS)
+        panel_tile(s, i, TALL_ROWS, 1);
+    for (; i < m; i++)
+        panel_tile(s, i, 1, 1);
+}
+
 /* Rows that a panel is used for at a time: little enough to stay near, and to
  * be somebody else's work. A multiple of LANES. */
 enum { PANEL_BAND = 128 };
@@ -106,6 +141,7 @@ typedef struct panel_work {
     const float *a, *b, *bias;
     float *out;
     int64_t a_row, a_column, a_vector;
+    int64_t b_panel; /* steps to the next panel */
     int64_t panels;
 } panel_work;
 
@@ -117,7 +153,7 @@ static void multiply_panel(const panel_work *w, int64_t band, int64_t panel)
     int64_t i = band * PANEL_BAND, j = panel * width;
     panel_product s = {.shape = f,
                        .a = w->a + i / LANES * w->a_vector,
-                       .panel = w->b + j * f->k,
+                       .panel = w->b + panel * w->b_panel,
                        .bias = w->bias ? w->bias + j : NULL,
                        .out = w->out + i * f->out_row + j,
                        .a_row = w->a_row,
@@ -128,7 +164,9 @@ static void multiply_panel(const panel_work *w, int64_t band, int64_t panel)
     for (int64_t k = 0; k < f->k; k += PANEL_DEPTH) {
         s.depth = f->k - k < PANEL_DEPTH ? f->k - k : PANEL_DEPTH;
         s.adds = f->adds || k > 0;
-        if (f->vectors == 2)
+        if (f->vectors == 1)
+            tall_rows(&s);
+        else if (f->vectors == 2)
             panel_rows(&s, 2);
         else
             panel_rows(&s, 3);
@@ -220,7 +258,7 @@ static void pack_rows(const sl__panel_pack *f, const float *in, int64_t panels,
         int64_t to = f->k - from < AT_A_TIME ? f->k : from + AT_A_TIME;
         for (int64_t j = 0; j < panels; j++) {
             const float *x = in + j * width;
-            float *y = out + j * width * f->k;
+            float *y = out + j * width * f->room;
             for (int64_t k = from; k < to; k++) {
                 for (int64_t c = 0; c < width; c += LANES)
                     put(y + k * width + c, load(x + k * f->row + c), f->is_far);
@@ -241,14 +279,14 @@ static void pack_panels_part(void *data, int worker, int64_t from, int64_t to)
     if (f->column == 1 && from < whole) {
         int64_t end = to < whole ? to : whole;
         pack_rows(f, matrix + from * width, end - from,
-                  packed + from * width * f->k, width);
+                  packed + from * width * f->room, width);
         from = end;
     }
     for (int64_t j = from; j < to; j++) {
         int64_t first = j * width;
         int64_t columns = j < whole ? width : f->n - first;
         const float *in = matrix + first * f->column;
-        float *out = packed + first * f->k;
+        float *out = packed + first * f->room;
         if (columns < width)
             memset(out, 0, sizeof *out * (size_t)(width * f->k));
         if (f->column != 1) {
@@ -281,6 +319,16 @@ static void pack_into(const sl__panel_pack *pack, const void *from, float *to,
     pack_panels(&packs, p, run);
 }
 
+static void multiply_all(panel_work *w, int threads)
+{
+    const sl__panel_product *f = w->shape;
+    int64_t bands = (f->m + PANEL_BAND - 1) / PANEL_BAND;
+    int64_t rows = f->m < PANEL_BAND ? f->m : PANEL_BAND;
+    int64_t each = rows * f->k * f->vectors * LANES;
+    sl__parallel(threads, bands * w->panels, PANEL_GRAIN / each + 1,
+                 multiply_panels_part, w);
+}
+
 static sl_status multiply_panels(ARGS)
 {
     const sl__panel_product *f = kernel->private;
@@ -294,23 +342,22 @@ static sl_status multiply_panels(ARGS)
                     .a_row = f->a_row,
                     .a_column = f->a_column,
                     .a_vector = LANES * f->a_row,
+                    .b_panel = f->k * width,
                     .panels = panels_of(f->n, f->vectors)};
-    if (f->packs) {
-        float *b = p[kernel->arg_count - 1];
-        float *a = b + w.panels * width * f->k;
-        pack_into(&f->a_pack, w.a, a, run);
-        pack_into(&f->b_pack, w.b, b, run);
-        w.a = a;
-        w.b = b;
+    float *scratch = p[kernel->arg_count - 1];
+    if (f->packs_b) {
+        pack_into(&f->b_pack, w.b, scratch, run);
+        w.b = scratch;
+        scratch += w.panels * w.b_panel;
+    }
+    if (f->packs_a) {
+        pack_into(&f->a_pack, w.a, scratch, run);
+        w.a = scratch;
         w.a_row = 1;
         w.a_column = LANES;
         w.a_vector = LANES * f->k;
     }
-    int64_t bands = (f->m + PANEL_BAND - 1) / PANEL_BAND;
-    int64_t rows = f->m < PANEL_BAND ? f->m : PANEL_BAND;
-    sl__parallel(run->threads, bands * w.panels,
-                 PANEL_GRAIN / (rows * f->k * width) + 1, multiply_panels_part,
-                 &w);
+    multiply_all(&w, run->threads);
     if (kernel->activation == SL__OP_COUNT)
         return SL_OK;
     const sl__kernel after = {.args = &kernel->args[result],

@@ -74,6 +74,7 @@ INLINE vf first_lanes(vf v, int64_t n)
 /* Products apply the activation after them by its own kernel. */
 extern const sl__vector_kernels VECTOR(sl__vector);
 #include "tensor/onednn/panels.h"
+#include "tensor/onednn/gradients.h"
 
 const sl__vector_kernels VECTOR(sl__vector) = {
     VECTOR_NAME,
@@ -110,6 +111,7 @@ const sl__vector_kernels VECTOR(sl__vector) = {
     },
     add_product,
     LANES,
+    LANES > 8 ? TALL_ROWS : 0,
     multiply_panels,
     pack_panels,
 };

@@ -141,6 +141,7 @@ const OWN_MEANS = {
     pack: "weights into the layout that kernels like, once a step",
     ties: "tied gradients are summed, with the wait for whoever else has them",
     data: "the batch is read",
+    settle: "gradients of weights, of all microbatches at once",
 };
 
 function headOf(t, i) {
