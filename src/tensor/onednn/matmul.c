@@ -196,11 +196,13 @@ static bool is_flat(const sl__product_spec *spec)
  * next. */
 enum { FAR_FROM = 1 << 16, HOLD_FROM = 1 << 13 };
 static int64_t far_from = FAR_FROM, hold_from = HOLD_FROM;
+static bool tall_always;
 
 void sl__hold_from(int64_t numbers)
 {
     far_from = numbers ? numbers : FAR_FROM;
     hold_from = numbers ? numbers : HOLD_FROM;
+    tall_always = numbers > 0;
 }
 
 static bool is_far(int64_t rows, int64_t columns)
@@ -272,15 +274,14 @@ static sl_status prepare_flat(sl__dnn_context *context,
         const sl__vector_kernels *vector = sl__vector_choose();
         int64_t room = flat->together * spec->k;
         flat->first = context->holds++ % flat->few;
-        flat->a_pack =
-            (sl__panel_pack){spec->k, spec->m,      spec->src[2], spec->src[1],
-                             1,       flat->is_far, room};
+        flat->a_pack = (sl__panel_pack){
+            spec->k, spec->m, spec->src[2], spec->src[1], 1, false, room};
         flat->b_pack = (sl__panel_pack){spec->k,
                                         spec->n,
                                         spec->weights[1],
                                         1,
                                         choose_width(spec->n, vector->lanes),
-                                        flat->is_far,
+                                        false,
                                         room};
         kernel->held_bytes = held_bytes(flat, vector->lanes);
     }
@@ -346,8 +347,8 @@ static int64_t packed_bytes(const sl__panel_pack *pack, int lanes)
 /* Whether a weight is read for a few rows alone, as many as tall tiles have. */
 static bool is_tall(const sl__product_spec *spec, int tall_rows)
 {
-    return tall_rows > 0 && is_thin(spec) && is_far(spec->k, spec->n) &&
-           spec->m % tall_rows == 0;
+    return tall_rows > 0 && (tall_always || sl__tall_pays()) && is_thin(spec) &&
+           is_far(spec->k, spec->n) && spec->m % tall_rows == 0;
 }
 
 static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,

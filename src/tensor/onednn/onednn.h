@@ -137,7 +137,8 @@ typedef struct sl__flat_product {
     sl__panel_pack a_pack, b_pack; /* of one microbatch */
 } sl__flat_product;
 
-/* For tests: what has so many numbers is held, and far; 0: what is best. */
+/* For tests: what has so many numbers is held, and far, and tiles are tall where
+ * they can be; 0: what is best. */
 void sl__hold_from(int64_t numbers);
 
 extern const sl__vector_kernels sl__vector_avx512;
@@ -195,6 +196,10 @@ int64_t sl__attention_scratch(sl__op op, int64_t length, int64_t size);
 
 /* The best that this CPU runs. */
 const sl__vector_kernels *sl__vector_choose(void);
+
+/* Whether a tile of one vector is as fast as a wide one: it loads a number for
+ * every multiplication, so where a vector is multiplied in two turns (Zen 4). */
+bool sl__tall_pays(void);
 
 /* For tests: stages compiled from now on use these kernels, NULL the best.
  * False where this CPU does not run them. */
