@@ -94,6 +94,10 @@ static void hold(const flat_product *s, sl__held *held, const sl__run *run)
     held->count++;
 }
 
+/* Multiplications that are worth a thread where others come once a step: one
+ * that is woken for less spins for longer, beside somebody who works. */
+enum { SETTLE_GRAIN = 1 << 20 };
+
 /* Adds what waits, in the order in which it came. */
 static void settle(const flat_product *s, sl__held *held, int threads)
 {
@@ -113,10 +117,11 @@ static void settle(const flat_product *s, sl__held *held, int threads)
                     .a_row = 1,
                     .a_column = LANES,
                     .a_vector = LANES * f->a_pack.room,
+                    .b_row = f->b_pack.vectors * LANES,
                     .b_panel = f->b_pack.vectors * LANES * f->b_pack.room,
                     .panels = panels_of(f->n, f->b_pack.vectors)};
     if (held->count > 0)
-        multiply_all(&w, threads);
+        multiply_all(&w, threads, SETTLE_GRAIN);
     held->count = 0;
 }
 

@@ -351,6 +351,14 @@ static bool is_tall(const sl__product_spec *spec, int tall_rows)
            is_far(spec->k, spec->n) && spec->m % tall_rows == 0;
 }
 
+/* Whether a weight can be read where it lies: rows of whole panels, all of them
+ * near. */
+static bool is_in_place(const sl__product_spec *spec, int64_t width)
+{
+    return spec->packed && !is_far(spec->k, spec->n) && spec->weights[2] == 1 &&
+           spec->n % width == 0;
+}
+
 static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
                                 int src, int weights, sl__kernel *kernel)
 {
@@ -382,6 +390,8 @@ static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
                             .a = src,
                             .b = weights,
                             .bias = spec->has_bias ? 2 : -1};
+    if (is_in_place(spec, (int64_t)vectors * vector->lanes))
+        product->b_row = spec->weights[1];
     kernel->private = product;
     kernel->run = vector->multiply_panels;
     int64_t bytes = packed_bytes(&product->b_pack, vector->lanes);
@@ -391,6 +401,8 @@ static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
         kernel->scratch_bytes += bytes;
         return SL_OK;
     }
+    if (product->b_row)
+        return SL_OK;
     kernel->packed_operand = weights;
     return find_pack(packs, kernel->node, weights, vector->pack_panels,
                      &product->b_pack, sizeof product->b_pack, bytes,

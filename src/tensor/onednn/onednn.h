@@ -104,6 +104,7 @@ typedef struct sl__panel_product {
     bool adds;
     bool is_far;   /* the weight does not stay near */
     bool adds_far; /* nor does what it adds to */
+    int64_t b_row; /* of a b that is read where it lies; 0: in panels */
     bool packs_a, packs_b;
     sl__panel_pack a_pack, b_pack; /* of one that packs them */
     int a, b, bias;                /* which operands; -1: none */

@@ -16,6 +16,7 @@ typedef struct panel_product {
     const float *a, *panel, *bias;
     float *out;
     int64_t a_row, a_column, a_vector; /* steps to rows, to LANES of them */
+    int64_t b_row;
     int64_t m, n;  /* rows, and columns of the panel, that there are */
     int64_t depth; /* of the part of it at hand */
     bool adds;
@@ -32,8 +33,7 @@ INLINE void add_panel(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
                       const panel_product *s, const float *a, int64_t from,
                       int64_t to, int rows, int vectors, bool ahead)
 {
-    const int64_t width = (int64_t)vectors * LANES;
-    const float *b = s->panel + from * width;
+    const float *b = s->panel + from * s->b_row;
     a += from * s->a_column;
     for (int64_t k = from; k < to; k++) {
         vf right[SL__PANEL_VECTORS_MAX];
@@ -51,7 +51,7 @@ INLINE void add_panel(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
                 sum[r][v] += left * right[v];
         }
         a += s->a_column;
-        b += width;
+        b += s->b_row;
     }
 }
 
@@ -141,7 +141,7 @@ typedef struct panel_work {
     const float *a, *b, *bias;
     float *out;
     int64_t a_row, a_column, a_vector;
-    int64_t b_panel; /* steps to the next panel */
+    int64_t b_row, b_panel; /* steps to a panel's next row, the next panel */
     int64_t panels;
 } panel_work;
 
@@ -159,6 +159,7 @@ static void multiply_panel(const panel_work *w, int64_t band, int64_t panel)
                        .a_row = w->a_row,
                        .a_column = w->a_column,
                        .a_vector = w->a_vector,
+                       .b_row = w->b_row,
                        .m = f->m - i < PANEL_BAND ? f->m - i : PANEL_BAND,
                        .n = f->n - j < width ? f->n - j : width};
     for (int64_t k = 0; k < f->k; k += PANEL_DEPTH) {
@@ -171,7 +172,7 @@ static void multiply_panel(const panel_work *w, int64_t band, int64_t panel)
         else
             panel_rows(&s, 3);
         s.a += s.depth * s.a_column;
-        s.panel += s.depth * width;
+        s.panel += s.depth * s.b_row;
     }
 }
 
@@ -319,13 +320,13 @@ static void pack_into(const sl__panel_pack *pack, const void *from, float *to,
     pack_panels(&packs, p, run);
 }
 
-static void multiply_all(panel_work *w, int threads)
+static void multiply_all(panel_work *w, int threads, int64_t grain)
 {
     const sl__panel_product *f = w->shape;
     int64_t bands = (f->m + PANEL_BAND - 1) / PANEL_BAND;
     int64_t rows = f->m < PANEL_BAND ? f->m : PANEL_BAND;
     int64_t each = rows * f->k * f->vectors * LANES;
-    sl__parallel(threads, bands * w->panels, PANEL_GRAIN / each + 1,
+    sl__parallel(threads, bands * w->panels, grain / each + 1,
                  multiply_panels_part, w);
 }
 
@@ -342,7 +343,8 @@ static sl_status multiply_panels(ARGS)
                     .a_row = f->a_row,
                     .a_column = f->a_column,
                     .a_vector = LANES * f->a_row,
-                    .b_panel = f->k * width,
+                    .b_row = f->b_row ? f->b_row : width,
+                    .b_panel = f->b_row ? width : f->k * width,
                     .panels = panels_of(f->n, f->vectors)};
     float *scratch = p[kernel->arg_count - 1];
     if (f->packs_b) {
@@ -357,7 +359,7 @@ static sl_status multiply_panels(ARGS)
         w.a_column = LANES;
         w.a_vector = LANES * f->k;
     }
-    multiply_all(&w, run->threads);
+    multiply_all(&w, run->threads, PANEL_GRAIN);
     if (kernel->activation == SL__OP_COUNT)
         return SL_OK;
     const sl__kernel after = {.args = &kernel->args[result],
