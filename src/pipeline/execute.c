@@ -138,6 +138,7 @@ static sl_status execute_one(sl_pipeline *pipeline, sl__bound *bound,
     switch (i->kind) {
     case SL__DO_PACK: return sl__memory_pack(i->u.run.memory);
     case SL__DO_RUN: return run(pipeline, i, bound, seed);
+    case SL__DO_NOTHING: return SL_OK;
     case SL__DO_SETTLE: return sl_memory_settle(i->u.run.memory);
     case SL__DO_STATE:
         return sl__run_state(pipeline, i->u.run.function, &i->action);
@@ -170,12 +171,17 @@ sl_status sl__fail_all(sl_comm *comm, sl_status status, const char *text)
 static sl_status tell(sl_pipeline *pipeline, const sl__instruction *i,
                       sl_status status)
 {
-    static const char *const doing[] = {
-        [SL__DO_PACK] = "weights for ", [SL__DO_RUN] = "",
-        [SL__DO_SETTLE] = "",           [SL__DO_STATE] = "",
-        [SL__DO_FEED] = "input for ",   [SL__DO_COPY] = "copy for ",
-        [SL__DO_SEND] = "send after ",  [SL__DO_RECV] = "receive for ",
-        [SL__DO_WAIT] = "wait around ", [SL__DO_TAKE] = "output of "};
+    static const char *const doing[] = {[SL__DO_PACK] = "weights for ",
+                                        [SL__DO_RUN] = "",
+                                        [SL__DO_NOTHING] = "",
+                                        [SL__DO_SETTLE] = "",
+                                        [SL__DO_STATE] = "",
+                                        [SL__DO_FEED] = "input for ",
+                                        [SL__DO_COPY] = "copy for ",
+                                        [SL__DO_SEND] = "send after ",
+                                        [SL__DO_RECV] = "receive for ",
+                                        [SL__DO_WAIT] = "wait around ",
+                                        [SL__DO_TAKE] = "output of "};
     static const char *const names[SL_ACTION_KINDS] = {
         [SL_FORWARD] = "F",
         [SL_BACKWARD_INPUT] = "I",

@@ -31,7 +31,8 @@ static bool is_timed(const sl__instruction *i)
     case SL__DO_TAKE: return i->u.take.bytes > FEW_BYTES;
     case SL__DO_SEND:
     case SL__DO_RECV: return i->u.message.bytes > FEW_BYTES;
-    case SL__DO_WAIT: return false;
+    case SL__DO_WAIT:
+    case SL__DO_NOTHING: return false;
     default: return true;
     }
 }
@@ -244,6 +245,10 @@ static sl_status emit_run(sl__binder *b, const sl_action *action, bool joined)
     out.u.run.function =
         find_function(b, joined ? SL_OVERLAP_F_B : action->kind);
     out.u.run.program = program_of(action->kind);
+    if (b->wholes[action->stage] && action->kind == SL_BACKWARD_INPUT)
+        out.u.run.program = SL_PROGRAM_B;
+    if (b->wholes[action->stage] && action->kind == SL_BACKWARD_WEIGHT)
+        out.kind = SL__DO_NOTHING;
     out.u.run.slot = b->slots[sl__cell(b, action->stage, action->microbatch)];
     return emit(b, &out);
 }
@@ -409,7 +414,54 @@ static void look_ahead(sl__binder *b)
     }
 }
 
-sl_status sl__emit_list(sl__binder *b)
+/* Whether a stage's W's come in the order of its I's. */
+static sl_status compare_orders(const sl__binder *b, int stage, bool *out)
+{
+    int *first = NULL;
+    size_t count = 0, second = 0;
+    sl_status status =
+        sl__alloc((size_t)b->pipeline->microbatches, sizeof *first, &first);
+    if (status)
+        return status;
+    for (size_t i = 0; i < b->order_count; i++) {
+        const sl_action *at = &b->order[i];
+        bool whole = at->kind == SL_BACKWARD;
+        if (at->stage == stage && (whole || at->kind == SL_BACKWARD_INPUT))
+            first[count++] = at->microbatch;
+    }
+    *out = true;
+    for (size_t i = 0; i < b->order_count; i++) {
+        const sl_action *at = &b->order[i];
+        if (at->stage == stage && sl__ends_microbatch(at->kind))
+            *out = *out && first[second++] == at->microbatch;
+    }
+    free(first);
+    return SL_OK;
+}
+
+/* Where all that W would add waits for the end of the step, I takes it along:
+ * the factors are near then. In the same order, so that sums are the same to the
+ * last bit. */
+static sl_status find_wholes(sl__binder *b)
+{
+    bool may = b->train && !b->on_paper && b->pipeline->waits == SL_ADD_LATE;
+    sl_status status =
+        sl__alloc((size_t)b->pipeline->stages, sizeof *b->wholes, &b->wholes);
+    for (int i = 0; i < b->bound->lane_count && !status; i++) {
+        const sl__lane *lane = &b->bound->lanes[i];
+        if (may && sl__is_here(b, lane->stage))
+            status = compare_orders(b, lane->stage, &b->wholes[lane->stage]);
+    }
+    for (int i = 0; i < b->bound->lane_count && !status; i++) {
+        const sl__lane *lane = &b->bound->lanes[i];
+        if (b->wholes[lane->stage])
+            b->wholes[lane->stage] =
+                sl__stage_leaves_weights(lane->program_stage);
+    }
+    return status;
+}
+
+static sl_status emit_all(sl__binder *b)
 {
     sl_status status = SL_OK;
     for (size_t i = 0; i < b->order_count && !status; i++) {
@@ -440,5 +492,15 @@ sl_status sl__emit_list(sl__binder *b)
     }
     if (!status)
         look_ahead(b);
+    return status;
+}
+
+sl_status sl__emit_list(sl__binder *b)
+{
+    sl_status status = find_wholes(b);
+    if (!status)
+        status = emit_all(b);
+    free(b->wholes);
+    b->wholes = NULL;
     return status;
 }

@@ -199,8 +199,9 @@ static sl_status take_functions(sl_pipeline *pipeline)
 
 /* How long what a backward adds to gradients may wait. Where functions of the
  * caller's run, who knows what they read: not at all, unless they come behind
- * all of it. W is there to fill gaps, and does, unless ranks that wait find
- * other work. */
+ * all of it. W is there to fill gaps: it does, unless ranks that wait find other
+ * work, or microbatches are so many that gaps are less of a step than waiting
+ * saves. */
 static sl_adding find_waiting(const sl_pipeline *pipeline)
 {
     for (int kind = 0; kind < SL_ACTION_KINDS; kind++) {
@@ -208,7 +209,9 @@ static sl_adding find_waiting(const sl_pipeline *pipeline)
             return SL_ADD_NOW;
     }
     bool fills = pipeline->options.stage.backward != SL_BACKWARD_WHOLE;
-    return fills && !pipeline->lends ? SL_ADD_SOON : SL_ADD_LATE;
+    int64_t gaps = 16 * ((int64_t)pipeline->ranks - 1) * pipeline->ranks;
+    bool many = gaps > (int64_t)pipeline->stages * pipeline->microbatches;
+    return fills && many && !pipeline->lends ? SL_ADD_SOON : SL_ADD_LATE;
 }
 
 static sl_status start(sl_pipeline *pipeline, sl_model_fn build, void *context)
@@ -222,8 +225,11 @@ static sl_status start(sl_pipeline *pipeline, sl_model_fn build, void *context)
         return status;
     pipeline->options.stage.backward = backward_of(schedule);
     pipeline->waits = find_waiting(pipeline);
-    pipeline->options.stage.waiting =
-        pipeline->waits == SL_ADD_LATE ? pipeline->microbatches : 0;
+    if (pipeline->waits == SL_ADD_LATE) {
+        pipeline->options.stage.waiting = pipeline->microbatches;
+        if (pipeline->options.stage.backward == SL_BACKWARD_SPLIT)
+            pipeline->options.stage.backward = SL_BACKWARD_ANY;
+    }
     if (pipeline->options.stage.backward == SL_BACKWARD_NONE)
         pipeline->options.stage.recompute = false;
     pipeline->options.schedule = NULL;

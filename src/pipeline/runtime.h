@@ -43,10 +43,11 @@ _Static_assert(sizeof(sl__mail) == 2 * SL__CACHE_LINE, "a mail fits");
 typedef enum sl__instruction_kind {
     SL__DO_PACK, /* weights that have changed */
     SL__DO_RUN,
-    SL__DO_SETTLE, /* adds to gradients what waits: SL_ADD_LATE */
-    SL__DO_STATE,  /* UNSHARD, RESHARD, REDUCE_GRAD */
-    SL__DO_FEED,   /* copies an argument's microbatch into an input */
-    SL__DO_COPY,   /* between stages of this rank */
+    SL__DO_NOTHING, /* another one has done it */
+    SL__DO_SETTLE,  /* adds to gradients what waits: SL_ADD_LATE */
+    SL__DO_STATE,   /* UNSHARD, RESHARD, REDUCE_GRAD */
+    SL__DO_FEED,    /* copies an argument's microbatch into an input */
+    SL__DO_COPY,    /* between stages of this rank */
     SL__DO_SEND,
     SL__DO_RECV, /* posts */
     SL__DO_WAIT,
@@ -66,7 +67,7 @@ typedef struct sl__instruction {
             sl_program program;
             int slot;
             sl_adding adding;
-        } run; /* also of a state, of packing and of settling */
+        } run; /* also of a state, of packing, of settling and of nothing */
         struct {
             int argument;
             void *to;

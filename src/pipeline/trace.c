@@ -65,7 +65,7 @@ static void read_instruction(reader *r, size_t k)
         [SL__DO_PACK] = SL_EVENT_PACK,     [SL__DO_RUN] = SL_EVENT_COMPUTE,
         [SL__DO_FEED] = SL_EVENT_COPY,     [SL__DO_COPY] = SL_EVENT_COPY,
         [SL__DO_TAKE] = SL_EVENT_COPY,     [SL__DO_STATE] = SL_EVENT_STATE,
-        [SL__DO_SETTLE] = SL_EVENT_SETTLE,
+        [SL__DO_SETTLE] = SL_EVENT_SETTLE, [SL__DO_NOTHING] = SL_EVENT_COMPUTE,
     };
     const sl__instruction *i = &r->list->data[k];
     const sl__stamp *stamps = r->bound->stamps;
@@ -78,7 +78,7 @@ static void read_instruction(reader *r, size_t k)
     default:
         add_event(r, kinds[i->kind], &i->action, stamps[k].start_s,
                   stamps[k + 1].start_s);
-        if (i->kind == SL__DO_RUN)
+        if (i->kind == SL__DO_RUN || i->kind == SL__DO_NOTHING)
             r->events[r->count - 1].bytes =
                 sl_stage_plan(i->u.run.program_stage)->slab_bytes;
     }

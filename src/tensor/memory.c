@@ -577,6 +577,18 @@ bool sl__stage_waits(const sl_stage *stage)
     return false;
 }
 
+bool sl__stage_leaves_weights(const sl_stage *stage)
+{
+    const sl__turns *weights = &stage->programs[SL_PROGRAM_W];
+    bool leaves = sl__stage_waits(stage) && weights->exists &&
+                  stage->programs[SL_PROGRAM_B].exists;
+    for (size_t i = 0; i < weights->count && leaves; i++) {
+        const sl__kernel *kernel = &stage->kernels[SL_PROGRAM_W][i];
+        leaves = kernel->node->op != SL__MATMUL || kernel->waits_for_all;
+    }
+    return leaves;
+}
+
 sl_status sl_memory_settle(sl_memory *memory)
 {
     const sl_stage *stage = memory->stage;
