@@ -611,7 +611,8 @@ SL_API int sl_trace_ranks(const sl_trace *trace);
 SL_API const sl_event *sl_trace_events(const sl_trace *trace, int rank,
                                        size_t *count);
 
-/* The compute that was run, as a schedule of one replica. */
+/* The compute that was run, as a schedule of one replica; with a REDUCE_GRAD for
+ * each stage where something was left to the end (SL_EVENT_SETTLE). */
 SL_API const sl_schedule *sl_trace_plan(const sl_trace *trace);
 
 typedef struct sl_rank_summary {

@@ -59,6 +59,8 @@ static bool set_kind(sl_costs *costs, const char *kind, double value)
             stage->backward_weight = value;
         else if (strcmp(kind, "B") == 0)
             stage->backward = value;
+        else if (strcmp(kind, "REDUCE_GRAD") == 0)
+            stage->reduce_grad = value;
         else
             break;
         if (i == costs->stage_count)
@@ -68,8 +70,6 @@ static bool set_kind(sl_costs *costs, const char *kind, double value)
         costs->unshard = value;
     else if (strcmp(kind, "RESHARD") == 0)
         costs->reshard = value;
-    else if (strcmp(kind, "REDUCE_GRAD") == 0)
-        costs->stage.reduce_grad = value;
     else
         return false;
     return true;

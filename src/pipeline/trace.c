@@ -270,13 +270,12 @@ static void start_at_zero(sl_trace *trace)
     }
 }
 
-/* Whether something of a stage was left to the end. */
-static bool is_settled(const sl_trace *trace, int stage)
+/* Whether something was left to the end. */
+static bool has_settled(const sl_trace *trace)
 {
     for (int r = 0; r < trace->rank_count; r++) {
         for (size_t i = 0; i < trace->ranks[r].count; i++) {
-            const sl_event *event = &trace->ranks[r].events[i];
-            if (event->kind == SL_EVENT_SETTLE && event->action.stage == stage)
+            if (trace->ranks[r].events[i].kind == SL_EVENT_SETTLE)
                 return true;
         }
     }
@@ -287,14 +286,14 @@ static bool is_settled(const sl_trace *trace, int stage)
 static sl_status copy_plan(const sl_pipeline *pipeline, sl_trace *trace)
 {
     bool eval = pipeline->latest == &pipeline->last->eval;
+    bool settled = has_settled(trace);
     sl_status status = sl_schedule_create(pipeline->ranks, &trace->plan);
     for (int r = 0; r < pipeline->ranks && !status; r++) {
         const sl_action *row = sl_schedule_row(pipeline->plan, r);
         size_t length = sl_schedule_length(pipeline->plan, r);
         for (size_t i = 0; i < length && !status; i++) {
             bool runs = eval ? row[i].kind == SL_FORWARD
-                             : row[i].kind != SL_REDUCE_GRAD ||
-                                   is_settled(trace, row[i].stage);
+                             : row[i].kind != SL_REDUCE_GRAD || settled;
             if (runs)
                 status = sl_schedule_append(trace->plan, r, row[i]);
         }

@@ -89,6 +89,13 @@ printf '{"F": 1, "B": 3}' >"$out.json"
     grep -q '"makespan": 12' || bad "--costs"
 "$sluice" simulate "$tmp/1f1b.csv" --costs "$out.json" --cost B=2 --json |
     grep -q '"makespan": 9' || bad "--cost over --costs"
+printf '0F0,0B0,0REDUCE_GRAD\n1F0,1B0,1REDUCE_GRAD\n' >"$tmp/reduced.csv"
+printf '{"stages": [{"REDUCE_GRAD": 3}, {"REDUCE_GRAD": 1}]}' >"$out.json"
+"$sluice" simulate "$tmp/reduced.csv" --costs "$out.json" --json |
+    grep -q '"makespan": 9' || bad "a cost of a stage's REDUCE_GRAD"
+"$sluice" simulate "$tmp/reduced.csv" --costs "$out.json" \
+    --cost REDUCE_GRAD=9 --json |
+    grep -q '"makespan": 15' || bad "a cost of REDUCE_GRAD over the file's"
 "$sluice" simulate "$tmp/1f1b.csv" --latency 1 --bandwidth 2 \
     --message-bytes 4 --json | grep -q '"makespan": 15' || bad "messages"
 "$sluice" simulate "$tmp/1f1b.csv" --comm blocking --json |

@@ -124,6 +124,8 @@ static void compare_tall(void)
     static const int rows[] = {16, 32, 48, 64};
     static const int wide[] = {1, 15, 16, 17, 33, 96, 130, 511, 1025};
     unsigned way = 0;
+    if (!sl__vector_choose()->tall_rows)
+        return;
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         for (size_t a = 0; a < sizeof wide / sizeof *wide; a++) {
             size_t b = (a * 4 + r * 2) % (sizeof wide / sizeof *wide);
@@ -370,13 +372,11 @@ static void drop_and_add(const test_stage *stage, sl_adding adding,
  * fewer microbatches than there is room for. */
 static void compare_held(void)
 {
-    static const int sizes[][4] = {{4, 33, 47, 0},
-                                   {16, 130, 65, 11},
-                                   {32, 70, 96, 5},
-                                   {16, 256, 257, 8},
-                                   {3, 48, 513, 9}};
+    static const int sizes[][4] = {{4, 33, 47, 0},  {16, 130, 65, 11},
+                                   {32, 70, 96, 5}, {16, 256, 257, 8},
+                                   {3, 48, 513, 9}, {27, 31, 17, 6}};
     uint64_t random = 9;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         int m = sizes[i][0], k = sizes[i][1], n = sizes[i][2];
         sl_stage_options options = SL_STAGE_OPTIONS_INIT;
         sl_graph *graph =
@@ -385,7 +385,7 @@ static void compare_held(void)
         options.waiting = sizes[i][3];
         test_stage stage = test_compile(graph, &options, 1);
         size_t bytes = sizeof(float) * (size_t)k * (size_t)n;
-        for (int count = 1; count <= 11; count++) {
+        for (int count = 1; count <= 11; count += 1 + count / 3) {
             unsigned in_two = (unsigned)test_random_int(&random, 0, 2047);
             const char *name = count % 2 ? "w" : "back";
             float *now = add_up(&stage, count, in_two, SL_ADD_NOW, name);
