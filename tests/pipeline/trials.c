@@ -340,7 +340,7 @@ static sl_status run_steps(sl_comm *comm, trial *own, sl_pipeline *pipeline)
             status = compare_loss(own, pipeline);
         if (!status && alone)
             status = compare_outputs(own, pipeline);
-        if (!status)
+        if (!status && step == 0)
             status = trace_and_check(comm, pipeline);
     }
     if (!status)
