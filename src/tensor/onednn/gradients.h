@@ -94,9 +94,9 @@ static void hold(const flat_product *s, sl__held *held, const sl__run *run)
     held->count++;
 }
 
-/* Multiplications that threads are worth waking for: they spin for much longer
- * afterwards, beside somebody who works. Who is awake may help with less. */
-enum { WORTH_WAKING = 1 << 21 };
+/* Multiplications that are worth a thread where others come once a step: one
+ * that is woken for less spins for longer, beside somebody who works. */
+enum { SETTLE_GRAIN = 1 << 20 };
 
 /* Adds what waits, in the order in which it came. */
 static void settle(const flat_product *s, sl__held *held, int threads)
@@ -120,9 +120,8 @@ static void settle(const flat_product *s, sl__held *held, int threads)
                     .b_row = f->b_pack.vectors * LANES,
                     .b_panel = f->b_pack.vectors * LANES * f->b_pack.room,
                     .panels = panels_of(f->n, f->b_pack.vectors)};
-    bool wakes = all.m * all.n * all.k >= WORTH_WAKING;
     if (held->count > 0)
-        multiply_all(&w, wakes ? threads : 1);
+        multiply_all(&w, threads, SETTLE_GRAIN);
     held->count = 0;
 }
 

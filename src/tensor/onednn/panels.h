@@ -320,13 +320,13 @@ static void pack_into(const sl__panel_pack *pack, const void *from, float *to,
     pack_panels(&packs, p, run);
 }
 
-static void multiply_all(panel_work *w, int threads)
+static void multiply_all(panel_work *w, int threads, int64_t grain)
 {
     const sl__panel_product *f = w->shape;
     int64_t bands = (f->m + PANEL_BAND - 1) / PANEL_BAND;
     int64_t rows = f->m < PANEL_BAND ? f->m : PANEL_BAND;
     int64_t each = rows * f->k * f->vectors * LANES;
-    sl__parallel(threads, bands * w->panels, PANEL_GRAIN / each + 1,
+    sl__parallel(threads, bands * w->panels, grain / each + 1,
                  multiply_panels_part, w);
 }
 
@@ -359,7 +359,7 @@ static sl_status multiply_panels(ARGS)
         w.a_column = LANES;
         w.a_vector = LANES * f->k;
     }
-    multiply_all(&w, run->threads);
+    multiply_all(&w, run->threads, PANEL_GRAIN);
     if (kernel->activation == SL__OP_COUNT)
         return SL_OK;
     const sl__kernel after = {.args = &kernel->args[result],
