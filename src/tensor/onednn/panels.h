@@ -27,13 +27,15 @@ typedef struct panel_product {
  * that by itself once its neighbours are busy too. */
 enum { PANEL_DEPTH = 512, PANEL_AHEAD = 4096 };
 
-/* Adds numbers from..to of the depth to the sums of some rows: `rows` and
- * `vectors` are constants where this is inlined. */
+/* Adds numbers from..to of the depth to the sums of some rows: `rows`, `vectors`
+ * and `packed` are constants where this is inlined. */
 INLINE void add_panel(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
                       const panel_product *s, const float *a, int64_t from,
-                      int64_t to, int rows, int vectors, bool ahead)
+                      int64_t to, int rows, int vectors, bool packed,
+                      bool ahead)
 {
-    const float *b = s->panel + from * s->b_row;
+    const int64_t row = packed ? (int64_t)vectors * LANES : s->b_row;
+    const float *b = s->panel + from * row;
     a += from * s->a_column;
     for (int64_t k = from; k < to; k++) {
         vf right[SL__PANEL_VECTORS_MAX];
@@ -51,13 +53,14 @@ INLINE void add_panel(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
                 sum[r][v] += left * right[v];
         }
         a += s->a_column;
-        b += s->b_row;
+        b += row;
     }
 }
 
 /* Some rows of a panel. Where what they add to is far, that of the next rows is
  * asked for meanwhile, row after row: all at once would wait for all of it. */
-INLINE void panel_tile(const panel_product *s, int64_t i, int rows, int vectors)
+INLINE void panel_tile(const panel_product *s, int64_t i, int rows, int vectors,
+                       bool packed)
 {
     const sl__panel_product *f = s->shape;
     const int64_t width = (int64_t)vectors * LANES;
@@ -87,10 +90,11 @@ INLINE void panel_tile(const panel_product *s, int64_t i, int rows, int vectors)
                 __builtin_prefetch(next + v * LANES, 1, 2);
             next += f->out_row;
             add_panel(sum, s, a, s->depth * part / rows,
-                      s->depth * (part + 1) / rows, rows, vectors, ahead);
+                      s->depth * (part + 1) / rows, rows, vectors, packed,
+                      ahead);
         }
     } else {
-        add_panel(sum, s, a, 0, s->depth, rows, vectors, ahead);
+        add_panel(sum, s, a, 0, s->depth, rows, vectors, packed, ahead);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
@@ -103,26 +107,26 @@ INLINE void panel_tile(const panel_product *s, int64_t i, int rows, int vectors)
     }
 }
 
-INLINE void panel_rows(const panel_product *s, int vectors)
+INLINE void panel_rows(const panel_product *s, int vectors, bool packed)
 {
     int64_t i = 0, m = s->m;
     for (; i + PANEL_ROWS <= m; i += PANEL_ROWS)
-        panel_tile(s, i, PANEL_ROWS, vectors);
+        panel_tile(s, i, PANEL_ROWS, vectors, packed);
     for (; i + 4 <= m; i += 4)
-        panel_tile(s, i, 4, vectors);
+        panel_tile(s, i, 4, vectors, packed);
     for (; i + 2 <= m; i += 2)
-        panel_tile(s, i, 2, vectors);
+        panel_tile(s, i, 2, vectors, packed);
     if (i < m)
-        panel_tile(s, i, 1, vectors);
+        panel_tile(s, i, 1, vectors, packed);
 }
 
 INLINE void tall_rows(const panel_product *s)
 {
     int64_t i = 0, m = s->m;
     for (; i + TALL_ROWS <= m; i += TALL_ROWS)
-        panel_tile(s, i, TALL_ROWS, 1);
+        panel_tile(s, i, TALL_ROWS, 1, true);
     for (; i < m; i++)
-        panel_tile(s, i, 1, 1);
+        panel_tile(s, i, 1, 1, true);
 }
 
 /* Rows that a panel is used for at a time: little enough to stay near, and to
@@ -151,6 +155,7 @@ static void multiply_panel(const panel_work *w, int64_t band, int64_t panel)
     const sl__panel_product *f = w->shape;
     int64_t width = (int64_t)f->vectors * LANES;
     int64_t i = band * PANEL_BAND, j = panel * width;
+    bool packed = w->b_row == width;
     panel_product s = {.shape = f,
                        .a = w->a + i / LANES * w->a_vector,
                        .panel = w->b + panel * w->b_panel,
@@ -167,10 +172,14 @@ static void multiply_panel(const panel_work *w, int64_t band, int64_t panel)
         s.adds = f->adds || k > 0;
         if (f->vectors == 1)
             tall_rows(&s);
+        else if (f->vectors == 2 && packed)
+            panel_rows(&s, 2, true);
         else if (f->vectors == 2)
-            panel_rows(&s, 2);
+            panel_rows(&s, 2, false);
+        else if (packed)
+            panel_rows(&s, 3, true);
         else
-            panel_rows(&s, 3);
+            panel_rows(&s, 3, false);
         s.a += s.depth * s.a_column;
         s.panel += s.depth * s.b_row;
     }
