@@ -77,8 +77,10 @@ awk "BEGIN { d = $(loss "$dir/c.jsonl" 40) - $(loss "$dir/d3.jsonl" 10);
 
 # A damaged checkpoint is said, and the one before it used.
 rm -rf "$dir/d/step-00000040"
-printf x | dd of="$dir/d/step-00000030/model-00001-of-00002.safetensors" bs=1 \
-    seek=5000 conv=notrunc 2>/dev/null
+part=$dir/d/step-00000030/model-00001-of-00002.safetensors
+was=$(dd if="$part" bs=1 skip=5000 count=1 2>/dev/null | od -An -tu1)
+[ "$was" -eq 120 ] && damage=y || damage=x
+printf $damage | dd of="$part" bs=1 seek=5000 conv=notrunc 2>/dev/null
 run train "$dir/text" $small --steps 20 -p 2 --out "$dir/d" --resume
 [ $status = 0 ] || bad "resume past damage: $(cat "$err")"
 grep -q 'step-00000030. is damaged: model-00001-of-00002.safetensors' "$err" ||
