@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void run_trial(trial *own, const char *what)
 {
@@ -281,8 +282,9 @@ enum { WIDTH = 32, PARTS = 6 };
 /* A pipeline of one stage, its microbatches, and what is to be seen of it. */
 typedef struct waiting {
     const int64_t *rows; /* by microbatch */
-    bool own_backward;   /* by a function, for which nothing waits */
-    double seen[PARTS];  /* a gradient before each F, where a function looks */
+    const char *order;  /* a schedule in which W's have an order of their own */
+    bool own_backward;  /* by a function, for which nothing waits */
+    double seen[PARTS]; /* a gradient before each F, where a function looks */
     bool looks;
     int looked;
     float gradients[2][WIDTH * WIDTH];
@@ -358,37 +360,47 @@ static sl_status step_waiting(sl_comm *comm, void *context)
     float data[PARTS][8 * WIDTH];
     sl_array arrays[PARTS];
     uint64_t random = 5;
+    static int two = 2;
     for (int m = 0; m < PARTS; m++) {
         for (int i = 0; i < 8 * WIDTH; i++)
             data[m][i] = (float)test_random(&random);
         arrays[m] = (sl_array){SL_F32, 2, {job->rows[m], WIDTH}, data[m]};
     }
     const sl_argument x = {"x", SL_SPREAD_GIVEN, 0, arrays, PARTS};
-    sl_status status = sl_generate("1F1B", &sizes, &schedule);
+    sl_status status =
+        job->order
+            ? sl_schedule_read_csv(job->order, strlen(job->order), &schedule)
+            : sl_generate("1F1B", &sizes, &schedule);
     if (status)
         return status;
     options.schedule = schedule;
     options.functions = own;
     if (job->own_backward)
-        own[options.function_count++] =
-            (sl_action_function){SL_BACKWARD, run_as_given, NULL};
+        own[options.function_count++] = (sl_action_function){
+            job->order ? SL_BACKWARD_WEIGHT : SL_BACKWARD, run_as_given, NULL};
     if (job->looks)
         own[options.function_count++] =
             (sl_action_function){SL_FORWARD, look_and_run, job};
-    status =
-        sl_pipeline_create(comm, build_two_layers, NULL, &options, &pipeline);
+    status = sl_pipeline_create(comm, build_two_layers,
+                                job->order ? &two : NULL, &options, &pipeline);
     /* Memory is there after a step; then parameters are something. */
     if (!status)
         status = sl_pipeline_step(pipeline, &x, 1, 1);
-    if (!status)
-        status = sl_pipeline_stage(pipeline, 0, &stage, &memory);
-    if (!status)
-        test_fill_all(&(test_stage){(sl_stage *)stage, memory}, 3, 0, 7);
+    for (int s = job->order ? 1 : 0; s >= 0 && !status; s--) {
+        status = sl_pipeline_stage(pipeline, s, &stage, &memory);
+        if (!status)
+            test_fill_all(&(test_stage){(sl_stage *)stage, memory}, 3, 0, 7);
+    }
     sl_pipeline_zero_gradients(pipeline);
     for (int step = 0; step < 2 && !status; step++)
         status = sl_pipeline_step(pipeline, &x, 1, 1);
-    for (int i = 0; i < 2 && !status; i++)
-        status = read_gradient(stage, memory, i ? "v" : "w", job->gradients[i]);
+    for (int i = 0; i < 2 && !status; i++) {
+        status =
+            sl_pipeline_stage(pipeline, job->order ? i : 0, &stage, &memory);
+        if (!status)
+            status =
+                read_gradient(stage, memory, i ? "v" : "w", job->gradients[i]);
+    }
     sl_pipeline_destroy(pipeline);
     sl_schedule_destroy(schedule);
     return status;
@@ -414,6 +426,33 @@ static void waiting_changes_nothing(void **state)
                             sizeof jobs[0].gradients);
         assert_memory_equal(jobs[0].seen, jobs[1].seen, sizeof jobs[0].seen);
     }
+}
+
+/* Sums are in the order of W's, which need not be that of I's. */
+static void weights_have_an_order_of_their_own(void **state)
+{
+    (void)state;
+    static const int64_t rows[PARTS] = {5, 5, 5, 5, 5, 5};
+#define BEFORE                                                                 \
+    "0F0,1F0,0F1,1F1,0F2,1F2,0F3,1F3,0F4,1F4,0F5,1F5,"                         \
+    "1I0,0I0,1I1,0I1,1I2,0I2,1I3,0I3,1I4,0I4,1I5,0I5,"
+    static const char *const orders[] = {
+        BEFORE "1W5,0W5,1W3,0W3,1W4,0W4,1W0,0W0,1W2,0W2,1W1,0W1\n",
+        BEFORE "1W0,0W0,1W1,0W1,1W2,0W2,1W3,0W3,1W4,0W4,1W5,0W5\n"};
+#undef BEFORE
+    waiting jobs[2][2];
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < 2; k++) {
+            jobs[i][k] = (waiting){
+                .rows = rows, .order = orders[i], .own_backward = k == 0};
+            assert_ok(sl_threads_run(1, step_waiting, &jobs[i][k]));
+        }
+        assert_memory_equal(jobs[i][0].gradients, jobs[i][1].gradients,
+                            sizeof jobs[i][0].gradients);
+    }
+    /* It is not all the same: else nothing was shown. */
+    assert_memory_not_equal(jobs[0][0].gradients, jobs[1][0].gradients,
+                            sizeof jobs[0][0].gradients);
 }
 
 /* Two pipelines take turns on one transport: each lends as it was told to. */
@@ -466,6 +505,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(replicas_compute_the_gradients_of_all),
         cmocka_unit_test(own_functions_run_instead),
         cmocka_unit_test(waiting_changes_nothing),
+        cmocka_unit_test(weights_have_an_order_of_their_own),
         cmocka_unit_test(pipelines_take_turns),
         cmocka_unit_test(bits_do_not_depend_on_time),
         cmocka_unit_test(hand_written_schedules_compute_what_the_model_does),
