@@ -27,42 +27,48 @@ typedef struct panel_product {
  * that by itself once its neighbours are busy too. */
 enum { PANEL_DEPTH = 512, PANEL_AHEAD = 4096 };
 
-/* Adds numbers from..to of the depth to the sums of some rows: `rows`, `vectors`
- * and `packed` are constants where this is inlined. */
+/* What is known of a tile where it is compiled: constants, all of them. */
+typedef struct panel_kind {
+    int rows, vectors;
+    bool a_packed, b_packed;
+} panel_kind;
+
+/* Adds numbers from..to of the depth to the sums of some rows. */
 INLINE void add_panel(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
                       const panel_product *s, const float *a, int64_t from,
-                      int64_t to, int rows, int vectors, bool packed,
-                      bool ahead)
+                      int64_t to, panel_kind is, bool ahead)
 {
-    const int64_t row = packed ? (int64_t)vectors * LANES : s->b_row;
-    const float *b = s->panel + from * row;
-    a += from * s->a_column;
+    const int64_t a_row = is.a_packed ? 1 : s->a_row;
+    const int64_t a_column = is.a_packed ? LANES : s->a_column;
+    const int64_t b_row = is.b_packed ? (int64_t)is.vectors * LANES : s->b_row;
+    const float *b = s->panel + from * b_row;
+    a += from * a_column;
     for (int64_t k = from; k < to; k++) {
         vf right[SL__PANEL_VECTORS_MAX];
 #pragma GCC unroll 8
-        for (int v = 0; v < vectors; v++) {
+        for (int v = 0; v < is.vectors; v++) {
             right[v] = load(b + v * LANES);
             if (ahead)
                 __builtin_prefetch(b + PANEL_AHEAD + v * LANES, 0, 2);
         }
 #pragma GCC unroll 16
-        for (int r = 0; r < rows; r++) {
-            vf left = splat(a[r * s->a_row]);
+        for (int r = 0; r < is.rows; r++) {
+            vf left = splat(a[r * a_row]);
 #pragma GCC unroll 8
-            for (int v = 0; v < vectors; v++)
+            for (int v = 0; v < is.vectors; v++)
                 sum[r][v] += left * right[v];
         }
-        a += s->a_column;
-        b += row;
+        a += a_column;
+        b += b_row;
     }
 }
 
 /* Some rows of a panel. Where what they add to is far, that of the next rows is
  * asked for meanwhile, row after row: all at once would wait for all of it. */
-INLINE void panel_tile(const panel_product *s, int64_t i, int rows, int vectors,
-                       bool packed)
+INLINE void panel_tile(const panel_product *s, int64_t i, panel_kind is)
 {
     const sl__panel_product *f = s->shape;
+    const int rows = is.rows, vectors = is.vectors;
     const int64_t width = (int64_t)vectors * LANES;
     const float *a = s->a + i / LANES * s->a_vector + i % LANES * s->a_row;
     float *out = s->out + i * f->out_row;
@@ -90,11 +96,10 @@ INLINE void panel_tile(const panel_product *s, int64_t i, int rows, int vectors,
                 __builtin_prefetch(next + v * LANES, 1, 2);
             next += f->out_row;
             add_panel(sum, s, a, s->depth * part / rows,
-                      s->depth * (part + 1) / rows, rows, vectors, packed,
-                      ahead);
+                      s->depth * (part + 1) / rows, is, ahead);
         }
     } else {
-        add_panel(sum, s, a, 0, s->depth, rows, vectors, packed, ahead);
+        add_panel(sum, s, a, 0, s->depth, is, ahead);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
@@ -107,26 +112,45 @@ INLINE void panel_tile(const panel_product *s, int64_t i, int rows, int vectors,
     }
 }
 
-INLINE void panel_rows(const panel_product *s, int vectors, bool packed)
+INLINE void tiles(const panel_product *s, int64_t *i, int rows, panel_kind is)
 {
-    int64_t i = 0, m = s->m;
-    for (; i + PANEL_ROWS <= m; i += PANEL_ROWS)
-        panel_tile(s, i, PANEL_ROWS, vectors, packed);
-    for (; i + 4 <= m; i += 4)
-        panel_tile(s, i, 4, vectors, packed);
-    for (; i + 2 <= m; i += 2)
-        panel_tile(s, i, 2, vectors, packed);
-    if (i < m)
-        panel_tile(s, i, 1, vectors, packed);
+    is.rows = rows;
+    for (; *i + rows <= s->m; *i += rows)
+        panel_tile(s, *i, is);
 }
 
-INLINE void tall_rows(const panel_product *s)
+/* All rows of a panel. A function for each kind, so that what one needs of
+ * registers is no other's concern. */
+#define PANEL_FUNCTION(name, most, ...)                                        \
+    static __attribute__((noinline)) void name(const panel_product *s)         \
+    {                                                                          \
+        int64_t i = 0;                                                         \
+        tiles(s, &i, most, (panel_kind){0, __VA_ARGS__});                      \
+        if (most == PANEL_ROWS) {                                              \
+            tiles(s, &i, 4, (panel_kind){0, __VA_ARGS__});                     \
+            tiles(s, &i, 2, (panel_kind){0, __VA_ARGS__});                     \
+        }                                                                      \
+        tiles(s, &i, 1, (panel_kind){0, __VA_ARGS__});                         \
+    }
+PANEL_FUNCTION(three_packed, PANEL_ROWS, 3, true, true)
+PANEL_FUNCTION(three_rows, PANEL_ROWS, 3, false, true)
+PANEL_FUNCTION(three_lying, PANEL_ROWS, 3, false, false)
+PANEL_FUNCTION(two_packed, PANEL_ROWS, 2, true, true)
+PANEL_FUNCTION(two_rows, PANEL_ROWS, 2, false, true)
+PANEL_FUNCTION(two_lying, PANEL_ROWS, 2, false, false)
+PANEL_FUNCTION(one_tall, TALL_ROWS, 1, true, true)
+
+/* For a panel of so many vectors. */
+static void (*panel_function(int vectors, bool a_packed,
+                             bool b_packed))(const panel_product *s)
 {
-    int64_t i = 0, m = s->m;
-    for (; i + TALL_ROWS <= m; i += TALL_ROWS)
-        panel_tile(s, i, TALL_ROWS, 1, true);
-    for (; i < m; i++)
-        panel_tile(s, i, 1, 1, true);
+    if (vectors == 1)
+        return one_tall;
+    if (!b_packed)
+        return vectors == 2 ? two_lying : three_lying;
+    if (!a_packed)
+        return vectors == 2 ? two_rows : three_rows;
+    return vectors == 2 ? two_packed : three_packed;
 }
 
 /* Rows that a panel is used for at a time: little enough to stay near, and to
@@ -149,13 +173,12 @@ typedef struct panel_work {
     int64_t panels;
 } panel_work;
 
-/* A panel by a band. */
+/* A panel by a band. Of a last panel of three vectors two may do. */
 static void multiply_panel(const panel_work *w, int64_t band, int64_t panel)
 {
     const sl__panel_product *f = w->shape;
     int64_t width = (int64_t)f->vectors * LANES;
     int64_t i = band * PANEL_BAND, j = panel * width;
-    bool packed = w->b_row == width;
     panel_product s = {.shape = f,
                        .a = w->a + i / LANES * w->a_vector,
                        .panel = w->b + panel * w->b_panel,
@@ -167,19 +190,14 @@ static void multiply_panel(const panel_work *w, int64_t band, int64_t panel)
                        .b_row = w->b_row,
                        .m = f->m - i < PANEL_BAND ? f->m - i : PANEL_BAND,
                        .n = f->n - j < width ? f->n - j : width};
+    int vectors = f->vectors > 2 && s.n <= 2 * LANES ? 2 : f->vectors;
+    void (*run)(const panel_product *) =
+        panel_function(vectors, w->a_row == 1 && w->a_column == LANES,
+                       w->b_row == (int64_t)vectors * LANES);
     for (int64_t k = 0; k < f->k; k += PANEL_DEPTH) {
         s.depth = f->k - k < PANEL_DEPTH ? f->k - k : PANEL_DEPTH;
         s.adds = f->adds || k > 0;
-        if (f->vectors == 1)
-            tall_rows(&s);
-        else if (f->vectors == 2 && packed)
-            panel_rows(&s, 2, true);
-        else if (f->vectors == 2)
-            panel_rows(&s, 2, false);
-        else if (packed)
-            panel_rows(&s, 3, true);
-        else
-            panel_rows(&s, 3, false);
+        run(&s);
         s.a += s.depth * s.a_column;
         s.panel += s.depth * s.b_row;
     }
