@@ -251,6 +251,30 @@ static void splitting_loses_nothing(void **state)
     with_each_kind(identity_keeps_every_bit);
 }
 
+/* A weight that is read where it lies is read to its end, and no further: it is
+ * all that the pool of parameters has. */
+static void read_to_the_end(void)
+{
+    enum { FEW = 5, MOST = 160 };
+    static float x[FEW * MOST], w[MOST * MOST];
+    uint64_t random = 5;
+    for (int size = 4; size <= MOST; size += size < 32 ? 4 : 16) {
+        test_fill(&random, SL_F32, w, size * size);
+        for (int i = 0; i < FEW * size; i++)
+            x[i] = i % size == i / size;
+        float *y = multiply(FEW, size, x, w, 1);
+        int rows = size < FEW ? size : FEW;
+        assert_memory_equal(y, w, sizeof *w * (size_t)(rows * size));
+        free(y);
+    }
+}
+
+static void weights_are_read_to_their_end(void **state)
+{
+    (void)state;
+    with_each_set(read_to_the_end);
+}
+
 /* No further from the truth than adding up in f32, one after the other. */
 static void sum_well(void)
 {
@@ -490,6 +514,7 @@ int main(void)
         cmocka_unit_test(thin_products_match_ref),
         cmocka_unit_test(tall_products_match_ref),
         cmocka_unit_test(products_of_many_rows_match_ref),
+        cmocka_unit_test(weights_are_read_to_their_end),
         cmocka_unit_test(split_products_match_ref),
         cmocka_unit_test(splitting_loses_nothing),
         cmocka_unit_test(splits_are_as_exact_as_f32),
