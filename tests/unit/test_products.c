@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Linear layers by our own kernels: those whose weights are packed into panels,
- * and those of many rows whose numbers are split into pieces of bf16. Every edge
- * of rows, columns and depth, on every instruction set, against ref; what
- * splitting must keep of every number; and that gradients which wait for each
- * other are the same. */
+ * Linear layers by our own kernels: every edge of rows, columns and depth, on
+ * every instruction set, against ref; what they keep of every number; and that
+ * gradients which wait for each other are the same. */
 #include "tensor/onednn/onednn.h"
 #include "tensors.h"
 
@@ -72,10 +70,8 @@ static void compare(int64_t m, int64_t k, int64_t n, unsigned way)
     test_fill_all(&fast, way + 1, 0, 7);
     test_run(&ref, "FB", 0);
     test_run(&fast, "FIW", 0);
-    const sl__split_kernels *splits = sl__splits_choose();
-    test_context("%lld x %lld x %lld, way %u, %s, %s", (long long)m,
-                 (long long)k, (long long)n, way, sl__vector_choose()->name,
-                 splits ? splits->name : "no splits");
+    test_context("%lld x %lld x %lld, way %u, %s", (long long)m, (long long)k,
+                 (long long)n, way, sl__vector_choose()->name);
     test_assert_same(&fast, &ref, SL_PORT_OUTPUT, 0, 1e-5);
     test_assert_same(&fast, &ref, SL_PORT_INPUT_GRADIENT, 0, 1e-5);
     test_assert_same(&fast, &ref, SL_PORT_PARAMETER_GRADIENT, 0, 1e-5);
@@ -161,32 +157,10 @@ static void compare_many(void)
 static void products_of_many_rows_match_ref(void **state)
 {
     (void)state;
-    assert_true(sl__splits_force("none"));
     with_each_set(compare_many);
-    sl__splits_force(NULL);
 }
 
-/* --------------------------------------------------------------- splits -- */
-
-/* Calls `test` with each kind of tiles that this CPU has. */
-static void with_each_kind(void (*test)(void))
-{
-    static const char *const kinds[] = {"portable", "amx"};
-    for (int i = 0; i < 2; i++) {
-        if (!sl__splits_force(kinds[i])) {
-            print_message("this CPU has no %s\n", kinds[i]);
-            continue;
-        }
-        test();
-    }
-    sl__splits_force(NULL);
-}
-
-static void split_products_match_ref(void **state)
-{
-    (void)state;
-    with_each_kind(compare_many);
-}
+/* -------------------------------------------------------------- numbers -- */
 
 /* x (rows, size) w (size, size), on the backend at hand. */
 static float *multiply(int64_t rows, int64_t size, const float *x,
@@ -245,10 +219,10 @@ static void identity_keeps_every_bit(void)
     free(right);
 }
 
-static void splitting_loses_nothing(void **state)
+static void one_times_a_number_is_the_number(void **state)
 {
     (void)state;
-    with_each_kind(identity_keeps_every_bit);
+    with_each_set(identity_keeps_every_bit);
 }
 
 /* A weight that is read where it lies is read to its end, and no further: it is
@@ -302,10 +276,10 @@ static void sum_well(void)
     free(y);
 }
 
-static void splits_are_as_exact_as_f32(void **state)
+static void sums_are_as_exact_as_f32(void **state)
 {
     (void)state;
-    with_each_kind(sum_well);
+    with_each_set(sum_well);
 }
 
 /* Whatever a NaN's bits are, its row has it, and no other row has. */
@@ -328,10 +302,10 @@ static void keep_nan(void)
     free(y);
 }
 
-static void splits_keep_nan(void **state)
+static void rows_keep_their_nan(void **state)
 {
     (void)state;
-    with_each_kind(keep_nan);
+    with_each_set(keep_nan);
 }
 
 /* -------------------------------------------------------------- holding -- */
@@ -515,10 +489,9 @@ int main(void)
         cmocka_unit_test(tall_products_match_ref),
         cmocka_unit_test(products_of_many_rows_match_ref),
         cmocka_unit_test(weights_are_read_to_their_end),
-        cmocka_unit_test(split_products_match_ref),
-        cmocka_unit_test(splitting_loses_nothing),
-        cmocka_unit_test(splits_are_as_exact_as_f32),
-        cmocka_unit_test(splits_keep_nan),
+        cmocka_unit_test(one_times_a_number_is_the_number),
+        cmocka_unit_test(sums_are_as_exact_as_f32),
+        cmocka_unit_test(rows_keep_their_nan),
         cmocka_unit_test(held_gradients_are_the_same_bits),
         cmocka_unit_test(late_gradients_wait_for_all),
         cmocka_unit_test(what_waits_goes_with_the_gradients),

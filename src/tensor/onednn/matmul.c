@@ -413,50 +413,12 @@ static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
                      &kernel->pack);
 }
 
-/* --------------------------------------------------------------- splits -- */
-
-/* Whether a product is large enough to be worth splitting its factors. */
+/* Whether a product is large enough to be worth packing its factors. */
 static bool is_fat(const sl__product_spec *spec)
 {
     enum { LEAST = 32 };
     return fits_panels(spec) && spec->m >= LEAST && spec->n >= LEAST &&
            spec->k >= LEAST;
-}
-
-static sl_status prepare_split(sl__packs *packs, const sl__product_spec *spec,
-                               int src, int weights, sl__kernel *kernel)
-{
-    const sl__split_kernels *splits = sl__splits_choose();
-    const sl__split_pack pack = {spec->k, spec->n, spec->weights[1],
-                                 spec->weights[2]};
-    sl__split_product *product;
-    sl_status status = sl__alloc(1, sizeof *product, &product);
-    if (status)
-        return status;
-    *product = (sl__split_product){.m = spec->m,
-                                   .n = spec->n,
-                                   .k = spec->k,
-                                   .a_row = spec->src[1],
-                                   .a_column = spec->src[2],
-                                   .b_row = spec->weights[1],
-                                   .b_column = spec->weights[2],
-                                   .out_row = spec->dst[1],
-                                   .adds = spec->adds,
-                                   .packed = spec->packed,
-                                   .a = src,
-                                   .b = weights,
-                                   .bias = spec->has_bias ? 2 : -1};
-    kernel->private = product;
-    kernel->run = splits->multiply;
-    kernel->scratch_bytes = sl__split_bytes(spec->m, spec->k);
-    int64_t right = sl__split_bytes(spec->n, spec->k);
-    if (!spec->packed) {
-        kernel->scratch_bytes += right;
-        return SL_OK;
-    }
-    kernel->packed_operand = weights;
-    return find_pack(packs, kernel->node, weights, splits->pack, &pack,
-                     sizeof pack, right, &kernel->pack);
 }
 
 sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
@@ -471,8 +433,6 @@ sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
     spec.packed =
         fits_panels(&spec) && is_parameter(kernel->node->operands[weights]);
     bool fat = is_fat(&spec) && !is_thin(&spec);
-    if (fat && sl__splits_choose())
-        return prepare_split(packs, &spec, src, weights, kernel);
     if (spec.packed || fat)
         return prepare_panels(packs, &spec, src, weights, kernel);
     dnn_job *job;

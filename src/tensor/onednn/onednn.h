@@ -146,48 +146,6 @@ extern const sl__vector_kernels sl__vector_avx512;
 extern const sl__vector_kernels sl__vector_avx2;
 extern const sl__vector_kernels sl__vector_portable;
 
-/* -------------------------------------------------------------- splits -- */
-
-/* Split factors lie in blocks of so many rows or columns, as deep, each number
- * in so many pieces of bf16. */
-enum { SL__SPLIT_BLOCK = 32, SL__SPLIT_PIECES = 3 };
-
-/* A product of many rows, each number of which is split in three of bf16:
- * out (m, n) = a (m, k) b (k, n) + bias, or out += a b; rows of out contiguous.
- * Where b is a weight it was split when it was packed. */
-typedef struct sl__split_product {
-    int64_t m, n, k;
-    int64_t a_row, a_column, b_row, b_column, out_row;
-    bool adds;
-    bool packed;
-    int a, b, bias; /* which operands; -1: none */
-} sl__split_product;
-
-/* A weight (k, n) as it lies, to be packed so. */
-typedef struct sl__split_pack {
-    int64_t k, n;
-    int64_t row, column;
-} sl__split_pack;
-
-typedef struct sl__split_kernels {
-    const char *name;
-    sl__kernel_fn multiply; /* of an sl__split_product */
-    sl__kernel_fn pack;     /* of an sl__split_pack */
-} sl__split_kernels;
-extern const sl__split_kernels *const sl__splits_amx; /* NULL: not compiled */
-extern const sl__split_kernels sl__splits_portable;
-
-/* What this CPU multiplies faster so; NULL: nothing. Requires:
- * sl__dnn_cap_isa(). */
-const sl__split_kernels *sl__splits_choose(void);
-
-/* For tests: stages compiled from now on use these, "none", or NULL what is
- * best. False where this CPU does not run them. */
-bool sl__splits_force(const char *name);
-
-/* Bytes of a split factor of so many rows or columns. */
-int64_t sl__split_bytes(int64_t size, int64_t depth);
-
 /* ----------------------------------------------------------- attention -- */
 
 /* Queries whose scores are kept at a time, and the floats of scratch that one
