@@ -140,9 +140,10 @@ PANEL_FUNCTION(two_rows, PANEL_ROWS, 2, false, true)
 PANEL_FUNCTION(two_lying, PANEL_ROWS, 2, false, false)
 PANEL_FUNCTION(one_tall, TALL_ROWS, 1, true, true)
 
+typedef void panel_fn(const panel_product *s);
+
 /* For a panel of so many vectors. */
-static void (*panel_function(int vectors, bool a_packed,
-                             bool b_packed))(const panel_product *s)
+static panel_fn *choose_function(int vectors, bool a_packed, bool b_packed)
 {
     if (vectors == 1)
         return one_tall;
@@ -191,9 +192,9 @@ static void multiply_panel(const panel_work *w, int64_t band, int64_t panel)
                        .m = f->m - i < PANEL_BAND ? f->m - i : PANEL_BAND,
                        .n = f->n - j < width ? f->n - j : width};
     int vectors = f->vectors > 2 && s.n <= 2 * LANES ? 2 : f->vectors;
-    void (*run)(const panel_product *) =
-        panel_function(vectors, w->a_row == 1 && w->a_column == LANES,
-                       w->b_row == (int64_t)vectors * LANES);
+    panel_fn *run =
+        choose_function(vectors, w->a_row == 1 && w->a_column == LANES,
+                        w->b_row == (int64_t)vectors * LANES);
     for (int64_t k = 0; k < f->k; k += PANEL_DEPTH) {
         s.depth = f->k - k < PANEL_DEPTH ? f->k - k : PANEL_DEPTH;
         s.adds = f->adds || k > 0;
