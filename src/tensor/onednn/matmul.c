@@ -117,23 +117,27 @@ static void add_arg(dnn_job *job, int name, int index, const sl__md *md)
 
 /* -------------------------------------------------------------- packing -- */
 
-/* Adds a pack that runs so; takes `private`. */
 static sl_status add_pack(sl__packs *packs, const sl__node *node,
-                          const sl_tensor *tensor, int64_t bytes,
-                          sl__kernel_fn run, void *private)
+                          const sl_tensor *tensor, const sl__panel_pack *how,
+                          int64_t bytes)
 {
     sl__pack *pack;
+    sl__panel_pack *private;
     sl_status status = sl__grow(&packs->data, &packs->capacity,
                                 packs->count + 1, sizeof *packs->data);
     if (!status)
-        status = sl__alloc(1, sizeof *pack, &pack);
+        status = sl__alloc(1, sizeof *private, &private);
+    if (status)
+        return status;
+    *private = *how;
+    status = sl__alloc(1, sizeof *pack, &pack);
     if (status) {
         free(private);
         return status;
     }
     packs->data[packs->count++] = pack;
     pack->tensor = tensor;
-    pack->kernel = (sl__kernel){.run = run,
+    pack->kernel = (sl__kernel){.run = sl__vector_choose()->pack_panels,
                                 .private = private,
                                 .state_index = -1,
                                 .args = pack->args,
@@ -216,6 +220,8 @@ static int choose_width(int64_t n, int lanes)
 {
     int64_t three = 3 * (int64_t)lanes, two = 2 * (int64_t)lanes;
     int64_t rest = n % three;
+    if (n <= two)
+        return 2;
     int64_t by3 = n - rest + (rest == 0 ? 0 : rest <= two ? two : three);
     int64_t by2 = (n + two - 1) / two * two;
     return by3 <= by2 + n / 32 ? 3 : 2;
@@ -314,27 +320,22 @@ static bool fits_panels(const sl__product_spec *spec)
            spec->dst[2] == 1;
 }
 
-/* Finds a weight packed by `run` as `wanted` says, or adds it. */
+/* Finds a weight packed as `wanted` says, or adds it. */
 static sl_status find_pack(sl__packs *packs, const sl__node *node, int operand,
-                           sl__kernel_fn run, const void *wanted, size_t size,
-                           int64_t bytes, int *out)
+                           const sl__panel_pack *wanted, int64_t bytes,
+                           int *out)
 {
     const sl_tensor *tensor = node->operands[operand];
     for (size_t i = 0; i < packs->count; i++) {
         const sl__pack *known = packs->data[i];
-        if (known->kernel.run == run && known->tensor->base == tensor->base &&
+        if (known->tensor->base == tensor->base &&
             known->tensor->offset == tensor->offset &&
-            memcmp(known->kernel.private, wanted, size) == 0) {
+            memcmp(known->kernel.private, wanted, sizeof *wanted) == 0) {
             *out = (int)i;
             return SL_OK;
         }
     }
-    char *private;
-    sl_status status = sl__alloc(size, 1, &private);
-    if (status)
-        return status;
-    memcpy(private, wanted, size);
-    status = add_pack(packs, node, tensor, bytes, run, private);
+    sl_status status = add_pack(packs, node, tensor, wanted, bytes);
     if (!status)
         *out = (int)packs->count - 1;
     return status;
@@ -354,8 +355,8 @@ static bool is_tall(const sl__product_spec *spec, int tall_rows)
            is_far(spec->k, spec->n) && spec->m % tall_rows == 0;
 }
 
-/* Whether a weight can be read where it lies: rows of whole panels, of which the
- * last may have two vectors, all of them near. */
+/* Whether a weight can be read where it lies: rows of whole panels, the last of
+ * which may have two vectors, all of them near. */
 static bool is_in_place(const sl__product_spec *spec, int vectors, int lanes)
 {
     int64_t rest = spec->n % ((int64_t)vectors * lanes);
@@ -369,6 +370,9 @@ static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
     const sl__vector_kernels *vector = sl__vector_choose();
     bool tall = is_tall(spec, vector->tall_rows);
     int vectors = tall ? 1 : choose_width(spec->n, vector->lanes);
+    if (vectors == 3 && !is_in_place(spec, 3, vector->lanes) &&
+        is_in_place(spec, 2, vector->lanes))
+        vectors = 2; /* Not to be packed is worth more. */
     bool far = spec->packed && is_far(spec->k, spec->n);
     sl__panel_product *product;
     sl_status status = sl__alloc(1, sizeof *product, &product);
@@ -408,10 +412,11 @@ static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
     if (product->b_row)
         return SL_OK;
     kernel->packed_operand = weights;
-    return find_pack(packs, kernel->node, weights, vector->pack_panels,
-                     &product->b_pack, sizeof product->b_pack, bytes,
+    return find_pack(packs, kernel->node, weights, &product->b_pack, bytes,
                      &kernel->pack);
 }
+
+/* ------------------------------------------------------------- choosing -- */
 
 /* Whether a product is large enough to be worth packing its factors. */
 static bool is_fat(const sl__product_spec *spec)
