@@ -134,8 +134,68 @@ static void tall_products_match_ref(void **state)
 {
     (void)state;
     sl__hold_from(1);
+    sl__tall_force(1);
     with_each_set(compare_tall);
+    sl__tall_force(-1);
     sl__hold_from(0);
+}
+
+/* Weights whose panels serve the gradient of the input as well. */
+static void compare_turned(void)
+{
+    static const int rows[] = {4, 8, 12, 16};
+    static const int wide[] = {1, 23, 24, 33, 49, 95, 130, 512};
+    unsigned way = 0;
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        for (size_t a = 0; a < sizeof wide / sizeof *wide; a++) {
+            size_t b = (a * 3 + r) % (sizeof wide / sizeof *wide);
+            compare(rows[r], wide[a], wide[b], way++);
+        }
+    }
+}
+
+static void turned_products_match_ref(void **state)
+{
+    (void)state;
+    sl__hold_from(1);
+    sl__tall_force(0);
+    with_each_set(compare_turned);
+    sl__tall_force(-1);
+    sl__hold_from(0);
+}
+
+/* The gradient of the input of a layer, from weights packed for it alone or for
+ * its output as well. */
+static void gradient_of_input(bool turned, float *out, int64_t count)
+{
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    sl_graph *graph = build(16, 97, 130, SL_OUT_IN, true, with_relu);
+    sl__hold_from(turned ? 1 : 0);
+    test_stage stage = test_compile(graph, &options, 1);
+    sl__hold_from(0);
+    test_fill_all(&stage, 3, 0, 7);
+    test_run(&stage, "FB", 0);
+    float *gradient = test_get(&stage, SL_PORT_INPUT_GRADIENT, "x", 0, NULL);
+    memcpy(out, gradient, sizeof *out * (size_t)count);
+    free(gradient);
+    test_release(&stage);
+    sl_graph_destroy(graph);
+}
+
+static void compare_bits(void)
+{
+    static float apart[16 * 97], turned[16 * 97];
+    gradient_of_input(false, apart, 16 * 97);
+    gradient_of_input(true, turned, 16 * 97);
+    assert_memory_equal(apart, turned, sizeof apart);
+}
+
+static void turned_products_are_the_same_bits(void **state)
+{
+    (void)state;
+    sl__tall_force(0);
+    with_each_set(compare_bits);
+    sl__tall_force(-1);
 }
 
 /* So many that a weight is used for some at a time, and what is no weight is
@@ -490,6 +550,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(thin_products_match_ref),
         cmocka_unit_test(tall_products_match_ref),
+        cmocka_unit_test(turned_products_match_ref),
+        cmocka_unit_test(turned_products_are_the_same_bits),
         cmocka_unit_test(products_of_many_rows_match_ref),
         cmocka_unit_test(weights_are_read_to_their_end),
         cmocka_unit_test(one_times_a_number_is_the_number),

@@ -22,19 +22,6 @@ INLINE head head_of(const work *w, int arg, int64_t batch, int64_t h,
                   a->stride[1]};
 }
 
-/* (T, size) -> (size, T), a square of LANES at a time. */
-static void transpose(head from, int64_t length, int64_t size, float *out)
-{
-    for (int64_t j = 0; j < length; j += LANES) {
-        int64_t rows = length - j < LANES ? length - j : LANES;
-        for (int64_t c = 0; c < size; c++) {
-            const float *x = from.data + j * from.row + c;
-            for (int64_t r = 0; r < rows; r++)
-                out[c * length + j + r] = x[r * from.row];
-        }
-    }
-}
-
 static float *scratch_of(const work *w, int worker, int64_t length,
                          int64_t size)
 {
@@ -80,7 +67,8 @@ static void attention_part(void *data, int worker, int64_t from, int64_t to)
     float *scratch = scratch_of(w, worker, length, size);
     for (int64_t at = from; at < to; at++) {
         int64_t b = at / heads, h = at % heads;
-        transpose(head_of(w, 1, b, h, size), length, size, scratch);
+        head k = head_of(w, 1, b, h, size);
+        transpose(k.data, k.row, length, size, scratch, length);
         attend(head_of(w, 0, b, h, size), head_of(w, 2, b, h, size), scratch,
                head_of(w, 3, b, h, size), (float *)w->p[4] + 2 * at * length,
                length, size, scratch + length * size);
@@ -196,8 +184,8 @@ static void attention_grad_part(void *data, int worker, int64_t from,
             .length = length,
             .size = size,
         };
-        transpose(g.k, length, size, g.k_transposed);
-        transpose(g.v, length, size, g.v_transposed);
+        transpose(g.k.data, g.k.row, length, size, g.k_transposed, length);
+        transpose(g.v.data, g.v.row, length, size, g.v_transposed, length);
         clear_head(g.dk, length, size);
         clear_head(g.dv, length, size);
         for (int64_t block = 0; block < length; block += BLOCK)

@@ -200,13 +200,17 @@ static bool is_flat(const sl__product_spec *spec)
  * next. */
 enum { FAR_FROM = 1 << 16, HOLD_FROM = 1 << 13 };
 static int64_t far_from = FAR_FROM, hold_from = HOLD_FROM;
-static bool tall_always;
+static int tall_forced = -1;
 
 void sl__hold_from(int64_t numbers)
 {
     far_from = numbers ? numbers : FAR_FROM;
     hold_from = numbers ? numbers : HOLD_FROM;
-    tall_always = numbers > 0;
+}
+
+void sl__tall_force(int tall)
+{
+    tall_forced = tall;
 }
 
 static bool is_far(int64_t rows, int64_t columns)
@@ -351,8 +355,9 @@ static int64_t packed_bytes(const sl__panel_pack *pack, int lanes)
 /* Whether a weight is read for a few rows alone, as many as tall tiles have. */
 static bool is_tall(const sl__product_spec *spec, int tall_rows)
 {
-    return tall_rows > 0 && (tall_always || sl__tall_pays()) && is_thin(spec) &&
-           is_far(spec->k, spec->n) && spec->m % tall_rows == 0;
+    bool pays = tall_forced < 0 ? sl__tall_pays() : tall_forced;
+    return tall_rows > 0 && pays && is_thin(spec) && is_far(spec->k, spec->n) &&
+           spec->m % tall_rows == 0;
 }
 
 /* Whether a weight can be read where it lies: rows of whole panels, the last of
@@ -416,6 +421,59 @@ static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
                      &kernel->pack);
 }
 
+/* --------------------------------------------------------------- turned -- */
+
+/* Finds a far weight in panels for the transpose of this product, which is of a
+ * few rows; -1: there is none. */
+static int find_turned(const sl__packs *packs, const sl__product_spec *spec,
+                       const sl__kernel *kernel, int weights)
+{
+    const sl_tensor *weight = kernel->node->operands[weights];
+    int lanes = sl__vector_choose()->lanes;
+    enum { MOST = 16 }; /* More are worth a pack of their own. */
+    if (!spec->packed || spec->m > MOST || spec->m % lanes != 0 ||
+        !is_far(spec->k, spec->n) || spec->has_bias || spec->src[2] != 1 ||
+        kernel->activation != SL__OP_COUNT)
+        return -1;
+    for (size_t i = 0; i < packs->count; i++) {
+        const sl__pack *known = packs->data[i];
+        const sl__panel_pack *how = known->kernel.private;
+        if (known->tensor->base == weight->base &&
+            known->tensor->offset == weight->offset && how->k == spec->n &&
+            how->n == spec->k && how->row == spec->weights[2] &&
+            how->column == spec->weights[1] && how->vectors > 1)
+            return (int)i;
+    }
+    return -1;
+}
+
+static sl_status prepare_turned(const sl__packs *packs, int pack,
+                                const sl__product_spec *spec, int src,
+                                int weights, sl__kernel *kernel)
+{
+    const sl__panel_pack *how = packs->data[pack]->kernel.private;
+    sl__turned_product *product;
+    sl_status status = sl__alloc(1, sizeof *product, &product);
+    if (status)
+        return status;
+    *product = (sl__turned_product){.m = spec->m,
+                                    .n = spec->n,
+                                    .k = spec->k,
+                                    .a_row = spec->src[1],
+                                    .out_row = spec->dst[1],
+                                    .vectors = (int)how->vectors,
+                                    .adds = spec->adds,
+                                    .a = src,
+                                    .b = weights};
+    kernel->private = product;
+    kernel->run = sl__vector_choose()->multiply_turned;
+    kernel->scratch_bytes =
+        spec->m * (spec->n + spec->k) * (int64_t)sizeof(float);
+    kernel->packed_operand = weights;
+    kernel->pack = pack;
+    return SL_OK;
+}
+
 /* ------------------------------------------------------------- choosing -- */
 
 /* Whether a product is large enough to be worth packing its factors. */
@@ -437,6 +495,9 @@ sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
         return prepare_flat(context, &spec, src, weights, kernel);
     spec.packed =
         fits_panels(&spec) && is_parameter(kernel->node->operands[weights]);
+    int turned = find_turned(packs, &spec, kernel, weights);
+    if (turned >= 0)
+        return prepare_turned(packs, turned, &spec, src, weights, kernel);
     bool fat = is_fat(&spec) && !is_thin(&spec);
     if (spec.packed || fat)
         return prepare_panels(packs, &spec, src, weights, kernel);

@@ -79,6 +79,7 @@ typedef struct sl__vector_kernels {
     int lanes;                     /* floats of a vector */
     int tall_rows;                 /* that panels of one vector are for */
     sl__kernel_fn multiply_panels; /* of an sl__panel_product */
+    sl__kernel_fn multiply_turned; /* of an sl__turned_product */
     sl__kernel_fn pack_panels;     /* of an sl__panel_pack */
 } sl__vector_kernels;
 
@@ -110,6 +111,17 @@ typedef struct sl__panel_product {
     int a, b, bias;                /* which operands; -1: none */
 } sl__panel_product;
 
+/* A product of a few rows with a weight that is in panels for its transpose:
+ * out (m, n) = a (m, k) b (k, n), or out += a b, where b' (n, k) is in panels;
+ * rows of a and of out contiguous, m a multiple of a vector's lanes. */
+typedef struct sl__turned_product {
+    int64_t m, n, k;
+    int64_t a_row, out_row;
+    int vectors; /* 2 or 3 */
+    bool adds;
+    int a, b; /* which operands */
+} sl__turned_product;
+
 /* The gradient of a weight from a few rows: out (m, n) += a (m, k) b (k, n),
  * with small k, rows of b and out contiguous. Bound by memory, not by
  * arithmetic, so it walks `out` in order and asks for it ahead of time; and
@@ -138,9 +150,12 @@ typedef struct sl__flat_product {
     sl__panel_pack a_pack, b_pack; /* of one microbatch */
 } sl__flat_product;
 
-/* For tests: what has so many numbers is held, and far, and tiles are tall where
- * they can be; 0: what is best. */
+/* For tests: what has so many numbers is held, and far; 0: what is best. */
 void sl__hold_from(int64_t numbers);
+
+/* For tests: tiles are tall where they can be (1), or never (0), or where they
+ * pay (-1). */
+void sl__tall_force(int tall);
 
 extern const sl__vector_kernels sl__vector_avx512;
 extern const sl__vector_kernels sl__vector_avx2;

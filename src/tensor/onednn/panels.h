@@ -19,13 +19,14 @@ typedef struct panel_product {
     int64_t b_row;
     int64_t m, n;  /* rows, and columns of the panel, that there are */
     int64_t depth; /* of the part of it at hand */
+    int64_t ahead; /* lines to ask for, every so often */
     bool adds;
 } panel_product;
 
-/* A panel is gone through in parts that stay near while all rows use them. The
- * first rows ask for what comes so many floats later: not every CPU guesses
- * that by itself once its neighbours are busy too. */
-enum { PANEL_DEPTH = 512, PANEL_AHEAD = 4096 };
+/* A panel is gone through in parts that stay near while all rows use them. What
+ * is far is asked for a part ahead, some of it by each tile: so memory is busy
+ * all the time, and no tile waits for it. */
+enum { PANEL_DEPTH = 512, AHEAD_EVERY = 4, LINE = 16 };
 
 /* What is known of a tile where it is compiled: constants, all of them. */
 typedef struct panel_kind {
@@ -36,7 +37,7 @@ typedef struct panel_kind {
 /* Adds numbers from..to of the depth to the sums of some rows. */
 INLINE void add_panel(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
                       const panel_product *s, const float *a, int64_t from,
-                      int64_t to, panel_kind is, bool ahead)
+                      int64_t to, panel_kind is)
 {
     const int64_t a_row = is.a_packed ? 1 : s->a_row;
     const int64_t a_column = is.a_packed ? LANES : s->a_column;
@@ -46,11 +47,8 @@ INLINE void add_panel(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
     for (int64_t k = from; k < to; k++) {
         vf right[SL__PANEL_VECTORS_MAX];
 #pragma GCC unroll 8
-        for (int v = 0; v < is.vectors; v++) {
+        for (int v = 0; v < is.vectors; v++)
             right[v] = load(b + v * LANES);
-            if (ahead)
-                __builtin_prefetch(b + PANEL_AHEAD + v * LANES, 0, 2);
-        }
 #pragma GCC unroll 16
         for (int r = 0; r < is.rows; r++) {
             vf left = splat(a[r * a_row]);
@@ -61,6 +59,23 @@ INLINE void add_panel(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
         a += a_column;
         b += b_row;
     }
+}
+
+/* All of the depth, while what comes next is asked for. */
+INLINE void add_ahead(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
+                      const panel_product *s, const float *a, int64_t i,
+                      panel_kind is)
+{
+    int64_t lines = s->ahead;
+    const float *next = s->panel + s->depth * s->b_row +
+                        i / is.rows * (s->depth / AHEAD_EVERY) * lines * LINE;
+    int64_t k = 0;
+    for (; k + AHEAD_EVERY <= s->depth; k += AHEAD_EVERY) {
+        for (int64_t line = 0; line < lines; line++, next += LINE)
+            __builtin_prefetch(next, 0, 2);
+        add_panel(sum, s, a, k, k + AHEAD_EVERY, is);
+    }
+    add_panel(sum, s, a, k, s->depth, is);
 }
 
 /* Some rows of a panel. Where what they add to is far, that of the next rows is
@@ -74,7 +89,7 @@ INLINE void panel_tile(const panel_product *s, int64_t i, panel_kind is)
     float *out = s->out + i * f->out_row;
     vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX];
     float edge[TALL_ROWS][SL__PANEL_VECTORS_MAX * LANES];
-    const bool whole = s->n == width, ahead = i == 0 && f->is_far;
+    const bool whole = s->n == width;
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
         const float *from = s->adds ? out + r * f->out_row : s->bias;
@@ -96,10 +111,12 @@ INLINE void panel_tile(const panel_product *s, int64_t i, panel_kind is)
                 __builtin_prefetch(next + v * LANES, 1, 2);
             next += f->out_row;
             add_panel(sum, s, a, s->depth * part / rows,
-                      s->depth * (part + 1) / rows, is, ahead);
+                      s->depth * (part + 1) / rows, is);
         }
+    } else if (f->is_far) {
+        add_ahead(sum, s, a, i, is);
     } else {
-        add_panel(sum, s, a, 0, s->depth, is, ahead);
+        add_panel(sum, s, a, 0, s->depth, is);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
@@ -195,6 +212,9 @@ static void multiply_panel(const panel_work *w, int64_t band, int64_t panel)
     panel_fn *run =
         choose_function(vectors, w->a_row == 1 && w->a_column == LANES,
                         w->b_row == (int64_t)vectors * LANES);
+    int64_t rows = vectors == 1 ? TALL_ROWS : PANEL_ROWS;
+    int64_t tiles = (s.m + rows - 1) / rows;
+    s.ahead = (AHEAD_EVERY * width / LINE + tiles - 1) / tiles;
     for (int64_t k = 0; k < f->k; k += PANEL_DEPTH) {
         s.depth = f->k - k < PANEL_DEPTH ? f->k - k : PANEL_DEPTH;
         s.adds = f->adds || k > 0;
@@ -211,54 +231,6 @@ static void multiply_panels_part(void *data, int worker, int64_t from,
     const panel_work *w = data;
     for (int64_t at = from; at < to; at++)
         multiply_panel(w, at / w->panels, at % w->panels);
-}
-
-/* a0 b0 a1 b1 ..., of the lower and of the upper halves. */
-#if defined(__AVX512F__)
-#define WEAVE_LOW(a, b)                                                        \
-    __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, \
-                            22, 7, 23)
-#define WEAVE_HIGH(a, b)                                                       \
-    __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,    \
-                            29, 14, 30, 15, 31)
-#elif defined(__AVX2__)
-#define WEAVE_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
-#define WEAVE_HIGH(a, b)                                                       \
-    __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
-#else
-#define WEAVE_LOW(a, b)  __builtin_shufflevector(a, b, 0, 4, 1, 5)
-#define WEAVE_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
-#endif
-
-INLINE void put(float *p, vf v, bool far)
-{
-    if (far)
-        stream(p, v);
-    else
-        store(p, v);
-}
-
-/* LANES columns, each contiguous, by LANES rows: weaving the halves of the list
- * again and again turns it round. */
-INLINE void turn(const float *in, int64_t column, float *out, int64_t width,
-                 bool far)
-{
-    vf now[LANES], next[LANES];
-#pragma GCC unroll 16
-    for (int i = 0; i < LANES; i++)
-        now[i] = load(in + i * column);
-#pragma GCC unroll 4
-    for (int round = 1; round < LANES; round *= 2) {
-#pragma GCC unroll 8
-        for (int i = 0; i < LANES / 2; i++) {
-            next[2 * i] = WEAVE_LOW(now[i], now[i + LANES / 2]);
-            next[2 * i + 1] = WEAVE_HIGH(now[i], now[i + LANES / 2]);
-        }
-        memcpy(now, next, sizeof now);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < LANES; i++)
-        put(out + i * width, now[i], far);
 }
 
 /* Columns of a panel that lie one after the other, `columns` of them. */

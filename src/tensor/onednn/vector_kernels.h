@@ -68,12 +68,14 @@ INLINE vf first_lanes(vf v, int64_t n)
 #include "tensor/onednn/rows.h"
 #include "tensor/onednn/moves.h"
 #include "tensor/onednn/losses.h"
+#include "tensor/onednn/turn.h"
 #include "tensor/onednn/tile.h"
 #include "tensor/onednn/attention.h"
 
 /* Products apply the activation after them by its own kernel. */
 extern const sl__vector_kernels VECTOR(sl__vector);
 #include "tensor/onednn/panels.h"
+#include "tensor/onednn/turned.h"
 #include "tensor/onednn/gradients.h"
 
 const sl__vector_kernels VECTOR(sl__vector) = {
@@ -113,5 +115,6 @@ const sl__vector_kernels VECTOR(sl__vector) = {
     LANES,
     LANES > 8 ? TALL_ROWS : 0,
     multiply_panels,
+    multiply_turned,
     pack_panels,
 };
