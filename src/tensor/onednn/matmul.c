@@ -432,8 +432,8 @@ static int find_turned(const sl__packs *packs, const sl__product_spec *spec,
     int lanes = sl__vector_choose()->lanes;
     enum { MOST = 16 }; /* More are worth a pack of their own. */
     if (!spec->packed || spec->m > MOST || spec->m % lanes != 0 ||
-        !is_far(spec->k, spec->n) || spec->has_bias || spec->src[2] != 1 ||
-        kernel->activation != SL__OP_COUNT)
+        !is_far(spec->k, spec->n) || spec->has_bias || spec->adds ||
+        spec->src[2] != 1 || kernel->activation != SL__OP_COUNT)
         return -1;
     for (size_t i = 0; i < packs->count; i++) {
         const sl__pack *known = packs->data[i];
@@ -462,7 +462,6 @@ static sl_status prepare_turned(const sl__packs *packs, int pack,
                                     .a_row = spec->src[1],
                                     .out_row = spec->dst[1],
                                     .vectors = (int)how->vectors,
-                                    .adds = spec->adds,
                                     .a = src,
                                     .b = weights};
     kernel->private = product;

@@ -112,14 +112,13 @@ typedef struct sl__panel_product {
 } sl__panel_product;
 
 /* A product of a few rows with a weight that is in panels for its transpose:
- * out (m, n) = a (m, k) b (k, n), or out += a b, where b' (n, k) is in panels;
- * rows of a and of out contiguous, m a multiple of a vector's lanes. */
+ * out (m, n) = a (m, k) b (k, n), where b' (n, k) is in panels; rows of a and of
+ * out contiguous, m a multiple of a vector's lanes. */
 typedef struct sl__turned_product {
     int64_t m, n, k;
     int64_t a_row, out_row;
     int vectors; /* 2 or 3 */
-    bool adds;
-    int a, b; /* which operands */
+    int a, b;    /* which operands */
 } sl__turned_product;
 
 /* The gradient of a weight from a few rows: out (m, n) += a (m, k) b (k, n),

@@ -42,7 +42,7 @@ INLINE void turned_tile(const turned_work *w, int64_t panel, int64_t row,
         vf sum[TURNED_ROWS];
 #pragma GCC unroll 24
         for (int r = 0; r < rows; r++)
-            sum[r] = panel || f->adds ? load(to + r * f->m) : (vf){0};
+            sum[r] = panel ? load(to + r * f->m) : (vf){0};
         int64_t k = 0;
         for (; k + 2 <= depth; k += 2, next += vectors * LANES) {
             for (int line = 0; line < vectors; line++)
@@ -94,8 +94,6 @@ static void multiply_turned_part(void *data, int worker, int64_t from,
     from *= TURNED_ROWS;
     to = to * TURNED_ROWS < f->n ? to * TURNED_ROWS : f->n;
     float *sums = w->sums + from * f->m, *out = w->out + from;
-    if (f->adds)
-        transpose(out, f->out_row, f->m, to - from, sums, f->m);
     (f->vectors == 2 ? turned_two : turned_three)(w, from, to);
     transpose(sums, f->m, to - from, f->m, out, f->out_row);
 }
