@@ -103,6 +103,22 @@ static void amx_is_used_only_where_it_was_seen_to_work(void **state)
     assert_true(sl__survives_in_child(no_cap_after_success, 30));
 }
 
+static int forbidden_by_the_environment(void)
+{
+    setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);
+    return sl__amx_may_be_used(comes_back) ||
+           sl__splits_choose() == sl__splits_amx;
+}
+
+/* What is ours is tried by itself: oneDNN may fail where we do not. */
+static void amx_is_ours_only_where_it_was_seen_to_work(void **state)
+{
+    (void)state;
+    assert_false(sl__amx_may_be_used(dies_of_an_illegal_instruction));
+    assert_false(sl__amx_may_be_used(finds_it_wrong));
+    assert_true(sl__survives_in_child(forbidden_by_the_environment, 30));
+}
+
 /* After the first stage, oneDNN uses AMX only if the real try survives. */
 static void the_cap_is_in_force_after_the_first_use(void **state)
 {
@@ -126,6 +142,7 @@ int main(void)
         cmocka_unit_test(a_try_tells_life_from_death),
         cmocka_unit_test(a_try_that_hangs_is_ended),
         cmocka_unit_test(amx_is_used_only_where_it_was_seen_to_work),
+        cmocka_unit_test(amx_is_ours_only_where_it_was_seen_to_work),
         cmocka_unit_test(the_cap_is_in_force_after_the_first_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

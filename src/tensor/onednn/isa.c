@@ -19,6 +19,8 @@
 #include <cpuid.h>
 #endif
 
+enum { PATIENCE_SECONDS = 20 };
+
 /* Whether the CPU says that it has AMX tiles. */
 static bool claims_amx(void)
 {
@@ -119,7 +121,6 @@ int sl__dnn_try_amx(void)
 
 sl_status sl__dnn_cap_unless(bool claims, int (*attempt)(void))
 {
-    enum { PATIENCE_SECONDS = 20 };
     if (!claims || sl__survives_in_child(attempt, PATIENCE_SECONDS))
         return SL_OK;
     dnnl_status_t status = dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
@@ -132,13 +133,26 @@ sl_status sl__dnn_cap_unless(bool claims, int (*attempt)(void))
                    (int)status);
 }
 
+/* Who has set a cap in the environment has decided. */
+static bool is_decided(void)
+{
+    return getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA");
+}
+
+bool sl__amx_may_be_used(int (*attempt)(void))
+{
+    const unsigned amx = dnnl_cpu_isa_avx512_core_amx;
+    if (is_decided())
+        return (dnnl_get_effective_cpu_isa() & amx) == amx;
+    return claims_amx() && sl__survives_in_child(attempt, PATIENCE_SECONDS);
+}
+
 static sl_status cap_status;
 static char cap_text[256];
 
 static void cap_once(void)
 {
-    /* Who has set a cap in the environment has decided. */
-    if (getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA"))
+    if (is_decided())
         return;
     cap_status = sl__dnn_cap_unless(claims_amx(), sl__dnn_try_amx);
     if (cap_status)

@@ -137,15 +137,17 @@ static sl_status add_pack(sl__packs *packs, const sl__node *node,
     }
     packs->data[packs->count++] = pack;
     pack->tensor = tensor;
-    pack->kernel = (sl__kernel){.run = sl__vector_choose()->pack_panels,
-                                .private = private,
-                                .state_index = -1,
-                                .args = pack->args,
-                                .arg_count = 2,
-                                .operand_count = 1,
-                                .node = node,
-                                .activation = SL__OP_COUNT,
-                                .packed_operand = -1};
+    pack->kernel =
+        (sl__kernel){.run = how->vectors ? sl__vector_choose()->pack_panels
+                                         : sl__splits_choose()->pack,
+                     .private = private,
+                     .state_index = -1,
+                     .args = pack->args,
+                     .arg_count = 2,
+                     .operand_count = 1,
+                     .node = node,
+                     .activation = SL__OP_COUNT,
+                     .packed_operand = -1};
     pack->bytes = bytes;
     return SL_OK;
 }
@@ -348,6 +350,8 @@ static sl_status find_pack(sl__packs *packs, const sl__node *node, int operand,
 static int64_t packed_bytes(const sl__panel_pack *pack, int lanes)
 {
     int64_t width = pack->vectors * lanes;
+    if (width == 0)
+        return sl__split_bytes(pack->n, pack->k);
     return (pack->n + width - 1) / width * width * pack->k *
            (int64_t)sizeof(float);
 }
@@ -369,44 +373,57 @@ static bool is_in_place(const sl__product_spec *spec, int vectors, int lanes)
            (rest == 0 || (vectors == 3 && rest == 2 * lanes));
 }
 
-static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
-                                int src, int weights, sl__kernel *kernel)
+/* How many vectors wide the panels of a product are. */
+static int choose_vectors(const sl__product_spec *spec,
+                          const sl__vector_kernels *vector)
 {
-    const sl__vector_kernels *vector = sl__vector_choose();
-    bool tall = is_tall(spec, vector->tall_rows);
-    int vectors = tall ? 1 : choose_width(spec->n, vector->lanes);
+    if (is_tall(spec, vector->tall_rows))
+        return 1;
+    int vectors = choose_width(spec->n, vector->lanes);
     if (vectors == 3 && !is_in_place(spec, 3, vector->lanes) &&
         is_in_place(spec, 2, vector->lanes))
-        vectors = 2; /* Not to be packed is worth more. */
+        return 2; /* Not to be packed is worth more. */
+    return vectors;
+}
+
+/* A product by panels or, where there are `splits`, by pieces. */
+static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
+                                int src, int weights,
+                                const sl__split_kernels *splits,
+                                sl__kernel *kernel)
+{
+    const sl__vector_kernels *vector = sl__vector_choose();
+    int vectors = splits ? 0 : choose_vectors(spec, vector);
+    bool packs_a = splits || vectors == 1 || !spec->packed;
     bool far = spec->packed && is_far(spec->k, spec->n);
     sl__panel_product *product;
     sl_status status = sl__alloc(1, sizeof *product, &product);
     if (status)
         return status;
-    *product =
-        (sl__panel_product){.m = spec->m,
-                            .n = spec->n,
-                            .k = spec->k,
-                            .a_row = spec->src[1],
-                            .a_column = spec->src[2],
-                            .out_row = spec->dst[1],
-                            .vectors = vectors,
-                            .adds = spec->adds,
-                            .is_far = far,
-                            .adds_far = spec->adds && is_far(spec->m, spec->n),
-                            .packs_a = tall || !spec->packed,
-                            .packs_b = !spec->packed,
-                            .a_pack = {spec->k, spec->m, spec->src[2],
-                                       spec->src[1], 1, false, spec->k},
-                            .b_pack = {spec->k, spec->n, spec->weights[1],
-                                       spec->weights[2], vectors, far, spec->k},
-                            .a = src,
-                            .b = weights,
-                            .bias = spec->has_bias ? 2 : -1};
-    if (is_in_place(spec, vectors, vector->lanes))
+    *product = (sl__panel_product){
+        .m = spec->m,
+        .n = spec->n,
+        .k = spec->k,
+        .a_row = spec->src[1],
+        .a_column = spec->src[2],
+        .out_row = spec->dst[1],
+        .vectors = vectors,
+        .adds = spec->adds,
+        .is_far = far,
+        .adds_far = spec->adds && is_far(spec->m, spec->n),
+        .packs_a = packs_a,
+        .packs_b = !spec->packed,
+        .a_pack = {spec->k, spec->m, spec->src[2], spec->src[1], splits ? 0 : 1,
+                   false, spec->k},
+        .b_pack = {spec->k, spec->n, spec->weights[1], spec->weights[2],
+                   vectors, far, spec->k},
+        .a = src,
+        .b = weights,
+        .bias = spec->has_bias ? 2 : -1};
+    if (!splits && is_in_place(spec, vectors, vector->lanes))
         product->b_row = spec->weights[1];
     kernel->private = product;
-    kernel->run = vector->multiply_panels;
+    kernel->run = splits ? splits->multiply : vector->multiply_panels;
     int64_t bytes = packed_bytes(&product->b_pack, vector->lanes);
     if (product->packs_a)
         kernel->scratch_bytes = packed_bytes(&product->a_pack, vector->lanes);
@@ -499,7 +516,8 @@ sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
         return prepare_turned(packs, turned, &spec, src, weights, kernel);
     bool fat = is_fat(&spec) && !is_thin(&spec);
     if (spec.packed || fat)
-        return prepare_panels(packs, &spec, src, weights, kernel);
+        return prepare_panels(packs, &spec, src, weights,
+                              fat ? sl__splits_choose() : NULL, kernel);
     dnn_job *job;
     sl_status status = sl__alloc(1, sizeof *job, &job);
     if (status)

@@ -26,6 +26,10 @@ sl_status sl__dnn_fail(const char *call, dnnl_status_t status);
  * comes back alive. Once per process, before oneDNN is first used. */
 sl_status sl__dnn_cap_isa(void);
 
+/* Whether this process may use AMX by itself: as the environment says for
+ * oneDNN, or else where it is claimed and `attempt` survives in a child. */
+bool sl__amx_may_be_used(int (*attempt)(void));
+
 /* Caps where AMX is claimed and an attempt to use it, in a child, fails. */
 sl_status sl__dnn_cap_unless(bool claims, int (*attempt)(void));
 int sl__dnn_try_amx(void);
@@ -89,9 +93,9 @@ enum { SL__PANEL_VECTORS_MAX = 3 };
 typedef struct sl__panel_pack {
     int64_t k, n;
     int64_t row, column;
-    int64_t vectors;
-    int64_t is_far; /* does not stay near: goes past the caches */
-    int64_t room;   /* k's that a panel has room for: this may be a part */
+    int64_t vectors; /* 0: split into pieces instead */
+    int64_t is_far;  /* does not stay near: goes past the caches */
+    int64_t room;    /* k's that a panel has room for: this may be a part */
 } sl__panel_pack;
 
 /* A product with a weight in panels: out (m, n) = a (m, k) b (k, n) + bias, or,
@@ -159,6 +163,36 @@ void sl__tall_force(int tall);
 extern const sl__vector_kernels sl__vector_avx512;
 extern const sl__vector_kernels sl__vector_avx2;
 extern const sl__vector_kernels sl__vector_portable;
+
+/* -------------------------------------------------------------- splits -- */
+
+/* Split factors lie in blocks of so many rows or columns, as deep, each number
+ * in so many pieces of bf16. */
+enum { SL__SPLIT_BLOCK = 32, SL__SPLIT_PIECES = 3 };
+
+/* Products of many rows, each number of which is split in three of bf16. Where
+ * b is a weight it was split when it was packed; a always is in scratch. */
+typedef struct sl__split_kernels {
+    const char *name;
+    bool (*begin)(void);    /* once per process; false: cannot be had */
+    sl__kernel_fn multiply; /* of an sl__panel_product */
+    sl__kernel_fn pack;     /* of an sl__panel_pack without vectors */
+} sl__split_kernels;
+extern const sl__split_kernels *const sl__splits_amx; /* NULL: not compiled */
+extern const sl__split_kernels sl__splits_portable;
+
+/* What this CPU multiplies faster so; NULL: nothing. */
+const sl__split_kernels *sl__splits_choose(void);
+
+/* Returns 0 where AMX computes what it should, if it returns. */
+int sl__splits_try_amx(void);
+
+/* For tests: stages compiled from now on use these, "none", or NULL what is
+ * best. False where this CPU does not run them. */
+bool sl__splits_force(const char *name);
+
+/* Bytes of a split factor of so many rows or columns. */
+int64_t sl__split_bytes(int64_t size, int64_t depth);
 
 /* ----------------------------------------------------------- attention -- */
 

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Products of f32 by tiles of bf16, included once per kind of tiles, which has
+ * defined TILE_LOAD, TILE_ZERO, TILE_STORE, TILE_MULTIPLY, TILES_BEGIN and
+ * TILES_END. A number is the sum of three of bf16, 8 bits of it in each, to the
+ * last bit; of the nine products of two such sums the six largest are added up
+ * in f32, and what is left out is below an f32's rounding. So sums are as good
+ * as those of f32 arithmetic (test_products holds them to that), a single
+ * product may be an ulp off, and where tiles do sixteen multiplications in the
+ * time of one, six of them are still a bargain.
+ *
+ * Two things are not as in f32: an infinity becomes NaN; and numbers and sums
+ * below 2^-103 or so lose bits, since tiles know no subnormal pieces. */
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline, unused))
+
+/* A tile has 16 rows of 16 pairs: of a left factor a row is a row, of a right
+ * one a column. */
+enum { PIECES = SL__SPLIT_PIECES, SIDE = 16, PAIR = 2, DEPTH = SIDE * PAIR };
+enum { TILE = SIDE * SIDE }; /* pairs */
+
+/* Work goes by blocks of two tiles by two. */
+enum { BLOCK = 2 * SIDE, BLOCK_PAIRS = PIECES * 2 * TILE };
+_Static_assert(BLOCK == (int)SL__SPLIT_BLOCK && DEPTH == (int)BLOCK, "");
+
+typedef float v16f __attribute__((vector_size(64)));
+typedef uint32_t v16u __attribute__((vector_size(64)));
+typedef uint16_t v32h __attribute__((vector_size(64)));
+typedef uint32_t v16u_loose
+    __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint16_t v32h_loose
+    __attribute__((vector_size(64), aligned(2), may_alias));
+
+/* ------------------------------------------------------------ splitting -- */
+
+/* 16 numbers as three pieces each, in the upper halves of `out`: the first is
+ * cut off, so that it never grows past the largest number, the second rounded,
+ * so that the third is small. */
+INLINE void split(const float *in, v16u out[PIECES])
+{
+    const v16u upper = (v16u){0} + 0xffff0000;
+    v16u x = *(const v16u_loose *)in;
+    out[0] = x & upper;
+    v16u rest = (v16u)((v16f)x - (v16f)out[0]);
+    out[1] = (rest + 0x8000) & upper;
+    out[2] = (v16u)((v16f)rest - (v16f)out[1]);
+}
+
+/* A tile's worth: 16 rows of 32, all of which there are. */
+typedef struct split_source {
+    const float *data;
+    int64_t row, column;
+} split_source;
+
+/* Rows of 32 numbers one after the other: row r of each tile is row r. */
+INLINE void split_rows(const split_source *s, uint32_t *out[PIECES])
+{
+    for (int r = 0; r < SIDE; r++) {
+        v16u low[PIECES], high[PIECES];
+        split(s->data + r * s->row, low);
+        split(s->data + r * s->row + SIDE, high);
+#pragma GCC unroll 3
+        for (int piece = 0; piece < PIECES; piece++) {
+            *(v32h_loose *)(out[piece] + r * SIDE) = __builtin_shufflevector(
+                (v32h)low[piece], (v32h)high[piece], 1, 3, 5, 7, 9, 11, 13, 15,
+                17, 19, 21, 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47,
+                49, 51, 53, 55, 57, 59, 61, 63);
+        }
+    }
+}
+
+/* Columns of 16 numbers one after the other: row r of each tile is the r-th
+ * pair of columns. */
+INLINE void split_columns(const split_source *s, uint32_t *out[PIECES])
+{
+    for (int r = 0; r < SIDE; r++) {
+        v16u even[PIECES], odd[PIECES];
+        split(s->data + 2 * r * s->column, even);
+        split(s->data + (2 * r + 1) * s->column, odd);
+#pragma GCC unroll 3
+        for (int piece = 0; piece < PIECES; piece++)
+            *(v16u_loose *)(out[piece] + r * SIDE) =
+                even[piece] >> 16 | odd[piece];
+    }
+}
+
+/* Rows become columns: weaving the halves of the list again and again turns it
+ * round. */
+INLINE void turn_tile(const uint32_t *in, uint32_t *out)
+{
+    v16u now[SIDE], next[SIDE];
+#pragma GCC unroll 16
+    for (int i = 0; i < SIDE; i++)
+        now[i] = *(const v16u_loose *)(in + i * SIDE);
+#pragma GCC unroll 4
+    for (int round = 1; round < SIDE; round *= 2) {
+#pragma GCC unroll 8
+        for (int i = 0; i < SIDE / 2; i++) {
+            next[2 * i] = __builtin_shufflevector(now[i], now[i + SIDE / 2], 0,
+                                                  16, 1, 17, 2, 18, 3, 19, 4,
+                                                  20, 5, 21, 6, 22, 7, 23);
+            next[2 * i + 1] = __builtin_shufflevector(
+                now[i], now[i + SIDE / 2], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28,
+                13, 29, 14, 30, 15, 31);
+        }
+        memcpy(now, next, sizeof now);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < SIDE; i++)
+        *(v16u_loose *)(out + i * SIDE) = now[i];
+}
+
+/* The three tiles of a part of a factor, whose rows are those of the left
+ * matrix or the columns of the right one; what is past its edges is 0. */
+static void split_tile(split_source s, int64_t rows, int64_t depth, bool left,
+                       uint32_t *out[PIECES])
+{
+    float edge[SIDE][DEPTH];
+    uint32_t aside[PIECES][TILE];
+    uint32_t *turned[PIECES] = {aside[0], aside[1], aside[2]};
+    if (rows < SIDE || depth < DEPTH || (s.row != 1 && s.column != 1)) {
+        memset(edge, 0, sizeof edge);
+        for (int64_t r = 0; r < rows && r < SIDE; r++) {
+            for (int64_t k = 0; k < depth && k < DEPTH; k++)
+                edge[r][k] = s.data[r * s.row + k * s.column];
+        }
+        s = (split_source){edge[0], DEPTH, 1};
+    }
+    bool by_rows = s.column == 1;
+    uint32_t **to = by_rows == left ? out : turned;
+    if (by_rows)
+        split_rows(&s, to);
+    else
+        split_columns(&s, to);
+    for (int piece = 0; piece < PIECES && to == turned; piece++)
+        turn_tile(turned[piece], out[piece]);
+}
+
+/* A factor to be split: `size` rows of the left or columns of the right. */
+typedef struct split_factor {
+    const float *data;
+    int64_t size, depth;
+    int64_t row, column; /* from one of them to the next, from one k to it */
+    bool left;
+    uint32_t *out; /* by block, then by part of the depth: pieces, tiles */
+} split_factor;
+
+static int64_t blocks_of(int64_t size)
+{
+    return (size + BLOCK - 1) / BLOCK;
+}
+
+static void split_block(const split_factor *f, int64_t block)
+{
+    int64_t parts = blocks_of(f->depth);
+    uint32_t *at = f->out + block * parts * BLOCK_PAIRS;
+    for (int64_t part = 0; part < parts; part++, at += BLOCK_PAIRS) {
+        for (int t = 0; t < 2; t++) {
+            int64_t first = block * BLOCK + t * SIDE, k = part * DEPTH;
+            uint32_t *out[PIECES] = {at + t * TILE, at + (2 + t) * TILE,
+                                     at + (4 + t) * TILE};
+            split_tile((split_source){f->data + first * f->row + k * f->column,
+                                      f->row, f->column},
+                       f->size - first, f->depth - k, f->left, out);
+        }
+    }
+}
+
+/* ---------------------------------------------------------- multiplying -- */
+
+/* Of one block of the result: where its numbers are, or what they begin as. */
+typedef struct split_sums {
+    const float *from; /* NULL: zeros */
+    int64_t from_row;
+    float *to;
+    int64_t to_row;
+} split_sums;
+
+/* Result tiles are 0 to 3, left ones 4 and 5, right ones 6 and 7. */
+#define MULTIPLY_BLOCK()                                                       \
+    do {                                                                       \
+        TILE_MULTIPLY(0, 4, 6);                                                \
+        TILE_MULTIPLY(1, 4, 7);                                                \
+        TILE_MULTIPLY(2, 5, 6);                                                \
+        TILE_MULTIPLY(3, 5, 7);                                                \
+    } while (0)
+
+#define LOAD_LEFT(piece)                                                       \
+    TILE_LOAD(4, a + (2 * (piece)) * TILE, SIDE);                              \
+    TILE_LOAD(5, a + (2 * (piece) + 1) * TILE, SIDE)
+#define LOAD_RIGHT(piece)                                                      \
+    TILE_LOAD(6, b + (2 * (piece)) * TILE, SIDE);                              \
+    TILE_LOAD(7, b + (2 * (piece) + 1) * TILE, SIDE)
+
+static void multiply_block(const uint32_t *a, const uint32_t *b, int64_t parts,
+                           const split_sums *s)
+{
+    if (s->from) {
+        TILE_LOAD(0, s->from, s->from_row);
+        TILE_LOAD(1, s->from + SIDE, s->from_row);
+        TILE_LOAD(2, s->from + SIDE * s->from_row, s->from_row);
+        TILE_LOAD(3, s->from + SIDE * s->from_row + SIDE, s->from_row);
+    } else {
+        TILE_ZERO(0);
+        TILE_ZERO(1);
+        TILE_ZERO(2);
+        TILE_ZERO(3);
+    }
+    for (; parts > 0; parts--, a += BLOCK_PAIRS, b += BLOCK_PAIRS) {
+        /* In an order in which a number's pieces add up without rounding. */
+        LOAD_LEFT(2);
+        LOAD_RIGHT(0);
+        MULTIPLY_BLOCK();
+        LOAD_LEFT(1);
+        MULTIPLY_BLOCK();
+        LOAD_RIGHT(1);
+        MULTIPLY_BLOCK();
+        LOAD_LEFT(0);
+        MULTIPLY_BLOCK();
+        LOAD_RIGHT(2);
+        MULTIPLY_BLOCK();
+        LOAD_RIGHT(0);
+        MULTIPLY_BLOCK();
+    }
+    TILE_STORE(0, s->to, s->to_row);
+    TILE_STORE(1, s->to + SIDE, s->to_row);
+    TILE_STORE(2, s->to + SIDE * s->to_row, s->to_row);
+    TILE_STORE(3, s->to + SIDE * s->to_row + SIDE, s->to_row);
+}
+
+/* A product under way. */
+typedef struct split_work {
+    const sl__panel_product *shape;
+    const uint32_t *a, *b; /* split */
+    const float *bias;
+    float *out;
+} split_work;
+
+/* The part of a block that there is, kept in a whole one meanwhile. */
+static void multiply_edge(const split_work *w, const uint32_t *a,
+                          const uint32_t *b, int64_t parts, int64_t i,
+                          int64_t j, const split_sums *s)
+{
+    float whole[BLOCK][BLOCK] = {{0}};
+    int64_t rows = w->shape->m - i, columns = w->shape->n - j;
+    rows = rows < BLOCK ? rows : BLOCK;
+    columns = columns < BLOCK ? columns : BLOCK;
+    size_t bytes = sizeof(float) * (size_t)columns;
+    for (int64_t r = 0; r < rows && s->from; r++)
+        memcpy(whole[r], s->from + r * s->from_row, bytes);
+    multiply_block(a, b, parts,
+                   &(split_sums){whole[0], BLOCK, whole[0], BLOCK});
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(s->to + r * s->to_row, whole[r], bytes);
+}
+
+/* So many parts of the depth of a block of the result, at some row and column
+ * of them, are added up at a time. */
+enum { NEAR_PARTS = 16 };
+
+static void multiply_one(const split_work *w, int64_t row, int64_t column,
+                         int64_t part)
+{
+    const sl__panel_product *f = w->shape;
+    int64_t all = blocks_of(f->k), parts = all - part;
+    parts = parts < NEAR_PARTS ? parts : NEAR_PARTS;
+    const uint32_t *a = w->a + (row * all + part) * BLOCK_PAIRS;
+    const uint32_t *b = w->b + (column * all + part) * BLOCK_PAIRS;
+    int64_t i = row * BLOCK, j = column * BLOCK;
+    float *out = w->out + i * f->out_row + j;
+    split_sums sums = {out, f->out_row, out, f->out_row};
+    if (part == 0 && !f->adds) {
+        sums.from = w->bias ? w->bias + j : NULL;
+        sums.from_row = 0;
+    }
+    if (i + BLOCK <= f->m && j + BLOCK <= f->n)
+        multiply_block(a, b, parts, &sums);
+    else
+        multiply_edge(w, a, b, parts, i, j, &sums);
+}
+
+/* A unit of work is a block of columns by so many of rows. Units that follow one
+ * another are gone through together: some of the depth of their rows stays near,
+ * while the columns go by. */
+enum { UNIT_ROWS = 8 };
+
+static void multiply_units(const split_work *w, int64_t top, int64_t left,
+                           int64_t right)
+{
+    int64_t parts = blocks_of(w->shape->k), rows = blocks_of(w->shape->m);
+    int64_t bottom = top + UNIT_ROWS < rows ? top + UNIT_ROWS : rows;
+    for (int64_t part = 0; part < parts; part += NEAR_PARTS) {
+        for (int64_t column = left; column < right; column++) {
+            for (int64_t row = top; row < bottom; row++)
+                multiply_one(w, row, column, part);
+        }
+    }
+}
+
+static void multiply_part(void *data, int worker, int64_t from, int64_t to)
+{
+    (void)worker;
+    const split_work *w = data;
+    int64_t columns = blocks_of(w->shape->n);
+    TILES_BEGIN();
+    while (from < to) {
+        int64_t left = from % columns, count = columns - left;
+        count = count < to - from ? count : to - from;
+        multiply_units(w, from / columns * UNIT_ROWS, left, left + count);
+        from += count;
+    }
+    TILES_END();
+}
+
+static void multiply_all(split_work *w, int threads)
+{
+    enum { GRAIN_MAX = 16 };
+    int64_t bands = (blocks_of(w->shape->m) + UNIT_ROWS - 1) / UNIT_ROWS;
+    int64_t units = bands * blocks_of(w->shape->n);
+    int64_t grain = units / (2 * threads) + 1;
+    sl__parallel(threads, units, grain < GRAIN_MAX ? grain : GRAIN_MAX,
+                 multiply_part, w);
+}
+
+static void split_part(void *data, int worker, int64_t from, int64_t to)
+{
+    (void)worker;
+    for (int64_t block = from; block < to; block++)
+        split_block(data, block);
+}
+
+static void split_all(split_factor *factor, int threads)
+{
+    sl__parallel(threads, blocks_of(factor->size), 1, split_part, factor);
+}
+
+static sl_status multiply_split(const sl__kernel *kernel, void *const *p,
+                                const sl__run *run)
+{
+    const sl__panel_product *f = kernel->private;
+    uint32_t *scratch = p[kernel->arg_count - 1];
+    split_factor left = {p[f->a],     f->m, f->k,   f->a_row,
+                         f->a_column, true, scratch};
+    split_work w = {.shape = f,
+                    .a = scratch,
+                    .b = p[f->b],
+                    .bias = f->bias < 0 ? NULL : p[f->bias],
+                    .out = p[kernel->operand_count]};
+    split_all(&left, run->threads);
+    if (f->packs_b) {
+        uint32_t *out =
+            scratch + sl__split_bytes(f->m, f->k) / (int64_t)sizeof *scratch;
+        split_factor right = {p[f->b],       f->n,  f->k, f->b_pack.column,
+                              f->b_pack.row, false, out};
+        split_all(&right, run->threads);
+        w.b = out;
+    }
+    multiply_all(&w, run->threads);
+    if (kernel->activation == SL__OP_COUNT)
+        return SL_OK;
+    int result = kernel->operand_count;
+    const sl__kernel after = {.args = &kernel->args[result],
+                              .node = kernel->node};
+    void *const in_place[] = {p[result], p[result]};
+    return sl__vector_choose()->table[kernel->activation](&after, in_place,
+                                                          run);
+}
+
+static sl_status pack_split(const sl__kernel *kernel, void *const *p,
+                            const sl__run *run)
+{
+    const sl__panel_pack *f = kernel->private;
+    split_factor right = {p[0], f->n, f->k, f->column, f->row, false, p[1]};
+    split_all(&right, run->threads);
+    return SL_OK;
+}
