@@ -107,7 +107,7 @@ static int forbidden_by_the_environment(void)
 {
     setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);
     return sl__amx_may_be_used(comes_back) ||
-           sl__splits_choose() == sl__splits_amx;
+           sl__splits_choose(1) == sl__splits_amx;
 }
 
 /* What is ours is tried by itself: oneDNN may fail where we do not. */

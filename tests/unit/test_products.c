@@ -71,7 +71,7 @@ static void compare(int64_t m, int64_t k, int64_t n, unsigned way)
     test_fill_all(&fast, way + 1, 0, 7);
     test_run(&ref, "FB", 0);
     test_run(&fast, "FIW", 0);
-    const sl__split_kernels *splits = sl__splits_choose();
+    const sl__split_kernels *splits = sl__splits_choose(1);
     test_context("%lld x %lld x %lld, way %u, %s, %s", (long long)m,
                  (long long)k, (long long)n, way, sl__vector_choose()->name,
                  splits ? splits->name : "no splits");
@@ -379,7 +379,7 @@ static void keep_nan(void)
     float *y = multiply(ROWS, SIZE, x, w, 1);
     for (int i = 0; i < ROWS; i++) {
         bool wrong = i % 11 == 3 && i < 66;
-        bool endless = i == 5 * 11 + 3 && !sl__splits_choose();
+        bool endless = i == 5 * 11 + 3 && !sl__splits_choose(1);
         for (int j = 0; j < SIZE; j++) {
             assert_true(!isnan(y[i * SIZE + j]) == (!wrong || endless));
             assert_true(!isinf(y[i * SIZE + j]) == !endless);

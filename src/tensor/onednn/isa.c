@@ -133,8 +133,7 @@ sl_status sl__dnn_cap_unless(bool claims, int (*attempt)(void))
                    (int)status);
 }
 
-/* Who has set a cap in the environment has decided. */
-static bool is_decided(void)
+bool sl__isa_is_decided(void)
 {
     return getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA");
 }
@@ -142,7 +141,7 @@ static bool is_decided(void)
 bool sl__amx_may_be_used(int (*attempt)(void))
 {
     const unsigned amx = dnnl_cpu_isa_avx512_core_amx;
-    if (is_decided())
+    if (sl__isa_is_decided())
         return (dnnl_get_effective_cpu_isa() & amx) == amx;
     return claims_amx() && sl__survives_in_child(attempt, PATIENCE_SECONDS);
 }
@@ -152,7 +151,7 @@ static char cap_text[256];
 
 static void cap_once(void)
 {
-    if (is_decided())
+    if (sl__isa_is_decided())
         return;
     cap_status = sl__dnn_cap_unless(claims_amx(), sl__dnn_try_amx);
     if (cap_status)

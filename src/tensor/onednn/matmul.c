@@ -139,7 +139,7 @@ static sl_status add_pack(sl__packs *packs, const sl__node *node,
     pack->tensor = tensor;
     pack->kernel =
         (sl__kernel){.run = how->vectors ? sl__vector_choose()->pack_panels
-                                         : sl__splits_choose()->pack,
+                                         : sl__splits_choose(1)->pack,
                      .private = private,
                      .state_index = -1,
                      .args = pack->args,
@@ -517,7 +517,8 @@ sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
     bool fat = is_fat(&spec) && !is_thin(&spec);
     if (spec.packed || fat)
         return prepare_panels(packs, &spec, src, weights,
-                              fat ? sl__splits_choose() : NULL, kernel);
+                              fat ? sl__splits_choose(context->threads) : NULL,
+                              kernel);
     dnn_job *job;
     sl_status status = sl__alloc(1, sizeof *job, &job);
     if (status)

@@ -26,6 +26,9 @@ sl_status sl__dnn_fail(const char *call, dnnl_status_t status);
  * comes back alive. Once per process, before oneDNN is first used. */
 sl_status sl__dnn_cap_isa(void);
 
+/* Whether the environment has a cap for oneDNN: then who set it has decided. */
+bool sl__isa_is_decided(void);
+
 /* Whether this process may use AMX by itself: as the environment says for
  * oneDNN, or else where it is claimed and `attempt` survives in a child. */
 bool sl__amx_may_be_used(int (*attempt)(void));
@@ -181,8 +184,10 @@ typedef struct sl__split_kernels {
 extern const sl__split_kernels *const sl__splits_amx; /* NULL: not compiled */
 extern const sl__split_kernels sl__splits_portable;
 
-/* What this CPU multiplies faster so; NULL: nothing. */
-const sl__split_kernels *sl__splits_choose(void);
+/* What this CPU multiplies faster so; NULL: nothing. Threads of a team are often
+ * two of a core, which has one unit for tiles: there vectors are faster, so
+ * only one thread has tiles, unless the environment asks for them. */
+const sl__split_kernels *sl__splits_choose(int threads);
 
 /* Returns 0 where AMX computes what it should, if it returns. */
 int sl__splits_try_amx(void);

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <string.h>
 
-static bool is_forced;
+static bool is_forced, is_insisted;
 static const sl__split_kernels *forced, *best;
 
 /* Ones by ones on AMX, against the known result. */
@@ -50,13 +50,16 @@ static void choose_once(void)
     if (sl__splits_amx && sl__amx_may_be_used(sl__splits_try_amx) &&
         sl__splits_amx->begin())
         best = sl__splits_amx;
+    is_insisted = sl__isa_is_decided();
 }
 
-const sl__split_kernels *sl__splits_choose(void)
+const sl__split_kernels *sl__splits_choose(int threads)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, choose_once);
-    return is_forced ? forced : best;
+    if (is_forced)
+        return forced;
+    return threads == 1 || is_insisted ? best : NULL;
 }
 
 bool sl__splits_force(const char *name)
@@ -65,7 +68,7 @@ bool sl__splits_force(const char *name)
     if (!name)
         return true;
     forced = strcmp(name, "portable") == 0 ? &sl__splits_portable
-             : strcmp(name, "amx") == 0    ? sl__splits_choose()
+             : strcmp(name, "amx") == 0    ? sl__splits_choose(1)
                                            : NULL;
     is_forced = forced || strcmp(name, "none") == 0;
     return is_forced;

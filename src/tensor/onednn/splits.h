@@ -235,6 +235,7 @@ typedef struct split_work {
     const uint32_t *a, *b; /* split */
     const float *bias;
     float *out;
+    int64_t strip; /* blocks of columns of a unit */
 } split_work;
 
 /* The part of a block that there is, kept in a whole one meanwhile. */
@@ -280,16 +281,17 @@ static void multiply_one(const split_work *w, int64_t row, int64_t column,
         multiply_edge(w, a, b, parts, i, j, &sums);
 }
 
-/* A unit of work is a block of columns by so many of rows. Units that follow one
- * another are gone through together: some of the depth of their rows stays near,
- * while the columns go by. */
-enum { UNIT_ROWS = 8 };
+/* A unit of work is a strip of columns by a band of rows, in blocks. Units that
+ * follow one another are gone through together: some of the depth of their rows
+ * stays near, while the columns go by. */
+enum { BAND = 8 };
 
-static void multiply_units(const split_work *w, int64_t top, int64_t left,
+static void multiply_units(const split_work *w, int64_t band, int64_t left,
                            int64_t right)
 {
     int64_t parts = blocks_of(w->shape->k), rows = blocks_of(w->shape->m);
-    int64_t bottom = top + UNIT_ROWS < rows ? top + UNIT_ROWS : rows;
+    int64_t top = band * BAND, bottom = top + BAND;
+    bottom = bottom < rows ? bottom : rows;
     for (int64_t part = 0; part < parts; part += NEAR_PARTS) {
         for (int64_t column = left; column < right; column++) {
             for (int64_t row = top; row < bottom; row++)
@@ -298,28 +300,37 @@ static void multiply_units(const split_work *w, int64_t top, int64_t left,
     }
 }
 
+static int64_t divide_up(int64_t count, int64_t by)
+{
+    return (count + by - 1) / by;
+}
+
 static void multiply_part(void *data, int worker, int64_t from, int64_t to)
 {
     (void)worker;
     const split_work *w = data;
     int64_t columns = blocks_of(w->shape->n);
+    int64_t strips = divide_up(columns, w->strip);
     TILES_BEGIN();
     while (from < to) {
-        int64_t left = from % columns, count = columns - left;
-        count = count < to - from ? count : to - from;
-        multiply_units(w, from / columns * UNIT_ROWS, left, left + count);
-        from += count;
+        int64_t first = from % strips, end = first + to - from;
+        end = end < strips ? end : strips;
+        int64_t right = end * w->strip;
+        multiply_units(w, from / strips, first * w->strip,
+                       right < columns ? right : columns);
+        from += end - first;
     }
     TILES_END();
 }
 
+/* Units are large, for less to be fetched again, but there are some for each
+ * thread. */
 static void multiply_all(split_work *w, int threads)
 {
-    enum { GRAIN_MAX = 16 };
-    int64_t bands = (blocks_of(w->shape->m) + UNIT_ROWS - 1) / UNIT_ROWS;
-    int64_t units = bands * blocks_of(w->shape->n);
-    int64_t grain = units / (2 * threads) + 1;
-    sl__parallel(threads, units, grain < GRAIN_MAX ? grain : GRAIN_MAX,
+    int64_t bands = divide_up(blocks_of(w->shape->m), BAND);
+    int64_t columns = blocks_of(w->shape->n);
+    w->strip = bands * divide_up(columns, 8) < 4 * threads ? 4 : 8;
+    sl__parallel(threads, bands * divide_up(columns, w->strip), 1,
                  multiply_part, w);
 }
 
