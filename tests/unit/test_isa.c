@@ -7,6 +7,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -105,18 +106,34 @@ static void amx_is_used_only_where_it_was_seen_to_work(void **state)
 
 static int forbidden_by_the_environment(void)
 {
-    setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);
-    return sl__amx_may_be_used(comes_back) ||
-           sl__splits_choose(1) == sl__splits_amx;
+    setenv("SLUICE_AMX", "never", 1);
+    return sl__splits_check() || sl__splits_choose(1);
+}
+
+static int asked_for_by_the_environment(void)
+{
+    const sl__split_kernels *one = sl__splits_choose(1);
+    bool unasked = sl__splits_choose(2);
+    setenv("SLUICE_AMX", "always", 1);
+    return unasked || sl__splits_check() || sl__splits_choose(2) != one;
+}
+
+static int asked_for_by_something_else(void)
+{
+    setenv("SLUICE_AMX", "sometimes", 1);
+    return sl__splits_check() != SL_EINVAL ||
+           !strstr(sl_error_text(), "'sometimes', expected always or never");
 }
 
 /* What is ours is tried by itself: oneDNN may fail where we do not. */
 static void amx_is_ours_only_where_it_was_seen_to_work(void **state)
 {
     (void)state;
-    assert_false(sl__amx_may_be_used(dies_of_an_illegal_instruction));
-    assert_false(sl__amx_may_be_used(finds_it_wrong));
+    assert_false(sl__amx_works(dies_of_an_illegal_instruction));
+    assert_false(sl__amx_works(finds_it_wrong));
     assert_true(sl__survives_in_child(forbidden_by_the_environment, 30));
+    assert_true(sl__survives_in_child(asked_for_by_the_environment, 60));
+    assert_true(sl__survives_in_child(asked_for_by_something_else, 30));
 }
 
 /* After the first stage, oneDNN uses AMX only if the real try survives. */

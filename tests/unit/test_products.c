@@ -174,12 +174,60 @@ static void compare_turned(void)
     }
 }
 
+/* Two parts of a parameter, of the same shape. */
+static void compare_views(void)
+{
+    sl_graph *graph;
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(16, 50), SL_GRADIENT);
+    sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(100, 50));
+    sl_tensor *parts[2];
+    sl_split(w, 0, 2, parts);
+    for (int i = 0; i < 4; i++)
+        x = sl_linear(x, parts[i % 2], NULL, SL_OUT_IN);
+    sl_output(graph, "y", x, SL_NO_GRADIENT);
+    sl_loss(graph, sl_mean(sl_mul(x, x), SL_ALL));
+    options.backend = "ref";
+    test_stage ref = test_compile(graph, &options, 1);
+    options.backend = "onednn";
+    test_stage fast = test_compile(graph, &options, 1);
+    test_fill_all(&ref, 2, 0, 7);
+    test_fill_all(&fast, 2, 0, 7);
+    test_run(&ref, "FB", 0);
+    test_run(&fast, "FB", 0);
+    test_assert_same(&fast, &ref, SL_PORT_INPUT_GRADIENT, 0, 1e-5);
+    test_release(&ref);
+    test_release(&fast);
+    sl_graph_destroy(graph);
+}
+
+/* Bytes of packed weights for so many rows. */
+static int64_t packed_for(int64_t rows)
+{
+    sl_graph *graph = build(rows, 96, 96, SL_OUT_IN, true, plain);
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    test_stage stage = test_compile(graph, &options, 1);
+    int64_t bytes = sl_stage_plan(stage.stage)->packed_bytes;
+    test_release(&stage);
+    sl_graph_destroy(graph);
+    return bytes;
+}
+
+static void pack_once(void)
+{
+    assert_true(packed_for(16) > 0);
+    assert_int_equal(2 * packed_for(16), packed_for(17));
+}
+
 static void turned_products_match_ref(void **state)
 {
     (void)state;
     sl__hold_from(1);
     sl__tall_force(0);
     with_each_set(compare_turned);
+    with_each_set(compare_views);
+    with_each_set(pack_once);
     sl__tall_force(-1);
     sl__hold_from(0);
 }
@@ -231,7 +279,7 @@ static void compare_many(void)
 {
     unsigned way = 0;
     for (size_t i = 0; i < sizeof many / sizeof *many; i++)
-        compare(many[i][0], many[i][1], many[i][2], way += 5);
+        compare(many[i][0], many[i][1], many[i][2], way += 7);
 }
 
 static void products_of_many_rows_match_ref(void **state)
@@ -305,6 +353,52 @@ static void one_times_a_number_is_the_number(void **state)
 {
     (void)state;
     with_each_way(identity_keeps_every_bit);
+}
+
+/* Numbers so small that their last pieces are nothing, beside others: no other
+ * number changes. */
+static void tiny_harms_nobody(void)
+{
+    static float x[ROWS * SIZE], w[SIZE * SIZE];
+    for (int i = 0; i < ROWS; i++)
+        x[i * SIZE] = 1;
+    for (int j = 0; j < SIZE; j++) {
+        w[j] = 1;
+        for (int i = 1; i < SIZE; i++)
+            w[i * SIZE + j] = ldexpf(1 + (float)j * 0x1p-23f, -80 - i);
+    }
+    float *right = multiply(ROWS, SIZE, x, w, 1);
+    for (int i = 0; i < ROWS * SIZE; i++)
+        assert_true(right[i] == 1);
+    free(right);
+    for (int i = 0; i < ROWS * SIZE; i++)
+        x[i] =
+            i % SIZE == 0 ? 1 : ldexpf(1 + (float)i * 0x1p-23f, -80 - i % 64);
+    for (int i = 0; i < SIZE * SIZE; i++)
+        w[i] = i % SIZE == i / SIZE;
+    float *left = multiply(ROWS, SIZE, x, w, 1);
+    for (int i = 0; i < ROWS * SIZE; i++)
+        assert_true(fabsf(left[i] - x[i]) <= ldexpf(fabsf(x[i]), -6) + FLT_MIN);
+    free(left);
+}
+
+static void tiny_numbers_harm_nobody(void **state)
+{
+    (void)state;
+    with_each_way(tiny_harms_nobody);
+}
+
+/* Gradients of weights by way of GELU, whose slopes are tiny far from 0, of many
+ * rows. */
+static void compare_slopes(void)
+{
+    compare(256, 256, 256, 15);
+}
+
+static void gradients_by_tiny_slopes_match_ref(void **state)
+{
+    (void)state;
+    with_each_way(compare_slopes);
 }
 
 /* A weight that is read where it lies is read to its end, and no further: it is
@@ -577,6 +671,8 @@ int main(void)
         cmocka_unit_test(turned_products_are_the_same_bits),
         cmocka_unit_test(products_of_many_rows_match_ref),
         cmocka_unit_test(weights_are_read_to_their_end),
+        cmocka_unit_test(tiny_numbers_harm_nobody),
+        cmocka_unit_test(gradients_by_tiny_slopes_match_ref),
         cmocka_unit_test(one_times_a_number_is_the_number),
         cmocka_unit_test(sums_are_as_exact_as_f32),
         cmocka_unit_test(rows_keep_their_nan),

@@ -133,17 +133,15 @@ sl_status sl__dnn_cap_unless(bool claims, int (*attempt)(void))
                    (int)status);
 }
 
-bool sl__isa_is_decided(void)
+bool sl__amx_works(int (*attempt)(void))
 {
-    return getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA");
+    return claims_amx() && sl__survives_in_child(attempt, PATIENCE_SECONDS);
 }
 
-bool sl__amx_may_be_used(int (*attempt)(void))
+static bool is_set(const char *name)
 {
-    const unsigned amx = dnnl_cpu_isa_avx512_core_amx;
-    if (sl__isa_is_decided())
-        return (dnnl_get_effective_cpu_isa() & amx) == amx;
-    return claims_amx() && sl__survives_in_child(attempt, PATIENCE_SECONDS);
+    const char *value = getenv(name);
+    return value && *value;
 }
 
 static sl_status cap_status;
@@ -151,7 +149,8 @@ static char cap_text[256];
 
 static void cap_once(void)
 {
-    if (sl__isa_is_decided())
+    /* Who has set a cap in the environment has decided. */
+    if (is_set("ONEDNN_MAX_CPU_ISA") || is_set("DNNL_MAX_CPU_ISA"))
         return;
     cap_status = sl__dnn_cap_unless(claims_amx(), sl__dnn_try_amx);
     if (cap_status)

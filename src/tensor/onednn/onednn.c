@@ -23,7 +23,9 @@ static sl_status open_context(int threads, void **out_context)
     if (threads > sl__thread_limit())
         return sl_fail(SL_EINVAL, "%d threads, but OMP_THREAD_LIMIT is %d",
                        threads, sl__thread_limit());
-    sl_status status = sl__dnn_cap_isa();
+    sl_status status = sl__splits_check();
+    if (!status)
+        status = sl__dnn_cap_isa();
     if (!status)
         status = sl__alloc(1, sizeof *dnn, &dnn);
     if (status)

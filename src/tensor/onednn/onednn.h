@@ -26,12 +26,8 @@ sl_status sl__dnn_fail(const char *call, dnnl_status_t status);
  * comes back alive. Once per process, before oneDNN is first used. */
 sl_status sl__dnn_cap_isa(void);
 
-/* Whether the environment has a cap for oneDNN: then who set it has decided. */
-bool sl__isa_is_decided(void);
-
-/* Whether this process may use AMX by itself: as the environment says for
- * oneDNN, or else where it is claimed and `attempt` survives in a child. */
-bool sl__amx_may_be_used(int (*attempt)(void));
+/* Whether AMX is claimed and `attempt` survives in a child. */
+bool sl__amx_works(int (*attempt)(void));
 
 /* Caps where AMX is claimed and an attempt to use it, in a child, fails. */
 sl_status sl__dnn_cap_unless(bool claims, int (*attempt)(void));
@@ -186,8 +182,12 @@ extern const sl__split_kernels sl__splits_portable;
 
 /* What this CPU multiplies faster so; NULL: nothing. Threads of a team are often
  * two of a core, which has one unit for tiles: there vectors are faster, so
- * only one thread has tiles, unless the environment asks for them. */
+ * only one thread has tiles, unless SLUICE_AMX in the environment says `always`
+ * or `never`. */
 const sl__split_kernels *sl__splits_choose(int threads);
+
+/* Refuses anything else that it says. */
+sl_status sl__splits_check(void);
 
 /* Returns 0 where AMX computes what it should, if it returns. */
 int sl__splits_try_amx(void);

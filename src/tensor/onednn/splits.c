@@ -4,9 +4,10 @@
 #include "tensor/onednn/onednn.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
-static bool is_forced, is_insisted;
+static bool is_forced;
 static const sl__split_kernels *forced, *best;
 
 /* Ones by ones on AMX, against the known result. */
@@ -45,12 +46,26 @@ int sl__splits_try_amx(void)
     return 0;
 }
 
+static bool is_asked(const char *answer)
+{
+    const char *value = getenv("SLUICE_AMX");
+    return value && strcmp(value, answer) == 0;
+}
+
+sl_status sl__splits_check(void)
+{
+    const char *value = getenv("SLUICE_AMX");
+    if (!value || !*value || is_asked("always") || is_asked("never"))
+        return SL_OK;
+    return sl_fail(SL_EINVAL, "SLUICE_AMX is '%s', expected always or never",
+                   value);
+}
+
 static void choose_once(void)
 {
-    if (sl__splits_amx && sl__amx_may_be_used(sl__splits_try_amx) &&
-        sl__splits_amx->begin())
+    if (sl__splits_amx && !is_asked("never") &&
+        sl__amx_works(sl__splits_try_amx) && sl__splits_amx->begin())
         best = sl__splits_amx;
-    is_insisted = sl__isa_is_decided();
 }
 
 const sl__split_kernels *sl__splits_choose(int threads)
@@ -59,7 +74,7 @@ const sl__split_kernels *sl__splits_choose(int threads)
     pthread_once(&once, choose_once);
     if (is_forced)
         return forced;
-    return threads == 1 || is_insisted ? best : NULL;
+    return threads == 1 || is_asked("always") ? best : NULL;
 }
 
 bool sl__splits_force(const char *name)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * Products of f32 by tiles of bf16, included once per kind of tiles, which has
- * defined TILE_LOAD, TILE_ZERO, TILE_STORE, TILE_MULTIPLY, TILES_BEGIN and
- * TILES_END. A number is the sum of three of bf16, 8 bits of it in each, to the
+ * defined TILE_LOAD, TILE_ZERO, TILE_STORE, TILE_MULTIPLY, TILES_BEGIN, TILES_END
+ * and TILES_READ, before which memory is written. A number is the sum of three of bf16, 8 bits of it in each, to the
  * last bit; of the nine products of two such sums the six largest are added up
  * in f32, and what is left out is below an f32's rounding. So sums are as good
  * as those of f32 arithmetic (test_products holds them to that), a single
- * product may be an ulp off, and where tiles do sixteen multiplications in the
+ * product may be two roundings off, and where tiles do sixteen multiplications in the
  * time of one, six of them are still a bargain.
  *
  * Two things are not as in f32: an infinity becomes NaN; and numbers and sums
@@ -44,7 +44,7 @@ INLINE void split(const float *in, v16u out[PIECES])
     out[0] = x & upper;
     v16u rest = (v16u)((v16f)x - (v16f)out[0]);
     out[1] = (rest + 0x8000) & upper;
-    out[2] = (v16u)((v16f)rest - (v16f)out[1]);
+    out[2] = (v16u)((v16f)rest - (v16f)out[1]) & upper;
 }
 
 /* A tile's worth: 16 rows of 32, all of which there are. */
@@ -196,6 +196,7 @@ typedef struct split_sums {
 static void multiply_block(const uint32_t *a, const uint32_t *b, int64_t parts,
                            const split_sums *s)
 {
+    TILES_READ();
     if (s->from) {
         TILE_LOAD(0, s->from, s->from_row);
         TILE_LOAD(1, s->from + SIDE, s->from_row);

@@ -2,7 +2,8 @@
  * Split products on AMX's tiles. */
 #include "tensor/onednn/onednn.h"
 
-#ifdef __AMX_BF16__
+/* By GCC's name and by clang's. */
+#if defined(__AMX_BF16__) || defined(__AMXBF16__)
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -18,7 +19,7 @@ static bool begin(void)
 /* All eight tiles are whole ones. */
 static void begin_tiles(void)
 {
-    const struct {
+    static const struct {
         uint8_t palette, start, reserved[14];
         uint16_t row_bytes[16];
         uint8_t rows[16];
@@ -28,8 +29,10 @@ static void begin_tiles(void)
     _tile_loadconfig(&shape);
 }
 
-#define TILES_BEGIN()            begin_tiles()
-#define TILES_END()              _tile_release()
+#define TILES_BEGIN() begin_tiles()
+#define TILES_END()   _tile_release()
+/* GCC does not know all that tile instructions read. */
+#define TILES_READ()             __asm__ volatile("" ::: "memory")
 #define TILE_ZERO(tile)          _tile_zero(tile)
 #define TILE_LOAD(tile, p, row)  _tile_loadd(tile, p, (row)*4)
 #define TILE_STORE(tile, p, row) _tile_stored(tile, p, (row)*4)

@@ -56,6 +56,7 @@ static bool begin(void)
 
 #define TILES_BEGIN()            ((void)0)
 #define TILES_END()              ((void)0)
+#define TILES_READ()             ((void)0)
 #define TILE_ZERO(tile)          memset(tiles[tile], 0, sizeof tiles[tile])
 #define TILE_LOAD(tile, p, row)  load_tile(tile, p, row)
 #define TILE_STORE(tile, p, row) store_tile(tile, p, row)
