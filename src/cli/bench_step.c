@@ -70,7 +70,7 @@ static const struct argp_option options[] = {
     {"steps", KEY_STEPS, "N", 0, "Steps to time (10)", 3},
     {"warmup", KEY_WARMUP, "N", 0, "Steps before these (3)", 3},
     {"trace", KEY_TRACE, "FILE", 0,
-     "Write the last step as a Chrome/Perfetto trace; - writes it alone", 3},
+     "Write a step as a Chrome/Perfetto trace; - writes it alone", 3},
     {"json", KEY_JSON, NULL, 0, "JSON", 3},
     {0},
 };
@@ -215,11 +215,16 @@ static sl_status make_data(const request *r, data *out)
 
 /* ------------------------------------------------------------ measuring -- */
 
+/* Of so many last steps, the one of median length is shown: any other may be one
+ * in which something else wanted the cores. */
+enum { CANDIDATES = 9 };
+
 typedef struct job {
     const request *asked;
     const sl_schedule *schedule;
-    double *took;    /* by step: seconds, on rank 0 */
-    sl_trace *trace; /* of the last step, likewise */
+    double *took;                 /* by step: seconds, on rank 0 */
+    sl_trace *traces[CANDIDATES]; /* of the last steps, likewise */
+    sl_trace *trace;              /* the one of median length */
 } job;
 
 static double seconds_now(void)
@@ -227,6 +232,26 @@ static double seconds_now(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int candidates(const request *r)
+{
+    return r->steps < CANDIDATES ? r->steps : CANDIDATES;
+}
+
+/* Which of the last steps is of median length. */
+static sl_trace *find_typical(const job *own)
+{
+    int count = candidates(own->asked);
+    const double *took = own->took + own->asked->steps - count;
+    for (int i = 0; i < count; i++) {
+        int shorter = 0;
+        for (int k = 0; k < count; k++)
+            shorter += took[k] < took[i] || (took[k] == took[i] && k < i);
+        if (shorter == count / 2)
+            return own->traces[i];
+    }
+    return NULL;
 }
 
 static sl_status time_steps(sl_comm *comm, job *own, sl_pipeline *pipeline,
@@ -251,9 +276,13 @@ static sl_status time_steps(sl_comm *comm, job *own, sl_pipeline *pipeline,
             status = sl_comm_barrier(comm, &all, SL_COMM_MAX_TAG - 2, 600);
         if (rank == 0 && i >= r->warmup)
             own->took[i - r->warmup] = seconds_now() - start;
+        int candidate = i - (r->warmup + r->steps - candidates(r));
+        if (!status && candidate >= 0)
+            status = sl_pipeline_trace(
+                pipeline, rank == 0 ? &own->traces[candidate] : &none);
     }
-    if (!status)
-        status = sl_pipeline_trace(pipeline, rank == 0 ? &own->trace : &none);
+    if (!status && rank == 0)
+        own->trace = find_typical(own);
     return status;
 }
 
@@ -342,7 +371,7 @@ static sl_status print(const job *own)
     printf("%s, %s, %d ranks x %d stages, %d microbatches of %d, %d thread%s a "
            "rank, %s\nmedian %.3f ms, least %.3f ms, %.3f us an action, %.0f "
            "%s/s\n\n"
-           "Of the last step:\n",
+           "Of a step of median length:\n",
            model_text(r), r->schedule, r->sizes.ranks, r->sizes.stages_per_rank,
            r->sizes.microbatches, r->rows, r->threads,
            r->threads > 1 ? "s" : "", r->mpi ? "mpi" : "threads", median * 1e3,
@@ -400,7 +429,7 @@ int bench_step(int argc, char **argv)
     sl_status status = sl_generate(asked.schedule, &asked.sizes, &schedule);
     if (status)
         return cli_failed(VERB, status);
-    job own = {&asked, schedule, took, NULL};
+    job own = {.asked = &asked, .schedule = schedule, .took = took};
     status = asked.mpi ? run_mpi(&own, &first)
                        : sl_threads_run(asked.sizes.ranks, run_rank, &own);
     sl_schedule_destroy(schedule);
@@ -410,7 +439,8 @@ int bench_step(int argc, char **argv)
     bool shown = asked.trace && strcmp(asked.trace, "-") == 0;
     if (!status && first && !exit_status && !shown)
         status = print(&own);
-    sl_trace_destroy(own.trace);
+    for (int i = 0; i < CANDIDATES; i++)
+        sl_trace_destroy(own.traces[i]);
     if (status)
         return cli_failed(VERB, status);
     return exit_status ? exit_status : cli_flush(VERB, SL_OK);

@@ -21,6 +21,9 @@ static void run_trial(trial *own, const char *what)
                  own->options.replicas, own->stages, sl_error_text());
 }
 
+/* Which half of the schedules by name, for time's sake. */
+static size_t half;
+
 static void every_schedule_computes_what_the_model_does(void **state)
 {
     (void)state;
@@ -31,7 +34,7 @@ static void every_schedule_computes_what_the_model_does(void **state)
         /* Uneven in most splits. */
         subject s;
         make_subject(g, 7, file, &s);
-        for (size_t k = 0; sl_generator_at(k); k++) {
+        for (size_t k = half; sl_generator_at(k); k += 2) {
             const sl_generator *generator = sl_generator_at(k);
             for (int p = 1; p <= 4; p *= 2) {
                 for (int v = 1; v <= 3; v++) {
@@ -61,7 +64,7 @@ static void every_schedule_computes_what_the_model_does(void **state)
         release_subject(&s);
         sl_safetensors_close(file);
     }
-    assert_true(runs > 200);
+    assert_true(runs > 100);
 }
 
 static void random_schedules_compute_what_the_model_does(void **state)
@@ -494,10 +497,9 @@ static void pipelines_take_turns(void **state)
     assert_ok(sl_threads_run(2, take_turns, NULL));
 }
 
-/* With an argument all schedules by name, which take as long as all else. */
+/* With 0 or 1 a half of all schedules by name, each as long as all else. */
 int main(int count, char **arguments)
 {
-    (void)arguments;
     const struct CMUnitTest named[] = {
         cmocka_unit_test(every_schedule_computes_what_the_model_does),
     };
@@ -514,7 +516,9 @@ int main(int count, char **arguments)
     /* As large ones do. */
     sl__hold_from(1);
     sl__lend_smallest(true);
-    if (count > 1)
+    if (count > 1) {
+        half = (size_t)atoi(arguments[1]);
         return cmocka_run_group_tests(named, NULL, NULL);
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -388,19 +388,6 @@ static void tiny_numbers_harm_nobody(void **state)
     with_each_way(tiny_harms_nobody);
 }
 
-/* Gradients of weights by way of GELU, whose slopes are tiny far from 0, of many
- * rows. */
-static void compare_slopes(void)
-{
-    compare(256, 256, 256, 15);
-}
-
-static void gradients_by_tiny_slopes_match_ref(void **state)
-{
-    (void)state;
-    with_each_way(compare_slopes);
-}
-
 /* A weight that is read where it lies is read to its end, and no further: it is
  * all that the pool of parameters has. */
 static void read_to_the_end(void)
@@ -672,7 +659,6 @@ int main(void)
         cmocka_unit_test(products_of_many_rows_match_ref),
         cmocka_unit_test(weights_are_read_to_their_end),
         cmocka_unit_test(tiny_numbers_harm_nobody),
-        cmocka_unit_test(gradients_by_tiny_slopes_match_ref),
         cmocka_unit_test(one_times_a_number_is_the_number),
         cmocka_unit_test(sums_are_as_exact_as_f32),
         cmocka_unit_test(rows_keep_their_nan),
