@@ -127,9 +127,10 @@ static sl_status KERNEL(matmul)(ARGS)
         for (int64_t m = 0; m < s.m; m++) {
             for (int64_t n = 0; n < s.n; n++) {
                 double sum = bias ? bias[n] : 0;
-                for (int64_t k = 0; k < s.k; k++)
-                    sum += (double)a[g * s.a[0] + m * s.a[1] + k * s.a[2]] *
-                           (double)b[g * s.b[0] + k * s.b[1] + n * s.b[2]];
+                int64_t i = g * s.a[0] + m * s.a[1];
+                int64_t j = g * s.b[0] + n * s.b[2];
+                for (int64_t k = 0; k < s.k; k++, i += s.a[2], j += s.b[1])
+                    sum += (double)a[i] * (double)b[j];
                 REAL *to = &out[g * s.out[0] + m * s.out[1] + n * s.out[2]];
                 /* As if the product had been stored, and read again. */
                 if (kernel->activation != SL__OP_COUNT)
