@@ -115,8 +115,8 @@ typedef struct sl__panel_product {
 } sl__panel_product;
 
 /* A product of a few rows with a weight that is in panels for its transpose:
- * out (m, n) = a (m, k) b (k, n), where b' (n, k) is in panels; rows of a and of
- * out contiguous, m a multiple of a vector's lanes. */
+ * out (m, n) = a (m, k) b (k, n), where b' (n, k) is in panels; rows of a and
+ * of out contiguous, m a multiple of a vector's lanes. */
 typedef struct sl__turned_product {
     int64_t m, n, k;
     int64_t a_row, out_row;
@@ -180,10 +180,10 @@ typedef struct sl__split_kernels {
 extern const sl__split_kernels *const sl__splits_amx; /* NULL: not compiled */
 extern const sl__split_kernels sl__splits_portable;
 
-/* What this CPU multiplies faster so; NULL: nothing. Threads of a team are often
- * two of a core, which has one unit for tiles: there vectors are faster, so
- * only one thread has tiles, unless SLUICE_AMX in the environment says `always`
- * or `never`. */
+/* What this CPU multiplies faster so; NULL: nothing. Threads of a team are
+ * often two of a core, which has one unit for tiles: there vectors are faster,
+ * so only one thread has tiles, unless SLUICE_AMX in the environment says
+ * `always` or `never`. */
 const sl__split_kernels *sl__splits_choose(int threads);
 
 /* Refuses anything else that it says. */

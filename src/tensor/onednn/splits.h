@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * Products of f32 by tiles of bf16, included once per kind of tiles, which has
- * defined TILE_LOAD, TILE_ZERO, TILE_STORE, TILE_MULTIPLY, TILES_BEGIN, TILES_END
- * and TILES_READ, before which memory is written. A number is the sum of three of bf16, 8 bits of it in each, to the
- * last bit; of the nine products of two such sums the six largest are added up
- * in f32, and what is left out is below an f32's rounding. So sums are as good
- * as those of f32 arithmetic (test_products holds them to that), a single
- * product may be two roundings off, and where tiles do sixteen multiplications in the
- * time of one, six of them are still a bargain.
+ * defined TILE_LOAD, TILE_ZERO, TILE_STORE, TILE_MULTIPLY, TILES_BEGIN,
+ * TILES_END, and TILES_READ, before which memory is written. A number is the
+ * sum of three of bf16, 8 bits of it in each, to the last bit; of the nine
+ * products of two such sums the six largest are added up in f32, and what is
+ * left out is below an f32's rounding. So sums are as good as those of f32
+ * arithmetic (test_products holds them to that), a single product may be two
+ * roundings off, and where tiles do sixteen multiplications in the time of one,
+ * six of them are still a bargain.
  *
  * Two things are not as in f32: an infinity becomes NaN; and numbers and sums
  * below 2^-103 or so lose bits, since tiles know no subnormal pieces. */
