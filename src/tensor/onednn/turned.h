@@ -26,8 +26,8 @@ INLINE void add_number(vf sum[TURNED_ROWS], const float *a, const float *b,
         sum[r] += left * splat(b[r * width]);
 }
 
-/* Adds a panel to some rows of the sums, while those of the next panel are asked
- * for. */
+/* Adds a panel to some rows of the sums, while those of the next panel are
+ * asked for. */
 INLINE void turned_tile(const turned_work *w, int64_t panel, int64_t row,
                         int rows, int vectors)
 {
