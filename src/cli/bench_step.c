@@ -352,11 +352,39 @@ static void print_json(const job *own, double median, double least, double rows,
            r->gpt2 ? "tokens" : "rows", rows / median);
 }
 
+static double median_of(double *numbers, int count)
+{
+    qsort(numbers, (size_t)count, sizeof *numbers, ascending);
+    return numbers[count / 2];
+}
+
+/* The step that is shown, but shares of time are medians of the last steps. */
+static sl_status summarize(const job *own, sl_trace_summary *out)
+{
+    double planned[CANDIDATES], measured[CANDIDATES], lent[CANDIDATES];
+    int count = candidates(own->asked);
+    sl_status status = SL_OK;
+    for (int i = 0; i < count && !status; i++) {
+        status = sl_trace_summarize(own->traces[i], out);
+        planned[i] = out->bubble_planned;
+        measured[i] = out->bubble_measured;
+        lent[i] = out->lent;
+    }
+    if (!status)
+        status = sl_trace_summarize(own->trace, out);
+    if (status)
+        return status;
+    out->bubble_planned = median_of(planned, count);
+    out->bubble_measured = median_of(measured, count);
+    out->lent = median_of(lent, count);
+    return SL_OK;
+}
+
 static sl_status print(const job *own)
 {
     const request *r = own->asked;
     sl_trace_summary all;
-    sl_status status = sl_trace_summarize(own->trace, &all);
+    sl_status status = summarize(own, &all);
     if (status)
         return status;
     qsort(own->took, (size_t)r->steps, sizeof *own->took, ascending);
@@ -370,13 +398,15 @@ static sl_status print(const job *own)
     }
     printf("%s, %s, %d ranks x %d stages, %d microbatches of %d, %d thread%s a "
            "rank, %s\nmedian %.3f ms, least %.3f ms, %.3f us an action, %.0f "
-           "%s/s\n\n"
+           "%s/s\nbubble %.3f planned, %.3f measured (medians of the last %d "
+           "steps)\n\n"
            "Of a step of median length:\n",
            model_text(r), r->schedule, r->sizes.ranks, r->sizes.stages_per_rank,
            r->sizes.microbatches, r->rows, r->threads,
            r->threads > 1 ? "s" : "", r->mpi ? "mpi" : "threads", median * 1e3,
            least * 1e3, per_action(own, median) * 1e6, rows / median,
-           r->gpt2 ? "tokens" : "rows");
+           r->gpt2 ? "tokens" : "rows", all.bubble_planned, all.bubble_measured,
+           candidates(r));
     return sl_trace_write_summary(own->trace, sl_write_stdio, stdout);
 }
 
