@@ -574,6 +574,25 @@ static void held_gradients_are_the_same_bits(void **state)
     sl__hold_from(0);
 }
 
+/* As many rows as are too deep for one walk, in pieces that do not divide it. */
+static void many_rows_wait_as_well(void **state)
+{
+    (void)state;
+    enum { M = 60, K = 1100, N = 1200, COUNT = 9 };
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    options.threads = 2;
+    options.waiting = COUNT;
+    sl_graph *graph = build(M, K, N, SL_OUT_IN, false, with_relu);
+    test_stage stage = test_compile(graph, &options, 1);
+    float *now = add_up(&stage, COUNT, 0, SL_ADD_NOW, "back");
+    float *late = add_up(&stage, COUNT, 0, SL_ADD_LATE, "back");
+    assert_memory_equal(late, now, sizeof(float) * K * N);
+    free(now);
+    free(late);
+    test_release(&stage);
+    sl_graph_destroy(graph);
+}
+
 /* Late ones wait: gradients are there when they are settled, and not before. */
 static void late_gradients_wait_for_all(void **state)
 {
@@ -660,6 +679,7 @@ int main(void)
         cmocka_unit_test(sums_are_as_exact_as_f32),
         cmocka_unit_test(rows_keep_their_nan),
         cmocka_unit_test(held_gradients_are_the_same_bits),
+        cmocka_unit_test(many_rows_wait_as_well),
         cmocka_unit_test(late_gradients_wait_for_all),
         cmocka_unit_test(what_waits_goes_with_the_gradients),
     };

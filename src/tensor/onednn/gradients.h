@@ -80,17 +80,22 @@ static void add_now(flat_product *s, int threads)
 /* Where b of what is held begins: behind all of a. */
 static float *held_right(const sl__flat_product *f, sl__held *held)
 {
-    return held->factors + panels_of(f->m, 1) * LANES * f->a_pack.room;
+    int pieces = (f->together + f->per_piece - 1) / f->per_piece;
+    return held->factors + pieces * f->a_piece;
 }
 
 /* Packs the factors of a microbatch behind those that wait. */
 static void hold(const flat_product *s, sl__held *held, const sl__run *run)
 {
     const sl__flat_product *f = s->shape;
-    int64_t depth = held->count * f->k;
-    pack_into(&f->a_pack, s->given.a, held->factors + depth * LANES, run);
+    int64_t piece = held->count / f->per_piece;
+    int64_t depth = held->count % f->per_piece * f->k;
+    pack_into(&f->a_pack, s->given.a,
+              held->factors + piece * f->a_piece + depth * LANES, run);
     pack_into(&f->b_pack, s->given.b,
-              held_right(f, held) + depth * f->b_pack.vectors * LANES, run);
+              held_right(f, held) + piece * f->b_piece +
+                  depth * f->b_pack.vectors * LANES,
+              run);
     held->count++;
 }
 
@@ -109,7 +114,8 @@ static void settle(const flat_product *s, sl__held *held, int threads)
                                    .vectors = (int)f->b_pack.vectors,
                                    .adds = true,
                                    .adds_far = f->is_far,
-                                   .is_far = f->is_far};
+                                   .is_far = f->is_far,
+                                   .piece = f->per_piece * f->k};
     panel_work w = {.shape = &all,
                     .a = held->factors,
                     .b = held_right(f, held),
@@ -119,7 +125,9 @@ static void settle(const flat_product *s, sl__held *held, int threads)
                     .a_vector = LANES * f->a_pack.room,
                     .b_row = f->b_pack.vectors * LANES,
                     .b_panel = f->b_pack.vectors * LANES * f->b_pack.room,
-                    .panels = panels_of(f->n, f->b_pack.vectors)};
+                    .panels = panels_of(f->n, f->b_pack.vectors),
+                    .a_piece = f->a_piece,
+                    .b_piece = f->b_piece};
     if (held->count > 0)
         multiply_all(&w, threads, SETTLE_GRAIN);
     held->count = 0;

@@ -253,15 +253,24 @@ static void choose_together(const sl__product_spec *spec,
                          : flat->few;
 }
 
-/* Room for what it holds. */
-static int64_t held_bytes(const sl__flat_product *flat, int lanes)
+/* Numbers of a piece with so many panels. Pieces at multiples of a page would
+ * be in each other's way in the nearest cache: a panel more keeps them apart. */
+static int64_t choose_piece(const sl__panel_pack *pack, int lanes)
 {
-    const sl__panel_pack *a = &flat->a_pack, *b = &flat->b_pack;
-    int64_t width = b->vectors * lanes;
-    int64_t columns =
-        (a->n + lanes - 1) / lanes * lanes + (b->n + width - 1) / width * width;
+    enum { PAGE = 4096 / sizeof(float) };
+    int64_t width = pack->vectors * lanes, panel = width * pack->room;
+    int64_t numbers = (pack->n + width - 1) / width * panel;
+    return numbers % PAGE == 0 ? numbers + panel : numbers;
+}
+
+/* Lays out what it holds; returns the room for it. */
+static int64_t place_held(sl__flat_product *flat, int lanes)
+{
+    int64_t pieces = (flat->together + flat->per_piece - 1) / flat->per_piece;
+    flat->a_piece = choose_piece(&flat->a_pack, lanes);
+    flat->b_piece = choose_piece(&flat->b_pack, lanes);
     return (int64_t)sizeof(sl__held) +
-           columns * a->room * (int64_t)sizeof(float);
+           pieces * (flat->a_piece + flat->b_piece) * (int64_t)sizeof(float);
 }
 
 static sl_status prepare_flat(sl__dnn_context *context,
@@ -285,7 +294,9 @@ static sl_status prepare_flat(sl__dnn_context *context,
     choose_together(spec, kernel, flat);
     if (flat->together > 1) {
         const sl__vector_kernels *vector = sl__vector_choose();
-        int64_t room = flat->together * spec->k;
+        enum { PIECE = 16 };
+        flat->per_piece = spec->k < PIECE ? (int)(PIECE / spec->k) : 1;
+        int64_t room = flat->per_piece * spec->k;
         flat->first = context->holds++ % flat->few;
         flat->a_pack = (sl__panel_pack){
             spec->k, spec->m, spec->src[2], spec->src[1], 1, false, room};
@@ -296,7 +307,7 @@ static sl_status prepare_flat(sl__dnn_context *context,
                                         choose_width(spec->n, vector->lanes),
                                         false,
                                         room};
-        kernel->held_bytes = held_bytes(flat, vector->lanes);
+        kernel->held_bytes = place_held(flat, vector->lanes);
         kernel->waits_for_all =
             kernel->waiting > 0 && flat->together >= kernel->waiting;
     }

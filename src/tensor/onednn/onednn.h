@@ -108,6 +108,7 @@ typedef struct sl__panel_product {
     bool adds;
     bool is_far;   /* the weight does not stay near */
     bool adds_far; /* nor does what it adds to */
+    int64_t piece; /* of the depth: such pieces lie apart; 0: it is in one */
     int64_t b_row; /* of a b that is read where it lies; 0: in panels */
     bool packs_a, packs_b;
     sl__panel_pack a_pack, b_pack; /* of one that packs them */
@@ -131,8 +132,9 @@ typedef struct sl__turned_product {
  * in which they came: the same bits. */
 enum { SL__FLAT_PRODUCT_DEPTH_MAX = 64 };
 
-/* What is held, in the order in which it came, in panels: of a, then of b. All
- * zeros: nothing yet. */
+/* What is held, in the order in which it came, in panels: of a, then of b. They
+ * are in pieces of a few microbatches, each with all panels, so that what comes
+ * is written in order. All zeros: nothing yet. */
 typedef struct sl__held {
     int count; /* of microbatches */
     int room;  /* for so many more, then all are added: SL_ADD_SOON */
@@ -143,12 +145,14 @@ typedef struct sl__held {
 typedef struct sl__flat_product {
     int64_t m, n, k;
     int64_t a_row, a_column, b_row, out_row;
-    int a, b;     /* which operands */
-    bool is_far;  /* too large to stay near from one microbatch to the next */
-    int together; /* microbatches that there is room for; 1: holds nothing */
-    int few;      /* of them are added in one walk under SL_ADD_SOON */
-    int first;    /* held in the first walk, fewer: not all products have their
+    int a, b;      /* which operands */
+    bool is_far;   /* too large to stay near from one microbatch to the next */
+    int together;  /* microbatches that there is room for; 1: holds nothing */
+    int few;       /* of them are added in one walk under SL_ADD_SOON */
+    int first;     /* held in the first walk, fewer: not all products have their
                      work with the same microbatch */
+    int per_piece; /* microbatches of a piece */
+    int64_t a_piece, b_piece;      /* numbers of one */
     sl__panel_pack a_pack, b_pack; /* of one microbatch */
 } sl__flat_product;
 

@@ -20,6 +20,9 @@ typedef struct panel_product {
     int64_t m, n;  /* rows, and columns of the panel, that there are */
     int64_t depth; /* of the part of it at hand */
     int64_t ahead; /* lines to ask for, every so often */
+    /* The depth in pieces that lie so far apart; 0: in one. */
+    int64_t piece, a_piece, b_piece;
+    int asks; /* rows of what is added to, asked for in each piece */
     bool adds;
 } panel_product;
 
@@ -34,17 +37,15 @@ typedef struct panel_kind {
     bool a_packed, b_packed;
 } panel_kind;
 
-/* Adds numbers from..to of the depth to the sums of some rows. */
+/* Adds so much of the depth to the sums of some rows. */
 INLINE void add_panel(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
-                      const panel_product *s, const float *a, int64_t from,
-                      int64_t to, panel_kind is)
+                      const panel_product *s, const float *a, const float *b,
+                      int64_t depth, panel_kind is)
 {
     const int64_t a_row = is.a_packed ? 1 : s->a_row;
     const int64_t a_column = is.a_packed ? LANES : s->a_column;
     const int64_t b_row = is.b_packed ? (int64_t)is.vectors * LANES : s->b_row;
-    const float *b = s->panel + from * b_row;
-    a += from * a_column;
-    for (int64_t k = from; k < to; k++) {
+    for (int64_t k = 0; k < depth; k++) {
         vf right[SL__PANEL_VECTORS_MAX];
 #pragma GCC unroll 8
         for (int v = 0; v < is.vectors; v++)
@@ -67,19 +68,43 @@ INLINE void add_ahead(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
                       panel_kind is)
 {
     int64_t lines = s->ahead;
-    const float *next = s->panel + s->depth * s->b_row +
+    const float *b = s->panel;
+    const float *next = b + s->depth * s->b_row +
                         i / is.rows * (s->depth / AHEAD_EVERY) * lines * LINE;
     int64_t k = 0;
     for (; k + AHEAD_EVERY <= s->depth; k += AHEAD_EVERY) {
         for (int64_t line = 0; line < lines; line++, next += LINE)
             __builtin_prefetch(next, 0, 2);
-        add_panel(sum, s, a, k, k + AHEAD_EVERY, is);
+        add_panel(sum, s, a, b, AHEAD_EVERY, is);
+        a += AHEAD_EVERY * s->a_column;
+        b += AHEAD_EVERY * s->b_row;
     }
-    add_panel(sum, s, a, k, s->depth, is);
+    add_panel(sum, s, a, b, s->depth - k, is);
 }
 
-/* Some rows of a panel. Where what they add to is far, that of the next rows is
- * asked for meanwhile, row after row: all at once would wait for all of it. */
+/* The same piece by piece, while what the next rows add to is asked for, row
+ * after row where that is far: all at once would wait for all of it. */
+INLINE void add_pieces(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
+                       const panel_product *s, const float *a,
+                       const float *next, panel_kind is)
+{
+    const float *b = s->panel;
+    int row = 0;
+    for (int64_t k = 0; k < s->depth; k += s->piece) {
+        for (int ask = 0; ask < s->asks && row < is.rows; ask++, row++) {
+#pragma GCC unroll 8
+            for (int v = 0; v < is.vectors; v++)
+                __builtin_prefetch(next + v * LANES, 1, 2);
+            next += s->shape->out_row;
+        }
+        int64_t left = s->depth - k;
+        add_panel(sum, s, a, b, left < s->piece ? left : s->piece, is);
+        a += s->a_piece;
+        b += s->b_piece;
+    }
+}
+
+/* Some rows of a panel. */
 INLINE void panel_tile(const panel_product *s, int64_t i, panel_kind is)
 {
     const sl__panel_product *f = s->shape;
@@ -102,22 +127,14 @@ INLINE void panel_tile(const panel_product *s, int64_t i, panel_kind is)
         for (int v = 0; v < vectors; v++)
             sum[r][v] = from ? load(from + v * LANES) : (vf){0};
     }
-    if (f->adds_far) {
-        const float *next =
-            i + rows < s->m ? out + rows * f->out_row : s->out + width;
-        for (int part = 0; part < rows; part++) {
-#pragma GCC unroll 8
-            for (int v = 0; v < vectors; v++)
-                __builtin_prefetch(next + v * LANES, 1, 2);
-            next += f->out_row;
-            add_panel(sum, s, a, s->depth * part / rows,
-                      s->depth * (part + 1) / rows, is);
-        }
-    } else if (f->is_far) {
+    if (s->piece)
+        add_pieces(sum, s, a,
+                   i + rows < s->m ? out + rows * f->out_row : s->out + width,
+                   is);
+    else if (f->is_far)
         add_ahead(sum, s, a, i, is);
-    } else {
-        add_panel(sum, s, a, 0, s->depth, is);
-    }
+    else
+        add_panel(sum, s, a, s->panel, s->depth, is);
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
         float *to = whole ? out + r * f->out_row : edge[r];
@@ -189,7 +206,27 @@ typedef struct panel_work {
     int64_t a_row, a_column, a_vector;
     int64_t b_row, b_panel; /* steps to a panel's next row, the next panel */
     int64_t panels;
+    int64_t a_piece, b_piece; /* where the shape has pieces */
 } panel_work;
+
+/* Divides the depth at hand: as it lies, or so that there is a piece for each
+ * row of a tile where what it adds to is far. */
+static void divide_depth(const panel_work *w, int rows, panel_product *s)
+{
+    const sl__panel_product *f = s->shape;
+    s->piece = f->piece;
+    s->a_piece = w->a_piece;
+    s->b_piece = w->b_piece;
+    if (!s->piece && f->adds_far) {
+        s->piece = (s->depth + rows - 1) / rows;
+        s->a_piece = s->piece * s->a_column;
+        s->b_piece = s->piece * s->b_row;
+    }
+    if (f->adds_far) {
+        int64_t pieces = (s->depth + s->piece - 1) / s->piece;
+        s->asks = (int)((rows + pieces - 1) / pieces);
+    }
+}
 
 /* A panel by a band. Of a last panel of three vectors two may do. */
 static void multiply_panel(const panel_work *w, int64_t band, int64_t panel)
@@ -212,15 +249,18 @@ static void multiply_panel(const panel_work *w, int64_t band, int64_t panel)
     panel_fn *run =
         choose_function(vectors, w->a_row == 1 && w->a_column == LANES,
                         w->b_row == (int64_t)vectors * LANES);
-    int64_t rows = vectors == 1 ? TALL_ROWS : PANEL_ROWS;
+    int rows = vectors == 1 ? TALL_ROWS : PANEL_ROWS;
     int64_t tiles = (s.m + rows - 1) / rows;
     s.ahead = (AHEAD_EVERY * width / LINE + tiles - 1) / tiles;
-    for (int64_t k = 0; k < f->k; k += PANEL_DEPTH) {
-        s.depth = f->k - k < PANEL_DEPTH ? f->k - k : PANEL_DEPTH;
+    int64_t pieces = f->piece ? PANEL_DEPTH / f->piece : 0;
+    int64_t most = pieces ? pieces * f->piece : PANEL_DEPTH;
+    for (int64_t k = 0; k < f->k; k += most) {
+        s.depth = f->k - k < most ? f->k - k : most;
         s.adds = f->adds || k > 0;
+        divide_depth(w, rows, &s);
         run(&s);
-        s.a += s.depth * s.a_column;
-        s.panel += s.depth * s.b_row;
+        s.a += pieces ? pieces * s.a_piece : s.depth * s.a_column;
+        s.panel += pieces ? pieces * s.b_piece : s.depth * s.b_row;
     }
 }
 
