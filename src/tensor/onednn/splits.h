@@ -152,19 +152,16 @@ static int64_t blocks_of(int64_t size)
     return (size + BLOCK - 1) / BLOCK;
 }
 
-static void split_block(const split_factor *f, int64_t block)
+static void split_block(const split_factor *f, int64_t block, int64_t part)
 {
-    int64_t parts = blocks_of(f->depth);
-    uint32_t *at = f->out + block * parts * BLOCK_PAIRS;
-    for (int64_t part = 0; part < parts; part++, at += BLOCK_PAIRS) {
-        for (int t = 0; t < 2; t++) {
-            int64_t first = block * BLOCK + t * SIDE, k = part * DEPTH;
-            uint32_t *out[PIECES] = {at + t * TILE, at + (2 + t) * TILE,
-                                     at + (4 + t) * TILE};
-            split_tile((split_source){f->data + first * f->row + k * f->column,
-                                      f->row, f->column},
-                       f->size - first, f->depth - k, f->left, out);
-        }
+    uint32_t *at = f->out + (block * blocks_of(f->depth) + part) * BLOCK_PAIRS;
+    for (int t = 0; t < 2; t++) {
+        int64_t first = block * BLOCK + t * SIDE, k = part * DEPTH;
+        uint32_t *out[PIECES] = {at + t * TILE, at + (2 + t) * TILE,
+                                 at + (4 + t) * TILE};
+        split_tile((split_source){f->data + first * f->row + k * f->column,
+                                  f->row, f->column},
+                   f->size - first, f->depth - k, f->left, out);
     }
 }
 
@@ -336,16 +333,30 @@ static void multiply_all(split_work *w, int threads)
                  multiply_part, w);
 }
 
+/* Blocks from..to of a factor; or parts of its depth, where what lies one after
+ * the other is of one k: memory likes to be read in order. */
 static void split_part(void *data, int worker, int64_t from, int64_t to)
 {
     (void)worker;
-    for (int64_t block = from; block < to; block++)
-        split_block(data, block);
+    const split_factor *f = data;
+    int64_t parts = blocks_of(f->depth), blocks = blocks_of(f->size);
+    if (f->row == 1) {
+        for (int64_t part = from; part < to; part++) {
+            for (int64_t block = 0; block < blocks; block++)
+                split_block(f, block, part);
+        }
+        return;
+    }
+    for (int64_t block = from; block < to; block++) {
+        for (int64_t part = 0; part < parts; part++)
+            split_block(f, block, part);
+    }
 }
 
 static void split_all(split_factor *factor, int threads)
 {
-    sl__parallel(threads, blocks_of(factor->size), 1, split_part, factor);
+    int64_t along = factor->row == 1 ? factor->depth : factor->size;
+    sl__parallel(threads, blocks_of(along), 1, split_part, factor);
 }
 
 static sl_status multiply_split(const sl__kernel *kernel, void *const *p,
