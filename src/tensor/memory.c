@@ -584,7 +584,7 @@ bool sl__stage_leaves_weights(const sl_stage *stage)
                   stage->programs[SL_PROGRAM_B].exists;
     for (size_t i = 0; i < weights->count && leaves; i++) {
         const sl__kernel *kernel = &stage->kernels[SL_PROGRAM_W][i];
-        leaves = kernel->node->op != SL__MATMUL || kernel->waits_for_all;
+        leaves = kernel->node->op != SL__MATMUL || kernel->leaves_all;
     }
     return leaves;
 }

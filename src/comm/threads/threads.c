@@ -167,13 +167,15 @@ static bool spin(const waiting *w, int times)
 
 static void wait_threads(sl_comm *comm, sl_request *request, double timeout_s)
 {
-    /* Who has something to do meanwhile looks out for it: with a core of its
-     * own, all the time until so long after there was something; then as often
-     * as that. */
+    /* With a core of its own, a rank does not sleep at once: to be woken takes
+     * longer than most waits. Who has something to do meanwhile looks out for it
+     * until so long after there was something; then as often as that. */
     enum { SPINS_BETWEEN_LOOKS = 16 };
-    const double look_s = 1e-3;
+    const double wake_s = 1e-4, look_s = 1e-3;
     end *own = end_of(comm);
-    const double lookout_s = own->hub->has_cores ? look_s : 0;
+    const double awake_s = !own->hub->has_cores ? 0
+                           : comm->idle         ? look_s
+                                                : wake_s;
     waiting w = {own, post_of(request), 0};
     /* With a core per rank, a few microseconds before anything else. */
     if (spin(&w, own->hub->has_cores ? 400 : 4))
@@ -186,7 +188,7 @@ static void wait_threads(sl_comm *comm, sl_request *request, double timeout_s)
             useful = sl__seconds();
             continue;
         }
-        if (comm->idle && now - useful < lookout_s) {
+        if (now - useful < awake_s) {
             spin(&w, SPINS_BETWEEN_LOOKS);
             continue;
         }

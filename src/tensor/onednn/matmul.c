@@ -308,8 +308,8 @@ static sl_status prepare_flat(sl__dnn_context *context,
                                         false,
                                         room};
         kernel->held_bytes = place_held(flat, vector->lanes);
-        kernel->waits_for_all =
-            kernel->waiting > 0 && flat->together >= kernel->waiting;
+        kernel->leaves_all = flat->is_far && kernel->waiting > 0 &&
+                             flat->together >= kernel->waiting;
     }
     kernel->private = flat;
     kernel->run = sl__vector_choose()->add_product;
