@@ -383,7 +383,7 @@ static sl_status summarize(const job *own, sl_trace_summary *out)
 static sl_status print(const job *own)
 {
     const request *r = own->asked;
-    sl_trace_summary all;
+    sl_trace_summary all = {0};
     sl_status status = summarize(own, &all);
     if (status)
         return status;

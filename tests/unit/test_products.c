@@ -4,6 +4,7 @@
  * every instruction set, against ref; what they keep of every number; and that
  * gradients which wait for each other are the same. */
 #include "tensor/onednn/onednn.h"
+#include "tensor/program.h"
 #include "tensors.h"
 
 #include <float.h>
@@ -574,7 +575,7 @@ static void held_gradients_are_the_same_bits(void **state)
     sl__hold_from(0);
 }
 
-/* As many rows as are too deep for one walk, in pieces that do not divide it. */
+/* So many rows that one walk does not do, in pieces that do not divide it. */
 static void many_rows_wait_as_well(void **state)
 {
     (void)state;
@@ -591,6 +592,36 @@ static void many_rows_wait_as_well(void **state)
     free(late);
     test_release(&stage);
     sl_graph_destroy(graph);
+}
+
+/* Whether all that W of one linear layer does is left to the end. */
+static bool leaves(int64_t size, int waiting)
+{
+    sl_graph *graph;
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    options.waiting = waiting;
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(8, size), SL_GRADIENT);
+    sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(size, size));
+    sl_tensor *y = sl_linear(x, w, NULL, SL_OUT_IN);
+    sl_loss(graph, sl_mean(sl_mul(y, y), SL_ALL));
+    test_stage stage = test_compile(graph, &options, 1);
+    bool all = sl__stage_leaves_weights(stage.stage);
+    assert_int_equal(sl__stage_waits(stage.stage), size >= 128);
+    test_release(&stage);
+    sl_graph_destroy(graph);
+    return all;
+}
+
+/* That is worth it where factors are far by then, and there is room for all. */
+static void far_factors_are_taken_along(void **state)
+{
+    (void)state;
+    assert_false(leaves(64, 8));
+    assert_false(leaves(128, 8));
+    assert_true(leaves(256, 8));
+    assert_false(leaves(256, 0));
+    assert_false(leaves(256, 1000));
 }
 
 /* Late ones wait: gradients are there when they are settled, and not before. */
@@ -680,6 +711,7 @@ int main(void)
         cmocka_unit_test(rows_keep_their_nan),
         cmocka_unit_test(held_gradients_are_the_same_bits),
         cmocka_unit_test(many_rows_wait_as_well),
+        cmocka_unit_test(far_factors_are_taken_along),
         cmocka_unit_test(late_gradients_wait_for_all),
         cmocka_unit_test(what_waits_goes_with_the_gradients),
     };

@@ -167,11 +167,11 @@ static bool spin(const waiting *w, int times)
 
 static void wait_threads(sl_comm *comm, sl_request *request, double timeout_s)
 {
-    /* With a core of its own, a rank does not sleep at once: to be woken takes
-     * longer than most waits. Who has something to do meanwhile looks out for it
-     * until so long after there was something; then as often as that. */
+    /* With a core for each rank, one does not sleep before it has waited for as
+     * long as it takes to be woken. Who has something to do meanwhile looks out
+     * for it until so long after there was something; then as often as that. */
     enum { SPINS_BETWEEN_LOOKS = 16 };
-    const double wake_s = 1e-4, look_s = 1e-3;
+    const double wake_s = 5e-5, look_s = 1e-3;
     end *own = end_of(comm);
     const double awake_s = !own->hub->has_cores ? 0
                            : comm->idle         ? look_s

@@ -253,8 +253,8 @@ static void choose_together(const sl__product_spec *spec,
                          : flat->few;
 }
 
-/* Numbers of a piece with so many panels. Pieces at multiples of a page would
- * be in each other's way in the nearest cache: a panel more keeps them apart. */
+/* Numbers of a piece. Pieces at multiples of a page would be in each other's way
+ * in the nearest cache: a panel more keeps them apart. */
 static int64_t choose_piece(const sl__panel_pack *pack, int lanes)
 {
     enum { PAGE = 4096 / sizeof(float) };
@@ -295,7 +295,8 @@ static sl_status prepare_flat(sl__dnn_context *context,
     if (flat->together > 1) {
         const sl__vector_kernels *vector = sl__vector_choose();
         enum { PIECE = 16 };
-        flat->per_piece = spec->k < PIECE ? (int)(PIECE / spec->k) : 1;
+        int64_t most = spec->k < PIECE ? PIECE / spec->k : 1;
+        flat->per_piece = most < flat->together ? (int)most : flat->together;
         int64_t room = flat->per_piece * spec->k;
         flat->first = context->holds++ % flat->few;
         flat->a_pack = (sl__panel_pack){

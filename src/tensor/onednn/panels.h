@@ -82,8 +82,8 @@ INLINE void add_ahead(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
     add_panel(sum, s, a, b, s->depth - k, is);
 }
 
-/* The same piece by piece, while what the next rows add to is asked for, row
- * after row where that is far: all at once would wait for all of it. */
+/* The depth piece by piece, while what the next rows add to is asked for where
+ * that is far, row after row: all at once would wait for all of it. */
 INLINE void add_pieces(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
                        const panel_product *s, const float *a,
                        const float *next, panel_kind is)

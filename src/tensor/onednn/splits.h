@@ -333,30 +333,28 @@ static void multiply_all(split_work *w, int threads)
                  multiply_part, w);
 }
 
-/* Blocks from..to of a factor; or parts of its depth, where what lies one after
- * the other is of one k: memory likes to be read in order. */
+/* Blocks from..to of a factor by parts of its depth, in the order in which they
+ * lie: memory likes to be read so. */
 static void split_part(void *data, int worker, int64_t from, int64_t to)
 {
     (void)worker;
     const split_factor *f = data;
     int64_t parts = blocks_of(f->depth), blocks = blocks_of(f->size);
-    if (f->row == 1) {
-        for (int64_t part = from; part < to; part++) {
-            for (int64_t block = 0; block < blocks; block++)
-                split_block(f, block, part);
-        }
-        return;
-    }
-    for (int64_t block = from; block < to; block++) {
-        for (int64_t part = 0; part < parts; part++)
-            split_block(f, block, part);
+    for (int64_t at = from; at < to; at++) {
+        if (f->row == 1)
+            split_block(f, at % blocks, at / blocks);
+        else
+            split_block(f, at / parts, at % parts);
     }
 }
 
+/* That are worth a thread. */
+enum { FEW_BLOCKS = 8 };
+
 static void split_all(split_factor *factor, int threads)
 {
-    int64_t along = factor->row == 1 ? factor->depth : factor->size;
-    sl__parallel(threads, blocks_of(along), 1, split_part, factor);
+    int64_t parts = blocks_of(factor->depth), blocks = blocks_of(factor->size);
+    sl__parallel(threads, blocks * parts, FEW_BLOCKS, split_part, factor);
 }
 
 static sl_status multiply_split(const sl__kernel *kernel, void *const *p,
