@@ -439,9 +439,8 @@ static sl_status compare_orders(const sl__binder *b, int stage, bool *out)
     return SL_OK;
 }
 
-/* Where all that W would add waits for the end of the step, I takes it along:
- * the factors are near then. In the same order, so that sums are the same to the
- * last bit. */
+/* Where I takes along what W would add. In the same order, so that sums are the
+ * same to the last bit. */
 static sl_status find_wholes(sl__binder *b)
 {
     bool may = b->train && !b->on_paper && b->pipeline->waits == SL_ADD_LATE;
@@ -456,7 +455,7 @@ static sl_status find_wholes(sl__binder *b)
         const sl__lane *lane = &b->bound->lanes[i];
         if (b->wholes[lane->stage])
             b->wholes[lane->stage] =
-                sl__stage_leaves_weights(lane->program_stage);
+                sl__stage_takes_along(lane->program_stage, b->pipeline->lends);
     }
     return status;
 }

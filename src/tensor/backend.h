@@ -63,8 +63,9 @@ struct sl__kernel {
     int64_t scratch_bytes; /* workspace for the duration of the call */
     int64_t held_bytes;    /* that stay, the first 64 of them zeros at first and
                               when gradients begin anew; instead of scratch */
-    bool leaves_all;       /* holds all microbatches that may wait, factors that
-                              are not near for long */
+    bool reads_far;        /* two factors that are near when they are made, and
+                              not for long */
+    bool holds_all;        /* of the microbatches that may wait */
     int packed_operand;    /* whose arg is a pack's; -1: none */
     int pack;
     int state_index; /* -1: keeps no state */

@@ -577,16 +577,18 @@ bool sl__stage_waits(const sl_stage *stage)
     return false;
 }
 
-bool sl__stage_leaves_weights(const sl_stage *stage)
+bool sl__stage_takes_along(const sl_stage *stage, bool lends)
 {
     const sl__turns *weights = &stage->programs[SL_PROGRAM_W];
-    bool leaves = sl__stage_waits(stage) && weights->exists &&
-                  stage->programs[SL_PROGRAM_B].exists;
-    for (size_t i = 0; i < weights->count && leaves; i++) {
+    bool any = false, all = stage->programs[SL_PROGRAM_B].exists;
+    for (size_t i = 0; i < weights->count && all; i++) {
         const sl__kernel *kernel = &stage->kernels[SL_PROGRAM_W][i];
-        leaves = kernel->node->op != SL__MATMUL || kernel->leaves_all;
+        bool is_product = kernel->node->op == SL__MATMUL;
+        any = any || is_product;
+        all =
+            !is_product || (kernel->reads_far && (kernel->holds_all || lends));
     }
-    return leaves;
+    return weights->exists && any && all;
 }
 
 sl_status sl_memory_settle(sl_memory *memory)

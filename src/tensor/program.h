@@ -107,11 +107,13 @@ void sl__memory_forget(sl_memory *memory, const sl_port *port, size_t first,
 void sl__memory_descend_part(sl_memory *memory, const sl_port *port,
                              size_t first, size_t length, double rate);
 
-/* Whether anything may wait in memories of a stage (SL_ADD_LATE); and whether
- * all products do that W would add to gradients, so that B is little more than I.
- */
+/* Whether anything may wait in memories of a stage (SL_ADD_LATE). */
 bool sl__stage_waits(const sl_stage *stage);
-bool sl__stage_leaves_weights(const sl_stage *stage);
+
+/* Whether I had better do what W would, while factors are near: because all of
+ * them wait then, and B is little more than I; or because gaps that W would fill
+ * are lent. */
+bool sl__stage_takes_along(const sl_stage *stage, bool lends);
 
 /* Packs the weights now, where they have changed, and not in the next run. */
 sl_status sl__memory_pack(sl_memory *memory);

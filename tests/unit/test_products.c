@@ -594,34 +594,70 @@ static void many_rows_wait_as_well(void **state)
     sl_graph_destroy(graph);
 }
 
-/* Whether all that W of one linear layer does is left to the end. */
-static bool leaves(int64_t size, int waiting)
+/* Whether I does what W of one linear layer would. */
+static bool takes_along(int64_t rows, int64_t size, int waiting, bool lends)
 {
     sl_graph *graph;
     sl_stage_options options = SL_STAGE_OPTIONS_INIT;
     options.waiting = waiting;
     assert_ok(sl_graph_create(&graph));
-    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(8, size), SL_GRADIENT);
+    sl_tensor *x =
+        sl_input(graph, "x", SL_F32, SL_SHAPE(rows, size), SL_GRADIENT);
     sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(size, size));
     sl_tensor *y = sl_linear(x, w, NULL, SL_OUT_IN);
     sl_loss(graph, sl_mean(sl_mul(y, y), SL_ALL));
     test_stage stage = test_compile(graph, &options, 1);
-    bool all = sl__stage_leaves_weights(stage.stage);
-    assert_int_equal(sl__stage_waits(stage.stage), size >= 128);
+    bool takes = sl__stage_takes_along(stage.stage, lends);
+    assert_int_equal(sl__stage_waits(stage.stage), size >= 128 && rows <= 64);
     test_release(&stage);
     sl_graph_destroy(graph);
-    return all;
+    return takes;
 }
 
-/* That is worth it where factors are far by then, and there is room for all. */
+/* That is worth it where factors are far by then, and all of them wait, or gaps
+ * are lent. */
 static void far_factors_are_taken_along(void **state)
 {
     (void)state;
-    assert_false(leaves(64, 8));
-    assert_false(leaves(128, 8));
-    assert_true(leaves(256, 8));
-    assert_false(leaves(256, 0));
-    assert_false(leaves(256, 1000));
+    assert_false(takes_along(8, 64, 8, true));
+    assert_false(takes_along(8, 128, 8, true));
+    assert_true(takes_along(8, 256, 8, false));
+    assert_true(takes_along(8, 256, 8, true));
+    assert_false(takes_along(8, 256, 0, false));
+    assert_false(takes_along(8, 256, 1000, false));
+    assert_false(takes_along(100, 128, 8, true));
+    assert_false(takes_along(400, 128, 8, false));
+    assert_true(takes_along(400, 128, 8, true));
+}
+
+/* The gradients of a backward of many rows, whole and in two. */
+static void compare_whole(void)
+{
+    enum { M = 100, K = 130, N = 257 };
+    static const char *const names[] = {"w", "back", "bias"};
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    for (int i = 0; i < 4; i++) {
+        options.threads = 1 + i % 2;
+        sl_graph *graph = build(M, K, N, i % 2 ? SL_OUT_IN : SL_IN_OUT, true,
+                                i / 2 ? with_gelu : with_relu);
+        test_stage stage = test_compile(graph, &options, 1);
+        for (int k = 0; k < 3; k++) {
+            float *whole = add_up(&stage, 3, 0, SL_ADD_NOW, names[k]);
+            float *in_two = add_up(&stage, 3, 7, SL_ADD_NOW, names[k]);
+            assert_memory_equal(whole, in_two,
+                                sizeof(float) * (k < 2 ? K * N : N));
+            free(whole);
+            free(in_two);
+        }
+        test_release(&stage);
+        sl_graph_destroy(graph);
+    }
+}
+
+static void in_two_is_the_same_bits(void **state)
+{
+    (void)state;
+    with_each_way(compare_whole);
 }
 
 /* Late ones wait: gradients are there when they are settled, and not before. */
@@ -712,6 +748,7 @@ int main(void)
         cmocka_unit_test(held_gradients_are_the_same_bits),
         cmocka_unit_test(many_rows_wait_as_well),
         cmocka_unit_test(far_factors_are_taken_along),
+        cmocka_unit_test(in_two_is_the_same_bits),
         cmocka_unit_test(late_gradients_wait_for_all),
         cmocka_unit_test(what_waits_goes_with_the_gradients),
     };

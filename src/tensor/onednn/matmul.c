@@ -309,8 +309,9 @@ static sl_status prepare_flat(sl__dnn_context *context,
                                         false,
                                         room};
         kernel->held_bytes = place_held(flat, vector->lanes);
-        kernel->leaves_all = flat->is_far && kernel->waiting > 0 &&
-                             flat->together >= kernel->waiting;
+        kernel->reads_far = flat->is_far;
+        kernel->holds_all =
+            kernel->waiting > 0 && flat->together >= kernel->waiting;
     }
     kernel->private = flat;
     kernel->run = sl__vector_choose()->add_product;
@@ -436,6 +437,7 @@ static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
         product->b_row = spec->weights[1];
     kernel->private = product;
     kernel->run = splits ? splits->multiply : vector->multiply_panels;
+    kernel->reads_far = !spec->packed && is_far(spec->m + spec->n, spec->k);
     int64_t bytes = packed_bytes(&product->b_pack, vector->lanes);
     if (product->packs_a)
         kernel->scratch_bytes = packed_bytes(&product->a_pack, vector->lanes);
