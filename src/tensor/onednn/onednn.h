@@ -150,7 +150,7 @@ typedef struct sl__flat_product {
     int together;  /* microbatches that there is room for; 1: holds nothing */
     int few;       /* of them are added in one walk under SL_ADD_SOON */
     int first;     /* held in the first walk, fewer: not all products have their
-                     work with the same microbatch */
+                      work with the same microbatch */
     int per_piece; /* microbatches of a piece */
     int64_t a_piece, b_piece;      /* numbers of one */
     sl__panel_pack a_pack, b_pack; /* of one microbatch */
