@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "tensors.h"
 
+#include "tensor/onednn/onednn.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -200,4 +202,32 @@ void test_assert_same(const test_stage *a, const test_stage *b,
         free(left);
         free(right);
     }
+}
+
+/* Calls `test` with each of some names that `force` knows here. */
+static void with_each(const char *const *names, int count,
+                      bool (*force)(const char *name), void (*test)(void))
+{
+    for (int i = 0; i < count; i++) {
+        if (force(names[i]))
+            test();
+        else
+            print_message("this CPU has no %s\n", names[i]);
+    }
+    force(NULL);
+}
+
+void test_with_each_set(void (*test)(void))
+{
+    static const char *const sets[] = {"avx512", "avx2", "portable"};
+    assert_true(sl__splits_force("none"));
+    with_each(sets, 3, sl__vector_force, test);
+    sl__splits_force(NULL);
+}
+
+void test_with_each_way(void (*test)(void))
+{
+    static const char *const tiles[] = {"portable", "amx"};
+    test_with_each_set(test);
+    with_each(tiles, 2, sl__splits_force, test);
 }

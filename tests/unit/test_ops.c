@@ -591,22 +591,19 @@ static void compare_backends(int which, uint64_t seed, int largest, int threads)
     sl_graph_destroy(graph);
 }
 
+static void compare_cases(void)
+{
+    for (int which = 0; which < CASE_COUNT; which++) {
+        for (uint64_t seed = 1; seed <= 24; seed++)
+            compare_backends(which, seed * 104729, seed % 2 ? 40 : 5,
+                             seed % 3 ? 1 : 2);
+    }
+}
+
 static void onednn_matches_ref_on_every_instruction_set(void **state)
 {
     (void)state;
-    static const char *const sets[] = {"avx512", "avx2", "portable"};
-    for (int s = 0; s < 3; s++) {
-        if (!sl__vector_force(sets[s])) {
-            print_message("this CPU has no %s\n", sets[s]);
-            continue;
-        }
-        for (int which = 0; which < CASE_COUNT; which++) {
-            for (uint64_t seed = 1; seed <= 24; seed++)
-                compare_backends(which, seed * 104729, seed % 2 ? 40 : 5,
-                                 seed % 3 ? 1 : 2);
-        }
-    }
-    sl__vector_force(NULL);
+    test_with_each_way(compare_cases);
 }
 
 int main(void)

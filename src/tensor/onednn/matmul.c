@@ -504,6 +504,40 @@ static sl_status prepare_turned(const sl__packs *packs, int pack,
     return SL_OK;
 }
 
+/* ----------------------------------------------------------------- dots -- */
+
+/* Whether a product is of so few rows that a near weight is best left as it
+ * lies, in columns. */
+static bool is_few(const sl__product_spec *spec)
+{
+    enum { MOST = 8 }; /* More are worth packing it. */
+    int lanes = sl__vector_choose()->lanes;
+    return spec->packed && spec->m <= MOST && !is_far(spec->k, spec->n) &&
+           !spec->adds && spec->src[2] == 1 && spec->weights[1] == 1 &&
+           spec->n % lanes == 0 && spec->k % lanes == 0;
+}
+
+static sl_status prepare_dots(const sl__product_spec *spec, int src,
+                              int weights, sl__kernel *kernel)
+{
+    sl__dot_product *product;
+    sl_status status = sl__alloc(1, sizeof *product, &product);
+    if (status)
+        return status;
+    *product = (sl__dot_product){.m = spec->m,
+                                 .n = spec->n,
+                                 .k = spec->k,
+                                 .a_row = spec->src[1],
+                                 .b_column = spec->weights[2],
+                                 .out_row = spec->dst[1],
+                                 .a = src,
+                                 .b = weights,
+                                 .bias = spec->has_bias ? 2 : -1};
+    kernel->private = product;
+    kernel->run = sl__vector_choose()->multiply_dots;
+    return SL_OK;
+}
+
 /* ------------------------------------------------------------- choosing -- */
 
 /* Whether a product is large enough to be worth packing its factors. */
@@ -528,6 +562,8 @@ sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
     int turned = find_turned(packs, &spec, kernel, weights);
     if (turned >= 0)
         return prepare_turned(packs, turned, &spec, src, weights, kernel);
+    if (is_few(&spec))
+        return prepare_dots(&spec, src, weights, kernel);
     bool fat = is_fat(&spec) && !is_thin(&spec);
     if (spec.packed || fat)
         return prepare_panels(packs, &spec, src, weights,

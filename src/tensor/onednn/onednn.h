@@ -83,6 +83,7 @@ typedef struct sl__vector_kernels {
     int tall_rows;                 /* that panels of one vector are for */
     sl__kernel_fn multiply_panels; /* of an sl__panel_product */
     sl__kernel_fn multiply_turned; /* of an sl__turned_product */
+    sl__kernel_fn multiply_dots;   /* of an sl__dot_product */
     sl__kernel_fn pack_panels;     /* of an sl__panel_pack */
 } sl__vector_kernels;
 
@@ -124,6 +125,15 @@ typedef struct sl__turned_product {
     int vectors; /* 2 or 3 */
     int a, b;    /* which operands */
 } sl__turned_product;
+
+/* A product of a few rows with a weight that is near, where it lies: out (m, n)
+ * = a (m, k) b (k, n) + bias; columns of b and rows of a and out contiguous, n
+ * and k multiples of a vector's lanes. */
+typedef struct sl__dot_product {
+    int64_t m, n, k;
+    int64_t a_row, b_column, out_row;
+    int a, b, bias; /* which operands; -1: none */
+} sl__dot_product;
 
 /* The gradient of a weight from a few rows: out (m, n) += a (m, k) b (k, n),
  * with small k, rows of b and out contiguous. Bound by memory, not by

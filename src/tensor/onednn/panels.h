@@ -374,12 +374,11 @@ static sl_status multiply_panels(ARGS)
 {
     const sl__panel_product *f = kernel->private;
     int64_t width = (int64_t)f->vectors * LANES;
-    int result = kernel->operand_count;
     panel_work w = {.shape = f,
                     .a = p[f->a],
                     .b = p[f->b],
                     .bias = f->bias < 0 ? NULL : p[f->bias],
-                    .out = p[result],
+                    .out = p[kernel->operand_count],
                     .a_row = f->a_row,
                     .a_column = f->a_column,
                     .a_vector = LANES * f->a_row,
@@ -400,10 +399,5 @@ static sl_status multiply_panels(ARGS)
         w.a_vector = LANES * f->k;
     }
     multiply_all(&w, run->threads, PANEL_GRAIN);
-    if (kernel->activation == SL__OP_COUNT)
-        return SL_OK;
-    const sl__kernel after = {.args = &kernel->args[result],
-                              .node = kernel->node};
-    void *const in_place[] = {p[result], p[result]};
-    return VECTOR(sl__vector).table[kernel->activation](&after, in_place, run);
+    return activate(kernel, p, run);
 }

@@ -74,8 +74,21 @@ INLINE vf first_lanes(vf v, int64_t n)
 
 /* Products apply the activation after them by its own kernel. */
 extern const sl__vector_kernels VECTOR(sl__vector);
+
+static sl_status activate(ARGS)
+{
+    int result = kernel->operand_count;
+    if (kernel->activation == SL__OP_COUNT)
+        return SL_OK;
+    const sl__kernel after = {.args = &kernel->args[result],
+                              .node = kernel->node};
+    void *const in_place[] = {p[result], p[result]};
+    return VECTOR(sl__vector).table[kernel->activation](&after, in_place, run);
+}
+
 #include "tensor/onednn/panels.h"
 #include "tensor/onednn/turned.h"
+#include "tensor/onednn/dots.h"
 #include "tensor/onednn/gradients.h"
 
 const sl__vector_kernels VECTOR(sl__vector) = {
@@ -116,5 +129,6 @@ const sl__vector_kernels VECTOR(sl__vector) = {
     LANES > 8 ? TALL_ROWS : 0,
     multiply_panels,
     multiply_turned,
+    multiply_dots,
     pack_panels,
 };
