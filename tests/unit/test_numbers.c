@@ -192,6 +192,42 @@ static void sums_are_as_exact_as_f32(void **state)
     test_with_each_way(sum_well);
 }
 
+/* The gradient of a bias, over so many rows that a sum in f32 would show it. */
+static void sum_many(void)
+{
+    enum { MANY = 1 << 16, COLUMNS = 19 };
+    sl_graph *graph;
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x =
+        sl_input(graph, "x", SL_F32, SL_SHAPE(MANY, COLUMNS), SL_NO_GRADIENT);
+    sl_tensor *bias = sl_parameter(graph, "bias", SL_F32, SL_SHAPE(COLUMNS));
+    sl_loss(graph, sl_mean(sl_mul(sl_add(x, bias), x), SL_ALL));
+    test_stage stage = test_compile(graph, &options, 1);
+    float *ones = malloc(sizeof *ones * MANY * COLUMNS);
+    assert_non_null(ones);
+    for (int i = 0; i < MANY * COLUMNS; i++)
+        ones[i] = 0.1f;
+    test_put(&stage, SL_PORT_INPUT, "x", 0, ones);
+    for (int round = 1; round <= 2; round++) {
+        test_run(&stage, "FB", 0);
+        float *sums =
+            test_get(&stage, SL_PORT_PARAMETER_GRADIENT, "bias", 0, NULL);
+        for (int c = 0; c < COLUMNS; c++)
+            assert_true(fabs(sums[c] * COLUMNS / round - 0.1f) < 1e-7);
+        free(sums);
+    }
+    free(ones);
+    test_release(&stage);
+    sl_graph_destroy(graph);
+}
+
+static void sums_of_many_rows_are_exact(void **state)
+{
+    (void)state;
+    test_with_each_set(sum_many);
+}
+
 /* Whatever a NaN's bits are, its row has it, and no other row has; the same of
  * an infinity, which is NaN once it is split. */
 static void keep_nan(void)
@@ -230,6 +266,7 @@ int main(void)
         cmocka_unit_test(weights_are_read_to_their_end),
         cmocka_unit_test(rows_do_not_depend_on_others),
         cmocka_unit_test(sums_are_as_exact_as_f32),
+        cmocka_unit_test(sums_of_many_rows_are_exact),
         cmocka_unit_test(rows_keep_their_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

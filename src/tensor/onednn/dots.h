@@ -9,7 +9,7 @@
 enum { DOT_ROWS = 4 };
 
 typedef struct dot_work {
-    const sl__dot_product *shape;
+    sl__dot_product shape;
     const float *a, *b, *bias;
     float *out;
 } dot_work;
@@ -38,7 +38,7 @@ INLINE vf sum_each(vf v[LANES])
 /* Some rows by some columns. A sum begins as the bias and zeros. */
 INLINE void dot_tile(const dot_work *w, int64_t i, int64_t j, int rows)
 {
-    const sl__dot_product *f = w->shape;
+    const sl__dot_product *f = &w->shape;
     const int columns = LANES / rows;
     const float *a = w->a + i * f->a_row, *b = w->b + j * f->b_column;
     float sums[LANES];
@@ -68,7 +68,7 @@ INLINE void dot_tile(const dot_work *w, int64_t i, int64_t j, int rows)
 
 INLINE void dot_rows(const dot_work *w, int64_t *i, int64_t j, int rows)
 {
-    for (; *i + rows <= w->shape->m; *i += rows) {
+    for (; *i + rows <= w->shape.m; *i += rows) {
         for (int64_t c = 0; c < LANES; c += LANES / rows)
             dot_tile(w, *i, j + c, rows);
     }
@@ -78,18 +78,19 @@ INLINE void dot_rows(const dot_work *w, int64_t *i, int64_t j, int rows)
 static void multiply_dots_part(void *data, int worker, int64_t from, int64_t to)
 {
     (void)worker;
+    const dot_work w = *(const dot_work *)data;
     for (int64_t j = from * LANES; j < to * LANES; j += LANES) {
         int64_t i = 0;
-        dot_rows(data, &i, j, DOT_ROWS);
-        dot_rows(data, &i, j, 2);
-        dot_rows(data, &i, j, 1);
+        dot_rows(&w, &i, j, DOT_ROWS);
+        dot_rows(&w, &i, j, 2);
+        dot_rows(&w, &i, j, 1);
     }
 }
 
 static sl_status multiply_dots(ARGS)
 {
     const sl__dot_product *f = kernel->private;
-    dot_work w = {.shape = f,
+    dot_work w = {.shape = *f,
                   .a = p[f->a],
                   .b = p[f->b],
                   .bias = f->bias < 0 ? NULL : p[f->bias],

@@ -75,16 +75,33 @@ static sl_status concat(ARGS)
     return SL_OK;
 }
 
+/* A vector of the sum of a few rows, times a factor. */
+INLINE void reduce_vector(const float *x, int64_t rows, int64_t columns,
+                          float factor, bool adds, float *out)
+{
+    vf sum = {0};
+    for (int64_t r = 0; r < rows; r++)
+        sum += load(x + r * columns);
+    store(out, adds ? load(out) + sum * factor : sum * factor);
+}
+
 /* Columns from..to, counted in vectors, of the sum of rows. */
 static void reduce_columns(void *data, int worker, int64_t from, int64_t to)
 {
     (void)worker;
     const work *w = data;
     const float *x = w->p[0];
+    const double factor = w->kernel->node->attributes.number;
+    const bool adds = w->kernel->adds;
+    float *out = w->p[1];
     int64_t columns = sl__arg_count(&w->kernel->args[1]);
     int64_t rows = sl__arg_count(&w->kernel->args[0]) / columns;
     for (int64_t at = from * LANES; at < to * LANES; at += LANES) {
         int64_t n = columns - at < LANES ? columns - at : LANES;
+        if (rows <= FEW_ROWS && n == LANES) {
+            reduce_vector(x + at, rows, columns, (float)factor, adds, out + at);
+            continue;
+        }
         double totals[LANES] = {0};
         for (int64_t first = 0; first < rows; first += FEW_ROWS) {
             int64_t end = rows - first < FEW_ROWS ? rows : first + FEW_ROWS;
@@ -94,8 +111,7 @@ static void reduce_columns(void *data, int worker, int64_t from, int64_t to)
                                   : load_part(x + r * columns + at, n);
             add_lanes(totals, sum);
         }
-        store_totals((float *)w->p[1] + at, totals, n,
-                     w->kernel->node->attributes.number, w->kernel->adds);
+        store_totals(out + at, totals, n, factor, adds);
     }
 }
 

@@ -295,14 +295,16 @@ static void pack_rows(const sl__panel_pack *f, const float *in, int64_t panels,
                       float *out, int64_t width)
 {
     enum { AT_A_TIME = 16 };
-    for (int64_t from = 0; from < f->k; from += AT_A_TIME) {
-        int64_t to = f->k - from < AT_A_TIME ? f->k : from + AT_A_TIME;
+    const int64_t depth = f->k, row = f->row, panel = width * f->room;
+    const bool far = f->is_far;
+    for (int64_t from = 0; from < depth; from += AT_A_TIME) {
+        int64_t to = depth - from < AT_A_TIME ? depth : from + AT_A_TIME;
         for (int64_t j = 0; j < panels; j++) {
-            const float *x = in + j * width;
-            float *y = out + j * width * f->room;
-            for (int64_t k = from; k < to; k++) {
+            const float *x = in + j * width + from * row;
+            float *y = out + j * panel + from * width;
+            for (int64_t k = from; k < to; k++, x += row, y += width) {
                 for (int64_t c = 0; c < width; c += LANES)
-                    put(y + k * width + c, load(x + k * f->row + c), f->is_far);
+                    put(y + c, load(x + c), far);
             }
         }
     }
