@@ -228,6 +228,39 @@ static void sums_of_many_rows_are_exact(void **state)
     test_with_each_set(sum_many);
 }
 
+/* Means of the columns of a few rows: one vector, some, and a part of one. */
+static void average(void)
+{
+    enum { FEW = 4, MOST = 50 };
+    static float x[FEW * MOST];
+    for (int columns = 1; columns <= MOST; columns++) {
+        sl_graph *graph;
+        sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+        options.backward = SL_BACKWARD_NONE;
+        assert_ok(sl_graph_create(&graph));
+        sl_tensor *in = sl_input(graph, "x", SL_F32, SL_SHAPE(FEW, columns),
+                                 SL_NO_GRADIENT);
+        sl_output(graph, "y", sl_mean(in, 0), SL_NO_GRADIENT);
+        test_stage stage = test_compile(graph, &options, 1);
+        for (int i = 0; i < FEW * columns; i++)
+            x[i] = (float)(i / columns * 8 + i % columns);
+        test_put(&stage, SL_PORT_INPUT, "x", 0, x);
+        test_run(&stage, "F", 0);
+        float *y = test_get(&stage, SL_PORT_OUTPUT, "y", 0, NULL);
+        for (int c = 0; c < columns; c++)
+            assert_true(y[c] == (float)(12 + c));
+        free(y);
+        test_release(&stage);
+        sl_graph_destroy(graph);
+    }
+}
+
+static void means_of_a_few_rows_are_exact(void **state)
+{
+    (void)state;
+    test_with_each_set(average);
+}
+
 /* Whatever a NaN's bits are, its row has it, and no other row has; the same of
  * an infinity, which is NaN once it is split. */
 static void keep_nan(void)
@@ -267,6 +300,7 @@ int main(void)
         cmocka_unit_test(rows_do_not_depend_on_others),
         cmocka_unit_test(sums_are_as_exact_as_f32),
         cmocka_unit_test(sums_of_many_rows_are_exact),
+        cmocka_unit_test(means_of_a_few_rows_are_exact),
         cmocka_unit_test(rows_keep_their_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
