@@ -252,6 +252,31 @@ static void compare_few(void)
     }
     assert_int_equal(packed_for(8), 0);
     assert_true(packed_for(9) > 0);
+    sl__hold_from(1);
+    assert_int_equal(packed_for(7), packed_for(17));
+    sl__hold_from(0);
+}
+
+/* A few rows that lie apart, by columns of a weight that do, into parts of
+ * rows. */
+static void compare_few_apart(void)
+{
+    sl_graph *graph;
+    sl_tensor *rows[2], *columns[3], *parts[2];
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x =
+        sl_input(graph, "x", SL_F32, SL_SHAPE(7, 2, 32), SL_GRADIENT);
+    sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(48, 96));
+    sl_split(x, 1, 2, rows);
+    sl_split(w, 1, 3, columns);
+    for (int i = 0; i < 2; i++)
+        parts[i] = sl_linear(sl_reshape(rows[i], SL_SHAPE(7, 32)),
+                             columns[2 * i], NULL, SL_OUT_IN);
+    sl_tensor *y = sl_concat(parts, 2, 1);
+    sl_output(graph, "y", y, SL_NO_GRADIENT);
+    sl_loss(graph, sl_mean(sl_mul(y, y), SL_ALL));
+    test_context("rows apart, %s", sl__vector_choose()->name);
+    compare_with_ref(graph, 1, 1);
 }
 
 /* A few rows that are a parameter, to whose gradient is added; and that lie in
@@ -277,6 +302,7 @@ static void few_rows_match_ref(void **state)
 {
     (void)state;
     test_with_each_set(compare_few);
+    test_with_each_set(compare_few_apart);
     test_with_each_set(compare_few_others);
 }
 

@@ -74,29 +74,20 @@ INLINE void dot_rows(const dot_work *w, int64_t *i, int64_t j, int rows)
     }
 }
 
-/* Columns from..to, counted in vectors. */
-static void multiply_dots_part(void *data, int worker, int64_t from, int64_t to)
+/* On one thread: of a near weight, so few rows are not worth a second. */
+static sl_status multiply_dots(ARGS)
 {
-    (void)worker;
-    const dot_work w = *(const dot_work *)data;
-    for (int64_t j = from * LANES; j < to * LANES; j += LANES) {
+    const sl__dot_product *f = kernel->private;
+    const dot_work w = {.shape = *f,
+                        .a = p[f->a],
+                        .b = p[f->b],
+                        .bias = f->bias < 0 ? NULL : p[f->bias],
+                        .out = p[kernel->operand_count]};
+    for (int64_t j = 0; j < w.shape.n; j += LANES) {
         int64_t i = 0;
         dot_rows(&w, &i, j, DOT_ROWS);
         dot_rows(&w, &i, j, 2);
         dot_rows(&w, &i, j, 1);
     }
-}
-
-static sl_status multiply_dots(ARGS)
-{
-    const sl__dot_product *f = kernel->private;
-    dot_work w = {.shape = *f,
-                  .a = p[f->a],
-                  .b = p[f->b],
-                  .bias = f->bias < 0 ? NULL : p[f->bias],
-                  .out = p[kernel->operand_count]};
-    sl__parallel(run->threads, f->n / LANES,
-                 PANEL_GRAIN / (f->m * f->k * LANES) + 1, multiply_dots_part,
-                 &w);
     return activate(kernel, p, run);
 }

@@ -75,14 +75,14 @@ static sl_status concat(ARGS)
     return SL_OK;
 }
 
-/* A vector of the sum of a few rows, times a factor. */
+/* A vector of the sum of a few rows. */
 INLINE void reduce_vector(const float *x, int64_t rows, int64_t columns,
-                          float factor, bool adds, float *out)
+                          bool adds, float *out)
 {
     vf sum = {0};
     for (int64_t r = 0; r < rows; r++)
         sum += load(x + r * columns);
-    store(out, adds ? load(out) + sum * factor : sum * factor);
+    store(out, adds ? load(out) + sum : sum);
 }
 
 /* Columns from..to, counted in vectors, of the sum of rows. */
@@ -98,8 +98,8 @@ static void reduce_columns(void *data, int worker, int64_t from, int64_t to)
     int64_t rows = sl__arg_count(&w->kernel->args[0]) / columns;
     for (int64_t at = from * LANES; at < to * LANES; at += LANES) {
         int64_t n = columns - at < LANES ? columns - at : LANES;
-        if (rows <= FEW_ROWS && n == LANES) {
-            reduce_vector(x + at, rows, columns, (float)factor, adds, out + at);
+        if (rows <= FEW_ROWS && n == LANES && factor == 1) {
+            reduce_vector(x + at, rows, columns, adds, out + at);
             continue;
         }
         double totals[LANES] = {0};

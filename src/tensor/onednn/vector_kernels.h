@@ -72,9 +72,9 @@ INLINE vf first_lanes(vf v, int64_t n)
 #include "tensor/onednn/tile.h"
 #include "tensor/onednn/attention.h"
 
-/* Products apply the activation after them by its own kernel. */
 extern const sl__vector_kernels VECTOR(sl__vector);
 
+/* Products apply the activation after them by its own kernel, in place. */
 static sl_status activate(ARGS)
 {
     int result = kernel->operand_count;
