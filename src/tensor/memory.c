@@ -585,8 +585,7 @@ bool sl__stage_takes_along(const sl_stage *stage, bool lends)
         const sl__kernel *kernel = &stage->kernels[SL_PROGRAM_W][i];
         bool is_product = kernel->node->op == SL__MATMUL;
         any = any || is_product;
-        all =
-            !is_product || (kernel->reads_far && (kernel->holds_all || lends));
+        all = !is_product || kernel->holds_all || (kernel->reads_far && lends);
     }
     return weights->exists && any && all;
 }

@@ -110,9 +110,9 @@ void sl__memory_descend_part(sl_memory *memory, const sl_port *port,
 /* Whether anything may wait in memories of a stage (SL_ADD_LATE). */
 bool sl__stage_waits(const sl_stage *stage);
 
-/* Whether I had better do what W would, while factors are near: because all of
- * them wait then, and B is little more than I; or because gaps that W would fill
- * are lent. */
+/* Whether I had better do what W would: because all factors wait, and B is
+ * little more than I; or because they are near now and not later, and gaps that
+ * W would fill are lent. */
 bool sl__stage_takes_along(const sl_stage *stage, bool lends);
 
 /* Packs the weights now, where they have changed, and not in the next run. */

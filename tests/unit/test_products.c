@@ -32,7 +32,7 @@ static sl_tensor *with_erf(sl_tensor *x)
     return sl_gelu_erf(x);
 }
 
-/* Layers with gradients for weights and inputs alike; a weight is used twice. */
+/* Layers with gradients for weights and inputs; a weight is used twice. */
 static sl_graph *build(int64_t m, int64_t k, int64_t n, sl_layout layout,
                        bool biased, activation_fn activation)
 {
@@ -469,13 +469,15 @@ static bool takes_along(int64_t rows, int64_t size, int waiting, bool lends)
     return takes;
 }
 
-/* That is worth it where factors are far by then, and all of them wait, or gaps
- * are lent. */
-static void far_factors_are_taken_along(void **state)
+/* That is worth it where all factors wait, or they are far by then and gaps are
+ * lent. */
+static void factors_are_taken_along(void **state)
 {
     (void)state;
     assert_false(takes_along(8, 64, 8, true));
-    assert_false(takes_along(8, 128, 8, true));
+    assert_true(takes_along(8, 128, 8, true));
+    assert_true(takes_along(8, 128, 8, false));
+    assert_false(takes_along(8, 128, 1000, true));
     assert_true(takes_along(8, 256, 8, false));
     assert_true(takes_along(8, 256, 8, true));
     assert_false(takes_along(8, 256, 0, false));
@@ -603,7 +605,7 @@ int main(void)
         cmocka_unit_test(products_of_many_rows_match_ref),
         cmocka_unit_test(held_gradients_are_the_same_bits),
         cmocka_unit_test(many_rows_wait_as_well),
-        cmocka_unit_test(far_factors_are_taken_along),
+        cmocka_unit_test(factors_are_taken_along),
         cmocka_unit_test(in_two_is_the_same_bits),
         cmocka_unit_test(late_gradients_wait_for_all),
         cmocka_unit_test(what_waits_goes_with_the_gradients),
