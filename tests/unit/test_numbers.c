@@ -138,6 +138,9 @@ static void weights_are_read_to_their_end(void **state)
 {
     (void)state;
     test_with_each_set(read_to_the_end);
+    sl__tall_force(0);
+    test_with_each_set(read_to_the_end);
+    sl__tall_force(-1);
 }
 
 /* What a row becomes does not depend on how many others there are. */
@@ -161,6 +164,9 @@ static void rows_do_not_depend_on_others(void **state)
 {
     (void)state;
     test_with_each_set(shorten);
+    sl__tall_force(0);
+    test_with_each_set(shorten);
+    sl__tall_force(-1);
 }
 
 /* No further from the truth than adding up in f32, one after the other. */

@@ -177,15 +177,20 @@ static void compare_views(void)
 }
 
 /* Bytes of packed weights for so many rows. */
-static int64_t packed_for(int64_t rows)
+static int64_t packed_of(int64_t rows, int64_t size)
 {
-    sl_graph *graph = build(rows, 96, 96, SL_OUT_IN, true, plain);
+    sl_graph *graph = build(rows, size, size, SL_OUT_IN, true, plain);
     sl_stage_options options = SL_STAGE_OPTIONS_INIT;
     test_stage stage = test_compile(graph, &options, 1);
     int64_t bytes = sl_stage_plan(stage.stage)->packed_bytes;
     test_release(&stage);
     sl_graph_destroy(graph);
     return bytes;
+}
+
+static int64_t packed_for(int64_t rows)
+{
+    return packed_of(rows, 96);
 }
 
 static void pack_once(void)
@@ -301,9 +306,30 @@ static void compare_few_others(void)
 static void few_rows_match_ref(void **state)
 {
     (void)state;
+    sl__tall_force(0);
     test_with_each_set(compare_few);
     test_with_each_set(compare_few_apart);
     test_with_each_set(compare_few_others);
+    sl__tall_force(-1);
+}
+
+/* Where it does not pay to add up lanes, long columns alone are left as they
+ * lie. */
+static void pack_short(void)
+{
+    int lanes = sl__vector_choose()->lanes;
+    sl__tall_force(1);
+    assert_true(packed_of(4, 4 * lanes) > 0);
+    assert_int_equal(packed_of(4, 8 * lanes), 0);
+    sl__tall_force(0);
+    assert_int_equal(packed_of(4, 4 * lanes), 0);
+    sl__tall_force(-1);
+}
+
+static void short_columns_are_packed(void **state)
+{
+    (void)state;
+    test_with_each_set(pack_short);
 }
 
 /* So many that a weight is used for some at a time, and what is no weight is
@@ -602,6 +628,7 @@ int main(void)
         cmocka_unit_test(turned_products_match_ref),
         cmocka_unit_test(turned_products_are_the_same_bits),
         cmocka_unit_test(few_rows_match_ref),
+        cmocka_unit_test(short_columns_are_packed),
         cmocka_unit_test(products_of_many_rows_match_ref),
         cmocka_unit_test(held_gradients_are_the_same_bits),
         cmocka_unit_test(many_rows_wait_as_well),

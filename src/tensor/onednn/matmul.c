@@ -369,12 +369,16 @@ static int64_t packed_bytes(const sl__panel_pack *pack, int lanes)
            (int64_t)sizeof(float);
 }
 
+static bool tall_pays(void)
+{
+    return tall_forced < 0 ? sl__tall_pays() : tall_forced;
+}
+
 /* Whether a weight is read for a few rows alone, as many as tall tiles have. */
 static bool is_tall(const sl__product_spec *spec, int tall_rows)
 {
-    bool pays = tall_forced < 0 ? sl__tall_pays() : tall_forced;
-    return tall_rows > 0 && pays && is_thin(spec) && is_far(spec->k, spec->n) &&
-           spec->m % tall_rows == 0;
+    return tall_rows > 0 && tall_pays() && is_thin(spec) &&
+           is_far(spec->k, spec->n) && spec->m % tall_rows == 0;
 }
 
 /* Whether a weight can be read where it lies: rows of whole panels, the last of
@@ -507,14 +511,17 @@ static sl_status prepare_turned(const sl__packs *packs, int pack,
 /* ----------------------------------------------------------------- dots -- */
 
 /* Whether a product is of so few rows that a near weight is best left as it
- * lies, in columns. */
+ * lies, in columns. Where a vector takes two turns, to add up its lanes takes
+ * longer than to multiply short columns. */
 static bool is_few(const sl__product_spec *spec)
 {
-    enum { MOST = 8 }; /* More are worth packing it. */
+    enum { MOST = 8, LONG = 8 }; /* Rows; vectors of a column. */
     int lanes = sl__vector_choose()->lanes;
-    return spec->packed && spec->m <= MOST && !is_far(spec->k, spec->n) &&
-           !spec->adds && spec->src[2] == 1 && spec->weights[1] == 1 &&
-           spec->n % lanes == 0 && spec->k % lanes == 0;
+    bool pays = !tall_pays() || spec->k >= (int64_t)LONG * lanes;
+    return pays && spec->packed && spec->m <= MOST &&
+           !is_far(spec->k, spec->n) && !spec->adds && spec->src[2] == 1 &&
+           spec->weights[1] == 1 && spec->n % lanes == 0 &&
+           spec->k % lanes == 0;
 }
 
 static sl_status prepare_dots(const sl__product_spec *spec, int src,

@@ -223,8 +223,8 @@ int64_t sl__attention_scratch(sl__op op, int64_t length, int64_t size);
 /* The best that this CPU runs. */
 const sl__vector_kernels *sl__vector_choose(void);
 
-/* Whether a tile of one vector is as fast as a wide one: it loads a number for
- * every multiplication, so where a vector is multiplied in two turns (Zen 4). */
+/* Whether a vector is multiplied in two turns (Zen 4): a tile of one vector, which
+ * loads a number for every multiplication, is as fast as a wide one then. */
 bool sl__tall_pays(void);
 
 /* For tests: stages compiled from now on use these kernels, NULL the best.
