@@ -369,15 +369,15 @@ static int64_t packed_bytes(const sl__panel_pack *pack, int lanes)
            (int64_t)sizeof(float);
 }
 
-static bool tall_pays(void)
+static bool takes_two_turns(void)
 {
-    return tall_forced < 0 ? sl__tall_pays() : tall_forced;
+    return tall_forced < 0 ? sl__takes_two_turns() : tall_forced;
 }
 
 /* Whether a weight is read for a few rows alone, as many as tall tiles have. */
 static bool is_tall(const sl__product_spec *spec, int tall_rows)
 {
-    return tall_rows > 0 && tall_pays() && is_thin(spec) &&
+    return tall_rows > 0 && takes_two_turns() && is_thin(spec) &&
            is_far(spec->k, spec->n) && spec->m % tall_rows == 0;
 }
 
@@ -517,7 +517,7 @@ static bool is_few(const sl__product_spec *spec)
 {
     enum { MOST = 8, LONG = 8 }; /* Rows; vectors of a column. */
     int lanes = sl__vector_choose()->lanes;
-    bool pays = !tall_pays() || spec->k >= (int64_t)LONG * lanes;
+    bool pays = !takes_two_turns() || spec->k >= (int64_t)LONG * lanes;
     return pays && spec->packed && spec->m <= MOST &&
            !is_far(spec->k, spec->n) && !spec->adds && spec->src[2] == 1 &&
            spec->weights[1] == 1 && spec->n % lanes == 0 &&

@@ -169,8 +169,8 @@ typedef struct sl__flat_product {
 /* For tests: what has so many numbers is held, and far; 0: what is best. */
 void sl__hold_from(int64_t numbers);
 
-/* For tests: tiles are tall where they can be (1), or never (0), or where they
- * pay (-1). */
+/* For tests: vectors take two turns, so that tiles are tall where they can be
+ * (1), or one (0), or as many as here (-1). */
 void sl__tall_force(int tall);
 
 extern const sl__vector_kernels sl__vector_avx512;
@@ -223,9 +223,10 @@ int64_t sl__attention_scratch(sl__op op, int64_t length, int64_t size);
 /* The best that this CPU runs. */
 const sl__vector_kernels *sl__vector_choose(void);
 
-/* Whether a vector is multiplied in two turns (Zen 4): a tile of one vector, which
- * loads a number for every multiplication, is as fast as a wide one then. */
-bool sl__tall_pays(void);
+/* Whether a vector is multiplied in two turns (Zen 4). A tile of one vector,
+ * which loads a number for every multiplication, is as fast as a wide one then,
+ * and sums over lanes are dear. */
+bool sl__takes_two_turns(void);
 
 /* For tests: stages compiled from now on use these kernels, NULL the best.
  * False where this CPU does not run them. */

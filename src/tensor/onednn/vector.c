@@ -41,7 +41,7 @@ bool sl__vector_force(const char *name)
     return forced != NULL;
 }
 
-bool sl__tall_pays(void)
+bool sl__takes_two_turns(void)
 {
 #ifdef __x86_64__
     return __builtin_cpu_is("amdfam19h");
