@@ -93,7 +93,9 @@ typedef struct sl_cut_options {
      * it, floating point operations of forward and backward, estimated. */
     const sl_module_cost *costs;
     int cost_count;
-    bool inside; /* by cost: modules may be cut too, between any two ops */
+    /* By cost: modules may be cut too, between any two ops, where that makes
+     * the largest stage at least 3% smaller. */
+    bool inside;
     sl_route route;
     sl_feed feed;
     /* Cut where this model was, which came from a graph of the same ops in
@@ -112,7 +114,9 @@ typedef struct sl_cut_options {
  *
  * The modules that a cut by cost goes between are the members of numbered lists
  * (`h.0`, `layers.3`) and, beside these, the largest modules without such a
- * list in them, and products of matrices in no module. */
+ * list in them, and products of matrices in no module. Of cuts with the same
+ * largest stage it is the one with the fewest bytes between stages, and then
+ * the most even one. */
 SL_API sl_status sl_model_cut(const sl_graph *graph,
                               const sl_cut_options *options, sl_model **out);
 SL_API void sl_model_destroy(sl_model *model);

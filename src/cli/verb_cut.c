@@ -18,7 +18,7 @@ typedef struct request {
     bool untied;
     int ranks, stages_per_rank;
     const char *at;
-    bool inside, measure, hop, json;
+    bool whole, measure, hop, json;
     int threads;
 } request;
 
@@ -33,7 +33,7 @@ enum {
     KEY_ROWS,
     KEY_UNTIED,
     KEY_AT,
-    KEY_INSIDE,
+    KEY_WHOLE,
     KEY_MEASURE,
     KEY_ROUTE,
     KEY_JSON,
@@ -58,7 +58,8 @@ static const struct argp_option options[] = {
     {"stages-per-rank", 'v', "N", 0, "Stages on each rank (1)", 2},
     {"at", KEY_AT, "NAMES", 0,
      "At modules: transformer.h.4,after transformer.h.8", 2},
-    {"inside", KEY_INSIDE, NULL, 0, "By cost, also inside of modules", 2},
+    {"whole", KEY_WHOLE, NULL, 0,
+     "Cut between modules alone, even where a cut inside of one would gain", 2},
     {"measure", KEY_MEASURE, NULL, 0,
      "By seconds that modules take here, instead of flops", 2},
     {"threads", 't', "N", 0, "Threads to measure with (1)", 2},
@@ -92,7 +93,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return cli_parse_size("--stages-per-rank", arg,
                               &asked->stages_per_rank);
     case KEY_AT: asked->at = arg; return 0;
-    case KEY_INSIDE: asked->inside = true; return 0;
+    case KEY_WHOLE: asked->whole = true; return 0;
     case KEY_MEASURE: asked->measure = true; return 0;
     case 't': return cli_parse_size("--threads", arg, &asked->threads);
     case KEY_ROUTE:
@@ -113,8 +114,10 @@ static const struct argp argp = {
     "and "
     "floating point operations each has, what crosses between them per "
     "microbatch, which parameters are tied, and how even it is.\v"
-    "A cut by cost makes the largest stage as small as it can be without going "
-    "through a module. Balance is the mean stage over the largest.\n\n"
+    "A cut by cost makes the largest stage as small as it can be; it goes "
+    "through a module where that makes it at least 3% smaller. Of cuts that "
+    "are as good it is the one with the fewest bytes between stages. `sluice "
+    "train` cuts the same way. Balance is the mean stage over the largest.\n\n"
     "  sluice cut -p 4\n"
     "  sluice cut --config config.json -p 4 -v 2 --microbatch-size 4\n"
     "  sluice cut --at transformer.h.4,transformer.h.8\n"
@@ -145,14 +148,11 @@ static int refuse_idle_options(const request *asked)
     if (!asked->ranks && !asked->at)
         return cli_say(VERB, CLI_WRONG,
                        "say how many stages: -p RANKS, or where: --at NAMES");
-    if (asked->at && (asked->ranks || asked->stages_per_rank || asked->inside ||
+    if (asked->at && (asked->ranks || asked->stages_per_rank || asked->whole ||
                       asked->measure))
         return cli_say(VERB, CLI_WRONG,
-                       "--at says where; -p, -v, --inside and --measure go "
+                       "--at says where; -p, -v, --whole and --measure go "
                        "with a cut by cost");
-    if (asked->inside && asked->measure)
-        return cli_say(VERB, CLI_WRONG,
-                       "--measure measures modules, and --inside cuts them");
     if (asked->threads && !asked->measure)
         return cli_say(VERB, CLI_WRONG, "--threads goes with --measure");
     int per_rank = asked->stages_per_rank ? asked->stages_per_rank : 1;
@@ -267,7 +267,7 @@ static sl_status cut(const request *asked, const sl_graph *graph, found *out)
         how.points = points;
     } else {
         how.by = SL_CUT_BY_COST;
-        how.inside = asked->inside;
+        how.inside = !asked->whole && !asked->measure;
         how.stages = asked->ranks *
                      (asked->stages_per_rank ? asked->stages_per_rank : 1);
     }

@@ -35,15 +35,28 @@ static void add_run(const double *sums, size_t count, int run,
 
 /* ----------------------------------------------------------- evening out -- */
 
-/* Among runs of at most `most`, those with the least sum of squares. squares of
- * the first i costs in k runs are the minimum over j of squares[k-1][j] plus
- * that of the last run; the best j moves up with i, so the best for the middle
- * i bounds those on either side. */
+/* What runs come to, besides the largest: bytes over the boundaries between
+ * them, and where these are the same, the sum of squares. */
+typedef struct price {
+    double bytes;
+    double squares;
+} price;
+
+static bool is_less(price a, price b)
+{
+    return a.bytes != b.bytes ? a.bytes < b.bytes : a.squares < b.squares;
+}
+
+/* Among runs of at most `most`, those with the least price. That of the first i
+ * costs in k runs is the minimum over j of the price of the first j in k-1, the
+ * bytes over the boundary at j, and the square of the last run. The best j
+ * moves up with i, so the best for the middle i bounds those on either side. */
 typedef struct evening {
     const double *sums;
+    const double *bytes; /* over the boundary before each cost; NULL: none */
     double most;
-    const double *before; /* squares of one run less */
-    double *squares;
+    const price *before; /* with one run less */
+    price *prices;
     int *ends; /* by i: the best j */
 } evening;
 
@@ -53,16 +66,18 @@ static void even_out(evening *e, size_t low, size_t high, size_t from,
     if (low > high)
         return;
     size_t i = (low + high) / 2, best = from;
-    double least = INFINITY;
+    price least = {INFINITY, INFINITY};
     for (size_t j = from; j <= to && j < i; j++) {
         double sum = e->sums[i] - e->sums[j];
-        double squares = sum > e->most ? INFINITY : e->before[j] + sum * sum;
-        if (squares < least) {
-            least = squares;
+        price now = e->before[j];
+        now.bytes += e->bytes && j > 0 ? e->bytes[j] : 0;
+        now.squares += sum * sum;
+        if (sum <= e->most && is_less(now, least)) {
+            least = now;
             best = j;
         }
     }
-    e->squares[i] = least;
+    e->prices[i] = least;
     e->ends[i] = (int)best;
     if (i > low)
         even_out(e, low, i - 1, from, best);
@@ -90,10 +105,11 @@ static void bound_ends(const double *sums, size_t count, int stages,
     lows[0] = highs[0] = 0;
 }
 
-static sl_status place_evenly(const double *sums, size_t count, int stages,
-                              double most, int *starts)
+static sl_status place_evenly(const double *sums, const double *bytes,
+                              size_t count, int stages, double most,
+                              int *starts)
 {
-    double *rows[2], *memory;
+    price *rows[2], *memory;
     size_t *lows = NULL, width = count + 1, runs = (size_t)stages + 1;
     int *ends = NULL;
     sl_status status = sl__alloc(2 * width, sizeof *memory, &memory);
@@ -109,9 +125,10 @@ static sl_status place_evenly(const double *sums, size_t count, int stages,
         bound_ends(sums, count, stages, most, lows, highs);
         for (int k = 1; k <= stages; k++) {
             evening e = {.sums = sums,
+                         .bytes = bytes,
                          .most = most,
                          .before = rows[(k + 1) % 2],
-                         .squares = rows[k % 2],
+                         .prices = rows[k % 2],
                          .ends = ends + (size_t)k * width};
             even_out(&e, lows[k], highs[k], lows[k - 1], highs[k - 1]);
         }
@@ -168,8 +185,8 @@ static void place_runs(const double *sums, size_t count, int stages,
     }
 }
 
-sl_status sl__balance(const double *costs, size_t count, int stages,
-                      int *starts, double *out_largest)
+sl_status sl__balance(const double *costs, const double *bytes, size_t count,
+                      int stages, int *starts, double *out_largest)
 {
     double *sums, *rows[2];
     int *needed;
@@ -201,7 +218,7 @@ sl_status sl__balance(const double *costs, size_t count, int stages,
         add_run(sums, count, run, rows[run % 2], rows[(run + 1) % 2]);
     double largest = rows[(stages + 1) % 2][count];
     if ((double)count * stages <= EVEN_MOST) {
-        status = place_evenly(sums, count, stages, largest, starts);
+        status = place_evenly(sums, bytes, count, stages, largest, starts);
     } else {
         count_needed(sums, count, largest, needed);
         place_runs(sums, count, stages, largest, needed, starts);

@@ -61,8 +61,7 @@ static sl_status take_costs(const sl_cut_options *options, sl__items *items)
     return status;
 }
 
-static sl_status starts_by_cost(const sl__items *items, int stages,
-                                sl__ints *starts)
+static sl_status check_stages(const sl__items *items, int stages)
 {
     char list[SL__LIST_TEXT];
     if (stages < 1)
@@ -72,7 +71,18 @@ static sl_status starts_by_cost(const sl__items *items, int stages,
                        "%d stages of %zu modules leave some empty; there are "
                        "%s",
                        stages, items->count, sl__list_items(items, list));
-    double *costs, largest, sum = 0;
+    return SL_OK;
+}
+
+/* Where the stages start so that the largest, which `*out_largest` gets, costs
+ * as little as can be. */
+static sl_status starts_by_cost(const sl__items *items, int stages,
+                                sl__ints *starts, double *out_largest)
+{
+    sl_status status = check_stages(items, stages);
+    if (status)
+        return status;
+    double *costs, *bytes = NULL, largest, sum = 0;
     int *firsts = NULL, exponent = 0;
     for (size_t i = 0; i < items->count; i++)
         sum += items->data[i].cost;
@@ -80,18 +90,65 @@ static sl_status starts_by_cost(const sl__items *items, int stages,
         return sl_fail(SL_EINVAL, "the costs are too large to be summed up");
     /* To within 1, by a power of two: exact, and squares stay finite. */
     frexp(sum, &exponent);
-    sl_status status = sl__alloc(items->count, sizeof *costs, &costs);
+    status = sl__alloc(2 * items->count, sizeof *costs, &costs);
     if (status)
         return status;
     status = sl__alloc((size_t)stages, sizeof *firsts, &firsts);
-    for (size_t i = 0; i < items->count && !status; i++)
+    bytes = costs + items->count;
+    for (size_t i = 0; i < items->count && !status; i++) {
         costs[i] = ldexp(items->data[i].cost, -exponent);
+        bytes[i] = items->data[i].bytes;
+    }
     if (!status)
-        status = sl__balance(costs, items->count, stages, firsts, &largest);
+        status =
+            sl__balance(costs, bytes, items->count, stages, firsts, &largest);
     for (int i = 0; i < stages && !status; i++)
         status = sl__push(starts, items->data[firsts[i]].first);
+    if (!status)
+        *out_largest = ldexp(largest, exponent);
     free(costs);
     free(firsts);
+    return status;
+}
+
+/* Replaces a cut between modules by one between any two ops, where that makes
+ * the largest stage smaller by enough to be worth the further messages that it
+ * often costs. */
+static sl_status cut_inside(const sl_graph *graph, int stages, sl__items *items,
+                            sl__ints *starts, double largest)
+{
+    static const double GAIN = 0.03;
+    sl__items ops = {0};
+    sl__ints finer = {0};
+    double finer_largest = INFINITY;
+    sl_status status = sl__find_items(graph, true, &ops);
+    if (!status)
+        status = starts_by_cost(&ops, stages, &finer, &finer_largest);
+    if (!status && finer_largest < (1 - GAIN) * largest) {
+        sl__items items_before = *items;
+        sl__ints starts_before = *starts;
+        *items = ops;
+        *starts = finer;
+        ops = items_before;
+        finer = starts_before;
+    }
+    sl__items_clear(&ops);
+    free(finer.data);
+    return status;
+}
+
+static sl_status cut_by_cost(const sl_graph *graph,
+                             const sl_cut_options *options, sl__items *items,
+                             sl__ints *starts)
+{
+    double largest = INFINITY;
+    sl_status status = options->cost_count ? take_costs(options, items) : SL_OK;
+    /* More stages than modules have to go inside of some. */
+    bool between = !options->inside || options->stages <= (int)items->count;
+    if (!status && between)
+        status = starts_by_cost(items, options->stages, starts, &largest);
+    if (!status && options->inside && options->stages > 1)
+        status = cut_inside(graph, options->stages, items, starts, largest);
     return status;
 }
 
@@ -178,8 +235,8 @@ static sl_status check_options(const sl_cut_options *options)
     return SL_OK;
 }
 
-static sl_status find_starts(sl__items *items, const sl_cut_options *options,
-                             sl__ints *starts)
+static sl_status find_starts(const sl_graph *graph, sl__items *items,
+                             const sl_cut_options *options, sl__ints *starts)
 {
     if (options->like)
         return starts_like(items, options->like, starts);
@@ -187,8 +244,7 @@ static sl_status find_starts(sl__items *items, const sl_cut_options *options,
         return sl__starts_at_points(items, options, starts);
     if (options->by == SL_CUT_AT_MARKS)
         return sl__starts_at_marks(items, starts);
-    sl_status status = options->cost_count ? take_costs(options, items) : SL_OK;
-    return status ? status : starts_by_cost(items, options->stages, starts);
+    return cut_by_cost(graph, options, items, starts);
 }
 
 /* Lists the items of each stage and what they cost together. An item that is
@@ -232,7 +288,7 @@ static sl_status cut(sl_model *model, const sl_graph *graph, sl__items *items,
         asked.route = asked.like->cut.route;
         asked.feed = asked.like->cut.feed;
     }
-    sl_status status = find_starts(items, options, starts);
+    sl_status status = find_starts(graph, items, options, starts);
     if (!status)
         status = remember_cut(model, items, starts, &asked);
     if (!status)
@@ -268,7 +324,7 @@ sl_status sl_model_cut(const sl_graph *graph, const sl_cut_options *options,
     if (!status)
         status = check_graph(graph);
     if (!status)
-        status = sl__find_items(graph, options->inside, &items);
+        status = sl__find_items(graph, false, &items);
     if (!status)
         status = sl_model_create(&model);
     if (!status)

@@ -142,7 +142,8 @@ static sl_status add_item(sl__items *items, const char *name, int first,
     sl_status status = sl__grow(&items->data, &items->capacity,
                                 items->count + 1, sizeof *items->data);
     if (!status)
-        items->data[items->count++] = (sl__item){name, first, is_module, 0};
+        items->data[items->count++] =
+            (sl__item){.name = name, .first = first, .is_module = is_module};
     return status;
 }
 
@@ -185,6 +186,55 @@ static sl_status list_items(sl__items *items, const int *kept,
             items->data[items->count - 1].cost +=
                 sl__training_flops(node, reached[node->results[0]->id]);
     }
+    return status;
+}
+
+/* The node whose result a tensor shows, itself or through views; NULL where it
+ * is a leaf. */
+static const sl__node *maker_of(const sl_tensor *tensor)
+{
+    while (tensor->node && !sl__computes(tensor->node))
+        tensor = tensor->node->operands[0];
+    return tensor->node;
+}
+
+/* Adds up what crosses the boundary before each item: the results of nodes
+ * before it that a node behind it reads. */
+static sl_status measure_boundaries(sl__items *items)
+{
+    const sl_graph *graph = items->graph;
+    int *last_use; /* by node: of the last that reads a result of it */
+    double *bytes = NULL;
+    sl_status status =
+        sl__alloc(graph->node_count, sizeof *last_use, &last_use);
+    if (status)
+        return status;
+    /* By node: what begins to cross behind it, less what ends there. */
+    status = sl__alloc(graph->node_count + 1, sizeof *bytes, &bytes);
+    for (size_t i = 0; i < graph->node_count && !status; i++) {
+        const sl__node *node = graph->nodes[i];
+        for (int k = 0; k < node->operand_count && items->live[i]; k++) {
+            const sl__node *maker = maker_of(node->operands[k]);
+            if (maker)
+                last_use[maker->index] = (int)i;
+        }
+    }
+    for (size_t i = 0; i < graph->node_count && !status; i++) {
+        if (!items->live[i] || !last_use[i])
+            continue;
+        double own = (double)sl__bytes(graph->nodes[i]->results[0]);
+        bytes[i + 1] += own;
+        bytes[last_use[i] + 1] -= own;
+    }
+    double crossing = 0;
+    size_t at = 0;
+    for (size_t k = 0; k < items->count && !status; k++) {
+        for (; at <= (size_t)items->data[k].first; at++)
+            crossing += bytes[at];
+        items->data[k].bytes = crossing;
+    }
+    free(last_use);
+    free(bytes);
     return status;
 }
 
@@ -263,7 +313,7 @@ static sl_status find_items(sl__items *items, bool inside)
         return status;
     status = list_items(items, kept, reached);
     free(reached);
-    return status;
+    return status ? status : measure_boundaries(items);
 }
 
 sl_status sl__find_items(const sl_graph *graph, bool inside, sl__items *out)

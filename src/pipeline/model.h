@@ -108,6 +108,7 @@ typedef struct sl__item {
     int first; /* the first of its nodes that compute */
     bool is_module;
     double cost;
+    double bytes; /* that cross a boundary before it, per microbatch */
 } sl__item;
 
 typedef struct sl__items {
@@ -155,10 +156,11 @@ sl_status sl__starts_at_marks(const sl__items *items, sl__ints *starts);
 
 /* Divides costs in a row into `stages` runs, none empty, such that the largest
  * sum is as small as can be; among those, up to two million costs times stages,
- * with the least sum of squares. `starts` gets the first of each run,
- * `out_largest` the largest sum. */
-sl_status sl__balance(const double *costs, size_t count, int stages,
-                      int *starts, double *out_largest);
+ * with the fewest bytes over the boundaries, and then with the least sum of
+ * squares. `bytes` are over the boundary before each cost; NULL: all the same.
+ * `starts` gets the first of each run, `out_largest` the largest sum. */
+sl_status sl__balance(const double *costs, const double *bytes, size_t count,
+                      int stages, int *starts, double *out_largest);
 
 /* ---------------------------------------------------------- divide.c -- */
 

@@ -34,8 +34,17 @@ run cut --model mlp --layers 3 --d 4 --microbatch-size 2 -p 3 --measure
 [ $status = 0 ] || bad "--measure: $(cat "$err")"
 grep -q 'measured' "$out" && [ "$(grep -c ' ms ' "$out")" = 3 ] ||
     bad "--measure shows no times"
-run cut $small -p 9 --inside
-[ $status = 0 ] || bad "--inside: $(cat "$err")"
+# More stages than modules go inside of some, unless that is forbidden.
+run cut $small -p 9
+[ $status = 0 ] || bad "more stages than modules: $(cat "$err")"
+# A cut inside of a module has to gain something: at the sizes of GPT-2 on 4 it
+# does not, on 2 it does.
+run cut -p 4
+[ "$(grep -c '3.15 MB forward' "$out")" = 3 ] || bad "4 stages: $(cat "$out")"
+run cut -p 2
+grep -q 'mlp.c_fc' "$out" || bad "2 stages are even: $(cat "$out")"
+run cut -p 2 --whole
+grep -q 'balance 0.949' "$out" || bad "--whole: $(cat "$out")"
 
 cat >"$tmp/config.json" <<'JSON'
 {"model_type": "gpt2", "n_layer": 3, "n_head": 2, "n_embd": 8,
@@ -57,7 +66,7 @@ refuses "no such module" "there is no module 'h.1' to cut at; there are transfor
 refuses "an empty first stage" "leaves the first stage empty" \
     -- cut $small --at transformer.wte
 refuses "too many stages" "8 stages of 7 modules leave some empty" \
-    -- cut $small -p 8
+    -- cut $small -p 8 --whole
 refuses "two ways" "--at says where" -- cut $small --at transformer.h.1 -p 2
 refuses "nonsense points" "is no place to cut at" -- cut $small --at "a,,b"
 refuses "heads" "the heads do not divide the width" \
@@ -70,8 +79,8 @@ refuses "config and sizes" "--config says what" \
 refuses "a long sequence" "--seq is 9, and the config has 4 positions" \
     -- cut --config "$tmp/config.json" --seq 9 -p 2
 refuses "no file" "cannot read $tmp/none" -- cut --config "$tmp/none" -p 2
-refuses "inside and measured" "--measure measures modules" \
-    -- cut $small -p 2 --inside --measure
+refuses "whole and points" "--at says where; -p, -v, --whole" \
+    -- cut $small --at transformer.h.1 --whole
 refuses "a route" "--route is direct or hop, not 'fast'" \
     -- cut $small -p 2 --route fast
 refuses "an argument" "nothing goes with 'gpt2'" -- cut gpt2 -p 2

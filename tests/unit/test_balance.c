@@ -28,21 +28,59 @@ static double best_by_trying(const double *costs, int from, int count,
     return best;
 }
 
-/* The least sum of squares of runs of at most `most`, by trying. */
-static double squares_by_trying(const double *costs, int from, int count,
-                                int stages, double most)
+/* The fewest bytes over the boundaries of runs of at most `most`, and the least
+ * sum of squares among those, by trying. */
+typedef struct tried {
+    double bytes, squares;
+} tried;
+
+static tried least_by_trying(const double *costs, const double *bytes, int from,
+                             int count, int stages, double most)
 {
-    double first = 0, best = 1e300;
+    double first = 0;
+    tried best = {1e300, 1e300};
     for (int end = from + 1; end <= count - stages + 1; end++) {
         first += costs[end - 1];
         if (first > most || (stages == 1 && end < count))
             continue;
-        double rest = stages == 1 ? 0
-                                  : squares_by_trying(costs, end, count,
-                                                      stages - 1, most);
-        best = first * first + rest < best ? first * first + rest : best;
+        tried now = {0, 0};
+        if (stages > 1) {
+            now = least_by_trying(costs, bytes, end, count, stages - 1, most);
+            now.bytes += bytes[end];
+        }
+        now.squares += first * first;
+        if (now.bytes < best.bytes ||
+            (now.bytes == best.bytes && now.squares < best.squares))
+            best = now;
     }
     return best;
+}
+
+/* Whether runs are as good as can be, by all three measures. */
+static void check_runs(const double *costs, const double *bytes, int count,
+                       int stages)
+{
+    static const double none[12];
+    int starts[12];
+    double told, largest = 0;
+    tried got = {0, 0};
+    assert_ok(sl__balance(costs, bytes, (size_t)count, stages, starts, &told));
+    assert_int_equal(starts[0], 0);
+    for (int s = 0; s < stages; s++) {
+        int end = s + 1 < stages ? starts[s + 1] : count;
+        double sum = 0;
+        assert_true(end > starts[s]);
+        for (int i = starts[s]; i < end; i++)
+            sum += costs[i];
+        largest = sum > largest ? sum : largest;
+        got.squares += sum * sum;
+        got.bytes += s && bytes ? bytes[starts[s]] : 0;
+    }
+    double best = best_by_trying(costs, 0, count, stages);
+    tried least =
+        least_by_trying(costs, bytes ? bytes : none, 0, count, stages, best);
+    assert_true(largest == best && told == best);
+    assert_true(got.bytes == least.bytes && got.squares == least.squares);
 }
 
 static void runs_are_optimal(void **state)
@@ -50,28 +88,14 @@ static void runs_are_optimal(void **state)
     (void)state;
     uint64_t random = 5;
     for (int round = 0; round < 1000; round++) {
-        double costs[12];
-        int starts[12], count = test_random_int(&random, 1, 12);
-        for (int i = 0; i < count; i++)
+        double costs[12], bytes[12];
+        int count = test_random_int(&random, 1, 12);
+        for (int i = 0; i < count; i++) {
             costs[i] = test_random_int(&random, 0, round % 3 ? 9 : 1);
-        for (int stages = 1; stages <= count; stages++) {
-            double told, largest = 0, squares = 0;
-            assert_ok(sl__balance(costs, (size_t)count, stages, starts, &told));
-            assert_int_equal(starts[0], 0);
-            for (int s = 0; s < stages; s++) {
-                int end = s + 1 < stages ? starts[s + 1] : count;
-                double sum = 0;
-                assert_true(end > starts[s]);
-                for (int i = starts[s]; i < end; i++)
-                    sum += costs[i];
-                largest = sum > largest ? sum : largest;
-                squares += sum * sum;
-            }
-            double best = best_by_trying(costs, 0, count, stages);
-            assert_true(largest == best && told == best);
-            assert_true(squares ==
-                        squares_by_trying(costs, 0, count, stages, best));
+            bytes[i] = test_random_int(&random, 1, 3);
         }
+        for (int stages = 1; stages <= count; stages++)
+            check_runs(costs, round % 2 ? bytes : NULL, count, stages);
     }
 }
 
@@ -91,7 +115,7 @@ static void many_runs_are_optimal_too(void **state)
         /* Heavy ends, and almost nothing between. */
         for (int i = 0; i < COUNT && way % 2; i++)
             costs[i] = i < 300 || i > COUNT - 300 ? 900 : way / 2;
-        assert_ok(sl__balance(costs, COUNT, STAGES, starts, &told));
+        assert_ok(sl__balance(costs, NULL, COUNT, STAGES, starts, &told));
         for (int s = 0; s < STAGES; s++) {
             int end = s + 1 < STAGES ? starts[s + 1] : COUNT;
             double sum = 0;
@@ -121,7 +145,7 @@ static void runs_are_even_beside_the_largest(void **state)
     const double costs[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 6};
     int starts[4];
     double largest;
-    assert_ok(sl__balance(costs, 13, 4, starts, &largest));
+    assert_ok(sl__balance(costs, NULL, 13, 4, starts, &largest));
     assert_true(largest == 6);
     assert_memory_equal(starts, ((int[]){0, 4, 8, 12}), sizeof starts);
 }
