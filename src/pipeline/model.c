@@ -299,8 +299,47 @@ sl_status sl_model_check_parameters(const sl_model *model,
     return status;
 }
 
-sl_status sl_model_compile(const sl_model *model, int stage,
-                           const sl_stage_options *options, sl_stage **out)
+/* Whether a stage sends an output on, or it takes a gradient in. */
+static bool is_on_edge(const sl_model *model, int stage, const char *name)
+{
+    for (int i = 0; i < model->edge_count; i++) {
+        const sl_edge *edge = &model->edges[i];
+        if (edge->from == stage &&
+            (strcmp(edge->name, name) == 0 ||
+             (edge->gradient_name && strcmp(edge->gradient_name, name) == 0)))
+            return true;
+    }
+    return false;
+}
+
+/* Compiles the graph of a stage without the outputs that nobody reads, unless
+ * there are no others: something is to be computed. */
+static sl_status compile_loss_alone(const sl_model *model, int stage,
+                                    const sl_stage_options *options,
+                                    sl_stage **out)
+{
+    const sl_graph *graph = model->parts[stage].graph;
+    const sl__names *outputs = &graph->outputs;
+    sl_graph *copy = NULL;
+    bool *left_out, keeps = false;
+    sl_status status = sl__alloc(outputs->count, sizeof *left_out, &left_out);
+    if (status)
+        return status;
+    for (size_t i = 0; i < outputs->count; i++) {
+        left_out[i] = outputs->data[i].tensor != graph->loss &&
+                      !is_on_edge(model, stage, outputs->data[i].name);
+        keeps |= !left_out[i];
+    }
+    status = sl__graph_clone(graph, keeps ? left_out : NULL, &copy);
+    if (!status)
+        status = sl_stage_compile(copy, options, out);
+    sl_graph_destroy(copy);
+    free(left_out);
+    return status;
+}
+
+sl_status sl__model_compile(const sl_model *model, int stage, bool loss_alone,
+                            const sl_stage_options *options, sl_stage **out)
 {
     if (!model->linked)
         return sl_fail(SL_EINVAL, "the model is not linked yet");
@@ -309,8 +348,15 @@ sl_status sl_model_compile(const sl_model *model, int stage,
                        model->part_count - 1);
     const sl__part *part = &model->parts[stage];
     if (!part->is_callbacks)
-        return sl_stage_compile(part->graph, options, out);
+        return loss_alone ? compile_loss_alone(model, stage, options, out)
+                          : sl_stage_compile(part->graph, options, out);
     sl_stage_description given = {.callbacks = part->callbacks,
                                   .context = part->context};
     return sl__stage_from_callbacks(&given, part->graph, out);
+}
+
+sl_status sl_model_compile(const sl_model *model, int stage,
+                           const sl_stage_options *options, sl_stage **out)
+{
+    return sl__model_compile(model, stage, false, options, out);
 }

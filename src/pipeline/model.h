@@ -79,6 +79,16 @@ sl_status sl__model_add(sl_model *model, const sl__part *part,
 /* Whether the stages' parameters, together, have exactly these names. */
 sl_status sl__check_parameters(const sl_model *model, const sl__names *known);
 
+/* sl_model_compile; with `loss_alone` the model's outputs are not kept, but for
+ * its loss. */
+sl_status sl__model_compile(const sl_model *model, int stage, bool loss_alone,
+                            const sl_stage_options *options, sl_stage **out);
+
+/* -------------------------------------------------------- programs.c -- */
+
+/* Compiles stages from now on without outputs, but for the loss. */
+void sl__programs_leave_outputs_out(sl_programs *programs);
+
 /* ------------------------------------------------------------ link.c -- */
 
 /* Settles gradients and lists crossings, edges, inputs and outputs. Inputs come

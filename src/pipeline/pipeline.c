@@ -236,6 +236,10 @@ static sl_status start(sl_pipeline *pipeline, sl_model_fn build, void *context)
     size_t stages = (size_t)pipeline->stages;
     status = sl_programs_create(build, context, &pipeline->options.stage,
                                 &pipeline->programs);
+    /* A function of the caller's may read any output where it lies. */
+    if (!status && !pipeline->options.keep_outputs &&
+        pipeline->options.function_count == 0)
+        sl__programs_leave_outputs_out(pipeline->programs);
     if (!status)
         status = sl__arena_take(arena, stages, sizeof *pipeline->owners,
                                 &pipeline->owners);

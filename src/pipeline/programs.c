@@ -23,6 +23,7 @@ struct sl_programs {
     void *context;
     sl_stage_options options;
     char backend[32]; /* what the options name */
+    bool loss_alone;  /* no other outputs are kept */
     set *first;
     int count;
 };
@@ -45,6 +46,11 @@ sl_status sl_programs_create(sl_model_fn build, void *context,
     programs->options.backend = programs->backend;
     *out = programs;
     return SL_OK;
+}
+
+void sl__programs_leave_outputs_out(sl_programs *programs)
+{
+    programs->loss_alone = true;
 }
 
 static void destroy_set(set *old)
@@ -211,8 +217,8 @@ sl_status sl_programs_stage(sl_programs *programs, int64_t rows, int stage,
         return sl_fail(SL_EINVAL, "stage %d, expected 0 to %d", stage,
                        sl_model_stage_count(found->model) - 1);
     if (!found->stages[stage])
-        status = sl_model_compile(found->model, stage, &programs->options,
-                                  &found->stages[stage]);
+        status = sl__model_compile(found->model, stage, programs->loss_alone,
+                                   &programs->options, &found->stages[stage]);
     if (!status)
         *out = found->stages[stage];
     return status;

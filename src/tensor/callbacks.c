@@ -181,7 +181,7 @@ sl_status sl__stage_from_callbacks(const sl_stage_description *given,
     stage->backend = &sl__backend_ref;
     stage->callbacks = given->callbacks;
     stage->callback_context = given->context;
-    status = sl__graph_clone(graph, &stage->graph);
+    status = sl__graph_clone(graph, NULL, &stage->graph);
     if (!status) {
         offer_programs(stage);
         if (!stage->programs[SL_PROGRAM_B].exists)

@@ -355,12 +355,15 @@ static sl_tensor *twin(sl_graph *copy, const sl_tensor *tensor)
     return tensor ? copy->tensors[tensor->id] : NULL;
 }
 
+/* `left_out`, by place in `from`, may be NULL: all are cloned. */
 static sl_status clone_names(sl_graph *copy, const sl__names *from,
-                             sl__names *to)
+                             const bool *left_out, sl__names *to)
 {
     for (size_t i = 0; i < from->count; i++) {
         const sl__named *named = &from->data[i];
         const char *name;
+        if (left_out && left_out[i])
+            continue;
         sl_status status = sl__arena_text(&copy->arena, named->name,
                                           strlen(named->name), &name);
         if (!status)
@@ -368,7 +371,7 @@ static sl_status clone_names(sl_graph *copy, const sl__names *from,
                                   named->gradient);
         if (status)
             return status;
-        to->data[i].gradient_only = named->gradient_only;
+        to->data[to->count - 1].gradient_only = named->gradient_only;
     }
     return SL_OK;
 }
@@ -439,7 +442,8 @@ static sl_status clone_node(const sl__node *from, sl_graph *copy)
     return SL_OK;
 }
 
-sl_status sl__graph_clone(const sl_graph *graph, sl_graph **out)
+sl_status sl__graph_clone(const sl_graph *graph, const bool *left_out,
+                          sl_graph **out)
 {
     sl_graph *copy;
     sl_status status = sl_graph_create(&copy);
@@ -449,13 +453,13 @@ sl_status sl__graph_clone(const sl_graph *graph, sl_graph **out)
     for (size_t i = 0; i < graph->node_count && !status; i++)
         status = clone_node(graph->nodes[i], copy);
     if (!status)
-        status = clone_names(copy, &graph->inputs, &copy->inputs);
+        status = clone_names(copy, &graph->inputs, NULL, &copy->inputs);
     if (!status)
-        status = clone_names(copy, &graph->parameters, &copy->parameters);
+        status = clone_names(copy, &graph->parameters, NULL, &copy->parameters);
     if (!status)
-        status = clone_names(copy, &graph->buffers, &copy->buffers);
+        status = clone_names(copy, &graph->buffers, NULL, &copy->buffers);
     if (!status)
-        status = clone_names(copy, &graph->outputs, &copy->outputs);
+        status = clone_names(copy, &graph->outputs, left_out, &copy->outputs);
     if (status) {
         sl_graph_destroy(copy);
         return status;

@@ -197,8 +197,10 @@ sl_tensor *sl__new_tensor(sl_graph *graph, sl_dtype dtype, int dims,
 sl_tensor *sl__loose_leaf(sl_graph *graph, const char *op, const char *name,
                           sl_dtype dtype, int dims, const int64_t *shape);
 
-/* A deep copy of a sound graph, without its modules, regions and marks. */
-sl_status sl__graph_clone(const sl_graph *graph, sl_graph **out);
+/* A deep copy of a sound graph, without its modules, regions and marks, and
+ * without the outputs that are to be left out; `left_out` may be NULL. */
+sl_status sl__graph_clone(const sl_graph *graph, const bool *left_out,
+                          sl_graph **out);
 
 /* --------------------------------------------------------- modules.c -- */
 

@@ -198,7 +198,8 @@ static sl_status pack(pieces *list, size_t from, int64_t *out_bytes)
 static void fix(sl_stage *stage, int program, const sl_tensor *base, int pool,
                 int64_t offset)
 {
-    stage->places[program][base->id] = (sl__place){pool, offset};
+    stage->places[program][base->id] =
+        (sl__place){.pool = pool, .offset = offset};
 }
 
 /* Outputs of F and gradients of inputs are made where they leave from. */
@@ -310,8 +311,8 @@ static sl_status plan_slab(sl_stage *stage, int64_t *out_from_f)
     for (size_t i = 0; i < list.count && !status; i++) {
         for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
             if (i < from_f || p == SL_PROGRAM_I || p == SL_PROGRAM_W)
-                stage->places[p][list.data[i].id] =
-                    (sl__place){SL__POOL_SLAB, list.data[i].offset};
+                stage->places[p][list.data[i].id] = (sl__place){
+                    .pool = SL__POOL_SLAB, .offset = list.data[i].offset};
         }
     }
     free(list.data);
@@ -319,6 +320,19 @@ static sl_status plan_slab(sl_stage *stage, int64_t *out_from_f)
 }
 
 /* ------------------------------------------------------------ workspace -- */
+
+/* Whether the memory of a base is free once a program has read it for the last
+ * time: it lies in the workspace, or in the slab, and no later program of the
+ * microbatch reads it. */
+static bool is_freed(const sl_stage *stage, int p, const sl_tensor *base)
+{
+    if (!is_placed(stage, p, base))
+        return true;
+    return stage->places[p][base->id].pool == SL__POOL_SLAB &&
+           p != SL_PROGRAM_F &&
+           (p != SL_PROGRAM_I ||
+            stage->touches[SL_PROGRAM_W][base->id].first < 0);
+}
 
 /* Whether a turn's result may lie where operand `k` lies, which dies there. */
 static bool may_share(const sl_stage *stage, int p, size_t at, int k)
@@ -329,7 +343,7 @@ static bool may_share(const sl_stage *stage, int p, size_t at, int k)
     const sl__touch *touches = stage->touches[p];
     if (turn->activation || node->adds || result->base != result ||
         operand->base->leaf != SL__RESULT ||
-        is_placed(stage, p, operand->base) || is_placed(stage, p, result) ||
+        !is_freed(stage, p, operand->base) || is_placed(stage, p, result) ||
         touches[operand->base->id].last != (int)at ||
         touches[result->id].first != (int)at ||
         sl__bytes(operand->base) != sl__bytes(result) ||
@@ -364,8 +378,9 @@ static void share_places(const sl_stage *stage, int p, int *host)
 static void forget_workspace(sl_stage *stage, int p)
 {
     for (size_t i = 0; i < stage->graph->tensor_count; i++) {
-        if (stage->places[p][i].pool == SL__POOL_WORKSPACE)
-            stage->places[p][i].pool = SL__POOL_NONE;
+        sl__place *place = &stage->places[p][i];
+        if (place->pool == SL__POOL_WORKSPACE || place->shared)
+            *place = (sl__place){.pool = SL__POOL_NONE};
     }
 }
 
@@ -407,13 +422,17 @@ static sl_status plan_workspace(sl_stage *stage, int p)
     for (size_t i = 0; i < list.count && !status; i++) {
         const room *piece = &list.data[i];
         if (piece->id >= 0)
-            stage->places[p][piece->id] =
-                (sl__place){SL__POOL_WORKSPACE, piece->offset};
+            stage->places[p][piece->id] = (sl__place){
+                .pool = SL__POOL_WORKSPACE, .offset = piece->offset};
         else
             turns->data[piece->first].scratch_offset = piece->offset;
     }
-    for (size_t i = 0; i < graph->tensor_count && !status; i++)
+    for (size_t i = 0; i < graph->tensor_count && !status; i++) {
+        if (host[i] == (int)i)
+            continue;
         stage->places[p][i] = stage->places[p][host[i]];
+        stage->places[p][i].shared = true;
+    }
     stage->plan.program_workspace_bytes[p] = bytes;
     free(list.data);
     free(host);

@@ -34,6 +34,7 @@ typedef struct sl__touch {
 typedef struct sl__place {
     int pool; /* SL__POOL_NONE while unknown */
     int64_t offset;
+    bool shared; /* with an operand of what makes it, which is not read again */
 } sl__place;
 
 /* A message of a microbatch: an input, an output or a gradient of one. */

@@ -319,7 +319,7 @@ static sl_status check_graph(const sl_graph *graph)
 
 static sl_status run_passes(sl_stage *stage, const sl_graph *graph)
 {
-    sl_status status = sl__graph_clone(graph, &stage->graph);
+    sl_status status = sl__graph_clone(graph, NULL, &stage->graph);
     if (!status)
         status = bind_outputs(stage->graph);
     if (!status && stage->options.backward != SL_BACKWARD_NONE)

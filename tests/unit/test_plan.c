@@ -259,6 +259,39 @@ static void recompute_saves_the_inputs_alone(void **state)
     sl_graph_destroy(graph);
 }
 
+/* The gradient of logits is made where these lie: B needs no second memory of
+ * their size, whether they were saved or are computed again. */
+static void logits_make_room_for_their_gradient(void **state)
+{
+    (void)state;
+    enum { ROWS = 16, WIDTH = 8, VOCABULARY = 500 };
+    int64_t logits_bytes = ROWS * VOCABULARY * (int64_t)sizeof(float);
+    sl_graph *graph;
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x =
+        sl_input(graph, "x", SL_F32, SL_SHAPE(ROWS, WIDTH), SL_GRADIENT);
+    sl_tensor *labels =
+        sl_input(graph, "labels", SL_I64, SL_SHAPE(ROWS), SL_NO_GRADIENT);
+    sl_tensor *w =
+        sl_parameter(graph, "w", SL_F32, SL_SHAPE(VOCABULARY, WIDTH));
+    sl_loss(graph,
+            sl_cross_entropy(sl_linear(x, w, NULL, SL_OUT_IN), labels, -100));
+    for (int recompute = 0; recompute < 2; recompute++) {
+        sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+        options.backend = "ref";
+        options.recompute = recompute;
+        options.backward = SL_BACKWARD_WHOLE;
+        test_stage stage = test_compile(graph, &options, 1);
+        const sl_plan *plan = sl_stage_plan(stage.stage);
+        int64_t in_b = plan->program_workspace_bytes[SL_PROGRAM_B];
+        assert_true(plan->slab_bytes + in_b < logits_bytes * 3 / 2);
+        assert_true(recompute ? plan->slab_bytes < logits_bytes
+                              : in_b < logits_bytes);
+        test_release(&stage);
+    }
+    sl_graph_destroy(graph);
+}
+
 /* Saved are: x for ln1, mean and deviation, the normed x, qkv, what attention
  * leaves, its output, x again for ln2, mean and deviation, the normed x, both
  * sides of gelu. Nothing else, and no T x T matrix. */
@@ -377,6 +410,7 @@ int main(void)
         cmocka_unit_test(every_failed_allocation_is_told),
         cmocka_unit_test(runs_reach_the_end_of_the_plan),
         cmocka_unit_test(recompute_saves_the_inputs_alone),
+        cmocka_unit_test(logits_make_room_for_their_gradient),
         cmocka_unit_test(a_block_saves_what_backward_reads),
         cmocka_unit_test(b_needs_no_more_than_i_and_w),
         cmocka_unit_test(views_cost_nothing),
