@@ -443,6 +443,12 @@ typedef enum sl_lend {
     SL_LEND_ALWAYS, /* with fewer it may cost more than it brings */
 } sl_lend;
 
+/* How an output is put together from those of the microbatches. */
+typedef struct sl_output_merge {
+    const char *name;
+    sl_merge_options how;
+} sl_output_merge;
+
 typedef struct sl_pipeline_options {
     /* Any sound one, compute-only or lowered; copied. It says how many stages
      * and microbatches there are, and which rank has which. */
@@ -462,11 +468,15 @@ typedef struct sl_pipeline_options {
     const sl_action_function *functions; /* instead of what Sluice does */
     int function_count;
     sl_lend lend;
+    /* Of outputs that are kept; the others are concatenated along the dimension
+     * that the batch was split along. */
+    const sl_output_merge *merges;
+    int merge_count;
 } sl_pipeline_options;
 #define SL_PIPELINE_OPTIONS_INIT                                               \
     {                                                                          \
         NULL, SL_STAGE_OPTIONS_INIT, SL_LOSS_MEAN, false, false, 600, 1, NULL, \
-            0, SL_LEND_AUTO                                                    \
+            0, SL_LEND_AUTO, NULL, 0                                           \
     }
 
 /* Called by every rank, each with its end of the transport, which must outlive
@@ -506,11 +516,19 @@ SL_API const double *sl_pipeline_losses(const sl_pipeline *pipeline,
 /* The batch's, as SL_LOSS_MEAN or SL_LOSS_SUM has it: of this replica's. */
 SL_API sl_status sl_pipeline_loss(const sl_pipeline *pipeline, double *out);
 
-/* An output of the latest step or eval, concatenated along dimension 0, on the
- * rank that computes it; scalars come as one number per microbatch. The data
- * are the pipeline's, until the next. */
+/* An output of the latest step or eval, on the rank that computes it: merged as
+ * the options say, else concatenated along the dimension that the batch was
+ * split along; scalars come as one number per microbatch. The data are the
+ * pipeline's, until the next. Refused with SL_EINVAL where arguments were split
+ * along several dimensions, or the output has other rows than its microbatch
+ * along that one, and the options say nothing of it. */
 SL_API sl_status sl_pipeline_output(sl_pipeline *pipeline, const char *name,
                                     sl_array *out);
+/* That of one microbatch; of what was concatenated, where it lies in one
+ * piece. */
+SL_API sl_status sl_pipeline_output_part(const sl_pipeline *pipeline,
+                                         const char *name, int microbatch,
+                                         sl_array *out);
 
 /* The stages of this rank, and how many. */
 SL_API const int *sl_pipeline_stages(const sl_pipeline *pipeline, int *count);
@@ -541,22 +559,37 @@ SL_API void sl_pipeline_zero_gradients(sl_pipeline *pipeline);
 SL_API sl_status sl_pipeline_unshard(sl_pipeline *pipeline);
 SL_API sl_status sl_pipeline_reshard(sl_pipeline *pipeline);
 
-/* Bytes of tensor memory of a rank, but for what a transport keeps to sum in.
- * All are known, and allocated, after sl_pipeline_prepare; a batch of another
- * shape adds to them. */
+/* Bytes of a rank, by pool: everything that grows with the model and the batch.
+ * All are known, and allocated, after sl_pipeline_prepare, but for what an
+ * optimizer adds; a batch of another shape adds to them. Where parameters are
+ * kept in parts, parameters, gradients and packed weights are those held at the
+ * moment when the schedule has most of them whole. */
 typedef struct sl_rank_bytes {
     int64_t parameters;
     int64_t gradients;
-    int64_t packed;    /* weights as the backend likes them */
-    int64_t workspace; /* of programs while they run */
-    int64_t slabs;     /* what microbatches in flight hold for backward */
-    int64_t messages;  /* inputs and outputs of these, and their gradients */
-    int64_t ties;      /* for summing gradients that callbacks have */
-    int64_t planned;   /* all of the above */
-    int64_t measured;  /* what was allocated; after RESHARD some of it is with
-                          the system again */
+    int64_t optimizer;   /* states of sl_optimizer */
+    int64_t packed;      /* weights as the backend likes them */
+    int64_t workspace;   /* of programs while they run */
+    int64_t activations; /* what microbatches in flight hold for backward */
+    int64_t messages;    /* inputs and outputs of these, and their gradients */
+    int64_t outputs;     /* that are kept for sl_pipeline_output */
+    int64_t sums;        /* for summing gradients over ranks */
+    int64_t planned;     /* all of the above */
+    int64_t measured;    /* the most that was held at a time: since it was
+                            created, and with parameters in parts in the latest
+                            step */
+    int64_t held;        /* now */
 } sl_rank_bytes;
+
+/* What sl_pipeline_prepare would take on this rank for batches of so many rows;
+ * nothing is allocated for it, and nobody is waited for. */
+SL_API sl_status sl_pipeline_plan(sl_pipeline *pipeline, int64_t rows,
+                                  sl_rank_bytes *out);
 SL_API void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out);
+
+/* As a table, a rank in each row, in megabytes by pool. */
+SL_API sl_status sl_rank_bytes_write(const sl_rank_bytes *ranks, int count,
+                                     sl_write_fn write, void *context);
 
 /* Runs `rank` on a thread for each rank, with its end of a transport; ends with
  * the first failure, of which all ranks then know. */

@@ -382,6 +382,22 @@ typedef struct sl_train_options {
  * data in the same order on any layout. */
 SL_API sl_status sl_train(sl_comm *comm, const sl_train_options *options);
 
+/* What a run would be. */
+typedef struct sl_train_layout {
+    const sl_model *model; /* in stages, for the first microbatch's rows */
+    int ranks;
+    int microbatches;
+    const int *rank_of;         /* by stage */
+    const sl_rank_bytes *bytes; /* by rank; `planned` and its pools */
+} sl_train_layout;
+
+/* Says what sl_train would lay out and allocate with these options, on rank 0,
+ * and does neither. All ranks call it. */
+SL_API sl_status sl_train_dry_run(sl_comm *comm,
+                                  const sl_train_options *options,
+                                  void (*tell)(void *context,
+                                               const sl_train_layout *layout));
+
 /* ------------------------------------------------------------ inference -- */
 
 /* A trained model on ranks. A microbatch is one sequence. */

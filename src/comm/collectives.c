@@ -90,24 +90,37 @@ void sl_group_part(const sl_group *group, size_t count, int index,
     *out_length = even + (i < more);
 }
 
-/* Room that lasts from call to call. */
-static sl_status reserve(sl_comm *comm, size_t bytes)
+static size_t number_bytes(sl_number number)
 {
-    if (bytes <= comm->scratch_bytes)
+    return number == SL_NUMBER_F32 ? sizeof(float) : sizeof(double);
+}
+
+/* Room for a part of a sum, of the longest that a rank may have. */
+static size_t part_bytes(size_t ranks, sl_number number, size_t count)
+{
+    size_t longest = (count + ranks - 1) / ranks;
+    return (longest * number_bytes(number) + 64) / 64 * 64;
+}
+
+int64_t sl__comm_sum_bytes(int ranks, sl_number number, size_t count)
+{
+    size_t all = (size_t)ranks;
+    return (int64_t)(all * part_bytes(all, number, count));
+}
+
+/* Room that lasts from call to call. */
+sl_status sl__comm_reserve(sl_comm *comm, int64_t bytes)
+{
+    if ((size_t)bytes <= comm->scratch_bytes)
         return SL_OK;
     void *wider;
-    sl_status status = sl__alloc(bytes, 1, &wider);
+    sl_status status = sl__alloc((size_t)bytes, 1, &wider);
     if (status)
         return status;
     free(comm->scratch);
     comm->scratch = wider;
-    comm->scratch_bytes = bytes;
+    comm->scratch_bytes = (size_t)bytes;
     return SL_OK;
-}
-
-static size_t number_bytes(sl_number number)
-{
-    return number == SL_NUMBER_F32 ? sizeof(float) : sizeof(double);
 }
 
 static void add(sl_number number, const void *from, void *to, size_t count)
@@ -158,6 +171,39 @@ sl_status sl_comm_barrier(sl_comm *comm, const sl_group *group, int tag,
     return end(comm, status);
 }
 
+sl_status sl__comm_range(sl_comm *comm, const sl_group *group, int tag,
+                         uint64_t value, double timeout_s, uint64_t *out_least,
+                         uint64_t *out_most)
+{
+    collective c;
+    uint64_t own[2] = {value, value}, theirs[2];
+    sl_status status = start(comm, group, tag, timeout_s, &c);
+    /* In rounds, as in a barrier: what is known of reaches twice as far with
+     * each. */
+    for (int far = 1; far < group->count && !status; far *= 2) {
+        int to = (c.own + far) % group->count;
+        int from = (c.own - far + group->count) % group->count;
+        uint64_t said[2] = {own[0], own[1]};
+        status = send_to(&c, to, said, sizeof said);
+        if (!status)
+            status = recv_from(&c, from, theirs, sizeof theirs);
+        if (!status)
+            status = wait_for(&c, receiving(&c, from));
+        if (!status)
+            status = wait_for(&c, sending(&c, to));
+        /* What was posted leaves with this function. */
+        if (status)
+            return end(comm, status);
+        own[0] = theirs[0] < own[0] ? theirs[0] : own[0];
+        own[1] = theirs[1] > own[1] ? theirs[1] : own[1];
+    }
+    if (!status) {
+        *out_least = own[0];
+        *out_most = own[1];
+    }
+    return end(comm, status);
+}
+
 /* ----------------------------------------------------------------- sums -- */
 
 /* Sends every other rank its part of `data`, and sums up one's own, in the
@@ -170,8 +216,9 @@ static sl_status scatter_sum(const collective *c, sl_number number,
     int ranks = c->group->count;
     sl_group_part(c->group, count, c->own, &first, &length);
     /* One's own part, and those of the others behind it. */
-    size_t part = (length * size + 64) / 64 * 64;
-    sl_status status = reserve(c->comm, part * (size_t)ranks);
+    size_t part = part_bytes((size_t)ranks, number, count);
+    sl_status status =
+        sl__comm_reserve(c->comm, sl__comm_sum_bytes(ranks, number, count));
     char *scratch = c->comm->scratch;
     for (int i = 0; i < ranks && !status; i++) {
         if (i != c->own)

@@ -64,6 +64,17 @@ void sl__comm_clear_idle(sl_comm *comm, const void *context);
 /* The answer of an end, where it has one. */
 void sl__comm_call_answer(sl_comm *comm, char text[SL_COMM_ANSWER_MAX]);
 
+/* Bytes that summing so many numbers over so many ranks takes at each end; and
+ * making sure that they are there. */
+int64_t sl__comm_sum_bytes(int ranks, sl_number number, size_t count);
+sl_status sl__comm_reserve(sl_comm *comm, int64_t bytes);
+
+/* The least and the largest of the group's values, which all ranks get: in as
+ * few rounds as a barrier. */
+sl_status sl__comm_range(sl_comm *comm, const sl_group *group, int tag,
+                         uint64_t value, double timeout_s, uint64_t *out_least,
+                         uint64_t *out_most);
+
 /* Fills in what every end has; and frees it. */
 sl_status sl__comm_start(sl_comm *comm, const sl__transport *transport,
                          int rank, int size);

@@ -444,3 +444,17 @@ sl_status sl_batch_copy(const sl_batch *batch, int index, int microbatch,
     sl__copy_rows(&from, whole->data, first, &to, out, 0, to.rows);
     return SL_OK;
 }
+
+int sl__batch_dim(const sl_batch *batch)
+{
+    int found = -2;
+    for (int i = 0; i < batch->count; i++) {
+        const argument *own = &batch->arguments[i];
+        if (own->spread == SL_SPREAD_REPLICATE)
+            continue;
+        if (found != -2 && found != own->dim)
+            return -1;
+        found = own->dim;
+    }
+    return found == -2 ? 0 : found;
+}

@@ -66,13 +66,15 @@ static sl_status make_memory(sl__binder *b)
         if (*owner) {
             status = sl_memory_create_beside(lane->program_stage, lane->slots,
                                              *owner, &lane->memory);
-            continue;
+        } else {
+            status = sl_memory_create(lane->program_stage, lane->slots, owner);
+            if (!status) {
+                lane->memory = *owner;
+                pipeline->owner_stages[lane->stage] = lane->program_stage;
+            }
         }
-        status = sl_memory_create(lane->program_stage, lane->slots, owner);
-        if (!status) {
-            lane->memory = *owner;
-            pipeline->owner_stages[lane->stage] = lane->program_stage;
-        }
+        if (!status)
+            sl__memory_count_in(lane->memory, &pipeline->holding);
     }
     return status;
 }
@@ -93,48 +95,7 @@ static sl_status count_edges(sl__binder *b)
     return status;
 }
 
-/* -------------------------------------------------------------- merging -- */
-
-/* A part of an output as it is merged: scalars as one row each. */
-static sl_status describe_part(const sl__binder *b, const sl_model_port *port,
-                               int microbatch, sl_array *out)
-{
-    sl_port own;
-    const sl__lane *lane = sl__lane_of(b, port->stages[0], microbatch);
-    sl_status status =
-        sl_stage_port(lane->program_stage, SL_PORT_OUTPUT, port->name, &own);
-    if (status)
-        return status;
-    *out = (sl_array){.dtype = own.dtype, .dims = own.dims ? own.dims : 1};
-    memcpy(out->shape, own.shape, sizeof out->shape);
-    if (own.dims == 0)
-        out->shape[0] = 1;
-    return SL_OK;
-}
-
-static sl_status make_merges(sl__binder *b)
-{
-    int count, microbatches = b->pipeline->microbatches;
-    const sl_model_port *outputs = sl_model_outputs(b->bound->model, &count);
-    sl_array *parts;
-    sl_status status =
-        sl__arena_take(&b->bound->arena, (size_t)count,
-                       sizeof *b->bound->merges, &b->bound->merges);
-    if (!status)
-        status = sl__arena_take(&b->bound->arena, (size_t)microbatches,
-                                sizeof *parts, &parts);
-    for (int i = 0; i < count && !status; i++) {
-        if (!sl__is_here(b, outputs[i].stages[0]) ||
-            !b->pipeline->options.keep_outputs)
-            continue;
-        for (int m = 0; m < microbatches && !status; m++)
-            status = describe_part(b, &outputs[i], m, &parts[m]);
-        if (!status)
-            status = sl_merge_create(NULL, parts, NULL, microbatches,
-                                     &b->bound->merges[i]);
-    }
-    return status;
-}
+/* ------------------------------------------------------------- weighing -- */
 
 static void weigh(const sl_pipeline *pipeline, sl__bound *bound)
 {
@@ -189,7 +150,10 @@ static sl_status bind_lists(sl__binder *b)
     }
     sl__turn_to(b, sl__own_rank(b));
     if (!status)
-        status = make_memory(b);
+        status = sl__make_merges(b->pipeline, b->bound, 0);
+    if (status || b->bound->dry)
+        return status;
+    status = make_memory(b);
     if (!status) {
         b->bound->mail_count = sl__place_mails(b, false);
         status = make_mails(b->bound);
@@ -269,9 +233,28 @@ static sl_status bind_all(sl__binder *b, const int64_t *rows)
         status = count_edges(b);
     if (!status)
         status = make_lanes(b);
+    int outputs;
+    sl_model_outputs(bound->model, &outputs);
     if (!status)
-        status = make_merges(b);
+        status = sl__arena_take(&bound->arena, (size_t)outputs,
+                                sizeof *bound->merges, &bound->merges);
     return status ? status : bind_lists(b);
+}
+
+static sl_status bind_new(sl_pipeline *pipeline, const int64_t *rows, bool dry,
+                          sl__bound **out)
+{
+    sl__binder b = {.pipeline = pipeline};
+    sl_status status = sl__alloc(1, sizeof *b.bound, &b.bound);
+    if (status)
+        return status;
+    b.bound->dry = dry;
+    status = bind_all(&b, rows);
+    if (status)
+        sl__unbind(pipeline, b.bound);
+    else
+        *out = b.bound;
+    return status;
 }
 
 sl_status sl__bind(sl_pipeline *pipeline, const int64_t *rows, sl__bound **out)
@@ -283,32 +266,28 @@ sl_status sl__bind(sl_pipeline *pipeline, const int64_t *rows, sl__bound **out)
             return SL_OK;
         }
     }
-    sl__binder b = {.pipeline = pipeline};
-    sl_status status = sl__alloc(1, sizeof *b.bound, &b.bound);
-    if (status)
-        return status;
-    status = bind_all(&b, rows);
-    if (status) {
-        sl__unbind(pipeline, b.bound);
-        return status;
+    sl_status status = bind_new(pipeline, rows, false, out);
+    if (!status) {
+        (*out)->next = pipeline->bounds;
+        pipeline->bounds = *out;
     }
-    b.bound->next = pipeline->bounds;
-    pipeline->bounds = b.bound;
-    *out = b.bound;
-    return SL_OK;
+    return status;
+}
+
+sl_status sl__bind_dry(sl_pipeline *pipeline, const int64_t *rows,
+                       sl__bound **out)
+{
+    return bind_new(pipeline, rows, true, out);
 }
 
 void sl__unbind(const sl_pipeline *pipeline, sl__bound *bound)
 {
-    int outputs = 0;
     for (int i = 0; i < bound->lane_count; i++) {
-        if (bound->lanes[i].memory != pipeline->owners[bound->lanes[i].stage])
-            sl_memory_destroy(bound->lanes[i].memory);
+        const sl__lane *lane = &bound->lanes[i];
+        if (lane->memory && lane->memory != pipeline->owners[lane->stage])
+            sl_memory_destroy(lane->memory);
     }
-    if (bound->model)
-        sl_model_outputs(bound->model, &outputs);
-    for (int i = 0; i < outputs && bound->merges; i++)
-        sl_merge_destroy(bound->merges[i]);
+    sl__drop_merges(bound);
     free(bound->train.data);
     free(bound->eval.data);
     sl__arena_clear(&bound->arena);

@@ -4,6 +4,7 @@
  * are taken over microbatches in ascending order, once all are there, so that
  * they do not depend on it. */
 #include "pipeline/arrays.h"
+#include "pipeline/model.h"
 
 #include "base/arena.h"
 #include "base/memory.h"
@@ -27,6 +28,8 @@ struct sl_merge {
     sl_array whole; /* of a concat, a sum or a mean */
     sl__rows rows;  /* of the whole of a concat */
     void *memory;
+    int64_t bytes; /* of it */
+    bool dry;      /* to count these alone */
 };
 
 /* ----------------------------------------------------------------- life -- */
@@ -125,6 +128,9 @@ static sl_status make_room(sl_merge *merge)
     }
     if (__builtin_add_overflow(bytes, head, &bytes))
         return sl_fail(SL_ENOMEM, "the outputs do not fit memory");
+    merge->bytes = bytes;
+    if (merge->dry)
+        return SL_OK;
     sl_status status = sl__alloc((size_t)bytes, 1, &merge->memory);
     if (status)
         return status;
@@ -147,6 +153,13 @@ sl_status sl_merge_create(const sl_merge_options *options,
                           const sl_array *parts, const int64_t *rows,
                           int microbatches, sl_merge **out)
 {
+    return sl__merge_create(options, parts, rows, microbatches, false, out);
+}
+
+sl_status sl__merge_create(const sl_merge_options *options,
+                           const sl_array *parts, const int64_t *rows,
+                           int microbatches, bool dry, sl_merge **out)
+{
     static const sl_merge_options defaults = SL_MERGE_OPTIONS_INIT;
     if (microbatches < 1)
         return sl_fail(SL_EINVAL, "%d microbatches, expected 1 or more",
@@ -156,6 +169,7 @@ sl_status sl_merge_create(const sl_merge_options *options,
     if (status)
         return status;
     merge->options = options ? *options : defaults;
+    merge->dry = dry;
     merge->count = merge->missing = microbatches;
     status = sl__arena_take(&merge->arena, (size_t)microbatches,
                             sizeof *merge->parts, &merge->parts);
@@ -339,4 +353,9 @@ sl_status sl_merge_part(const sl_merge *merge, int microbatch, sl_array *out)
                        merge->options.dim);
     *out = own->array;
     return SL_OK;
+}
+
+int64_t sl__merge_bytes(const sl_merge *merge)
+{
+    return merge->bytes;
 }

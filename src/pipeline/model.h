@@ -106,6 +106,18 @@ sl_status sl__compute_reached(const sl_graph *graph, bool **out);
  * nothing. */
 bool sl__batch_takes(sl_batch *batch, const sl_argument *arguments, int count);
 
+/* The dimension that all arguments are split along that are; -1: several; 0
+ * where nothing is. */
+int sl__batch_dim(const sl_batch *batch);
+
+/* ----------------------------------------------------------- merge.c -- */
+
+/* Bytes that a merge holds, or would: a dry one takes nothing. */
+int64_t sl__merge_bytes(const sl_merge *merge);
+sl_status sl__merge_create(const sl_merge_options *options,
+                           const sl_array *parts, const int64_t *rows,
+                           int microbatches, bool dry, sl_merge **out);
+
 /* ------------------------------------------------------------ ties.c -- */
 
 sl_status sl__find_ties(sl_model *model);

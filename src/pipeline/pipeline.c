@@ -220,6 +220,8 @@ static sl_status start(sl_pipeline *pipeline, sl_model_fn build, void *context)
     sl__arena *arena = &pipeline->arena;
     sl_status status = take_functions(pipeline);
     if (!status)
+        status = sl__take_wishes(pipeline);
+    if (!status)
         status = take_schedule(pipeline, schedule);
     if (status)
         return status;
@@ -354,7 +356,9 @@ static sl_status bind_batch(sl_pipeline *pipeline, const sl_batch *batch,
     const sl_model_port *inputs = sl_model_inputs((*out)->model, &count);
     for (int i = 0; i < count; i++)
         pipeline->argument_of[i] = sl_batch_find(batch, inputs[i].name);
-    return SL_OK;
+    int dim = sl__batch_dim(batch);
+    return dim == (*out)->split_dim ? SL_OK
+                                    : sl__make_merges(pipeline, *out, dim);
 }
 
 sl_status sl_pipeline_prepare(sl_pipeline *pipeline, int64_t rows)
@@ -425,6 +429,8 @@ static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
     }
     pipeline->last = bound;
     pipeline->latest = NULL;
+    if (pipeline->shards)
+        pipeline->holding.most = pipeline->holding.now;
     sl__begin_lending(pipeline);
     pipeline->has_losses = false;
     if (train) {
@@ -525,23 +531,6 @@ sl_status sl_pipeline_loss(const sl_pipeline *pipeline, double *out)
         loss *= pipeline->options.replicas;
     *out = loss;
     return SL_OK;
-}
-
-sl_status sl_pipeline_output(sl_pipeline *pipeline, const char *name,
-                             sl_array *out)
-{
-    int count = 0;
-    char quoted[SL__QUOTED_MAX];
-    const sl__bound *bound = pipeline->last;
-    const sl_model_port *outputs =
-        bound ? sl_model_outputs(bound->model, &count) : NULL;
-    for (int i = 0; i < count; i++) {
-        if (strcmp(outputs[i].name, name) == 0 && bound->merges[i])
-            return sl_merge_finish(bound->merges[i], out);
-    }
-    return sl_fail(SL_ENOTFOUND, "rank %d has kept no output '%s'",
-                   sl_comm_rank(pipeline->comm),
-                   sl__quoted(name, strlen(name), quoted));
 }
 
 const int *sl_pipeline_stages(const sl_pipeline *pipeline, int *count)

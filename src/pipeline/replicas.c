@@ -54,6 +54,37 @@ static sl_status run_on(sl_pipeline *pipeline, sl_action_kind kind,
     return status;
 }
 
+sl__part_of sl__own_part(const sl_pipeline *pipeline, sl_dtype dtype,
+                         int64_t bytes)
+{
+    int ranks[SL_COMM_MAX_RANKS];
+    const sl_group peers = peers_of(pipeline, ranks);
+    size_t size = sl_dtype_bytes(dtype), first, length;
+    if (!pipeline->shards)
+        return (sl__part_of){0, (size_t)bytes};
+    sl_group_part(&peers, (size_t)bytes / size, pipeline->replica, &first,
+                  &length);
+    return (sl__part_of){first * size, length * size};
+}
+
+/* What this replica does not keep of a stage's parameters or gradients. */
+static sl_status count_others(const sl_pipeline *pipeline,
+                              const sl_stage *stage, sl_port_kind kind,
+                              int64_t *out)
+{
+    int count = sl_stage_port_count(stage, kind);
+    sl_status status = SL_OK;
+    for (int i = 0; i < count && !status; i++) {
+        sl_port port;
+        status = sl_stage_port_at(stage, kind, i, &port);
+        if (!status)
+            *out +=
+                port.bytes -
+                (int64_t)sl__own_part(pipeline, port.dtype, port.bytes).bytes;
+    }
+    return status;
+}
+
 static sl_status run_ours(sl_pipeline *pipeline, const sl_action *action)
 {
     int stage = action->stage;
@@ -75,6 +106,11 @@ static sl_status run_ours(sl_pipeline *pipeline, const sl_action *action)
     }
     if (!status && action->kind == SL_UNSHARD)
         sl__memory_touch(memory);
+    int64_t others = 0;
+    if (!status && action->kind != SL_UNSHARD)
+        status = count_others(pipeline, program_stage, kind, &others);
+    if (!status && pipeline->shards)
+        sl__memory_set_given_back(memory, kind, others);
     return status;
 }
 

@@ -22,6 +22,7 @@
 #include "pipeline/model.h"
 #include "sluice/comm.h"
 #include "sluice/schedule.h"
+#include "tensor/program.h"
 
 #include <stdatomic.h>
 
@@ -129,8 +130,11 @@ typedef struct sl__bound {
     sl__stamp *stamps; /* by instruction of the latest list, and its end */
     sl__mail *mails;
     size_t mail_count;
-    sl_merge **merges; /* by output of the model; NULL: not kept here */
-    double *scales;    /* by microbatch: of the gradient of its loss */
+    sl_merge **merges;    /* by output of the model; NULL: not kept here */
+    int64_t output_bytes; /* that they hold */
+    int split_dim;        /* of the batch that they are for; -1: several */
+    bool dry;             /* to count bytes alone: nothing is allocated */
+    double *scales;       /* by microbatch: of the gradient of its loss */
 } sl__bound;
 
 struct sl_pipeline {
@@ -179,10 +183,17 @@ struct sl_pipeline {
     int *argument_of;      /* by input of the model, in the step at hand */
     char *scratch;         /* for two tied gradients of callbacks; or NULL */
     int64_t scratch_bytes;
+    int64_t optimizer_bytes; /* that an optimizer has planned */
+    sl__holding holding;     /* in memories of this rank */
 };
 
 /* Binds a batch split into these rows; `out` is the pipeline's. */
 sl_status sl__bind(sl_pipeline *pipeline, const int64_t *rows, sl__bound **out);
+
+/* The same without memory: lanes with their slots, and no lists. The caller
+ * unbinds it. */
+sl_status sl__bind_dry(sl_pipeline *pipeline, const int64_t *rows,
+                       sl__bound **out);
 void sl__unbind(const sl_pipeline *pipeline, sl__bound *bound);
 
 /* What an instruction is about: a wait, about what was posted, by this action or
@@ -242,6 +253,23 @@ enum {
 _Static_assert(SL__TAG_REPLICAS + SL_MAX_STAGES <= SL_COMM_OWN_TAG,
                "every stage has a tag, below those of the caller");
 
+/* --------------------------------------------------------- outputs.c -- */
+
+/* Copies how the caller wants outputs. */
+sl_status sl__take_wishes(sl_pipeline *pipeline);
+
+/* Makes room for the outputs of this rank, of batches that are split along a
+ * dimension; -1: along several. What was there before goes. */
+sl_status sl__make_merges(const sl_pipeline *pipeline, sl__bound *bound,
+                          int split_dim);
+void sl__drop_merges(sl__bound *bound);
+
+/* ----------------------------------------------------------- bytes.c -- */
+
+/* Bytes that the transport takes for sums over ranks: of the largest tied
+ * gradient, or the largest that replicas sum, at least of a few numbers. */
+int64_t sl__sum_bytes(const sl_pipeline *pipeline, const sl_model *model);
+
 /* ------------------------------------------------------------ lend.c -- */
 
 /* From creation to destruction; what is lent counts anew from each step. */
@@ -256,7 +284,9 @@ void sl__stop_lending(sl_pipeline *pipeline);
 sl_status sl__part_ties(sl_pipeline *pipeline, const sl_model *model);
 sl_status sl__join_ties(sl_pipeline *pipeline, const sl_model *model);
 
-/* Room for the tied gradients of callbacks, which are not in memory here. */
+/* Room for sums over ranks, and for two of the largest tied gradient that
+ * callbacks here have, which is not in memory here; and how much the latter is. */
+int64_t sl__scratch_bytes(const sl_pipeline *pipeline, const sl_model *model);
 sl_status sl__make_scratch(sl_pipeline *pipeline, const sl_model *model);
 
 /* -------------------------------------------------------- replicas.c -- */
@@ -269,6 +299,15 @@ sl_status sl__descend_part(sl_pipeline *pipeline, int stage, double rate);
 
 /* What gradients hold before a step stands in the first replica alone. */
 void sl__part_replicas(sl_pipeline *pipeline);
+
+/* What this replica keeps of a parameter, or gradient, of so many bytes: from
+ * where, and how much. All of it, unless parameters are kept in parts. */
+typedef struct sl__part_of {
+    size_t first;
+    size_t bytes;
+} sl__part_of;
+sl__part_of sl__own_part(const sl_pipeline *pipeline, sl_dtype dtype,
+                         int64_t bytes);
 
 /* UNSHARD, RESHARD or REDUCE_GRAD of a stage, over the replicas; by a function
  * of the caller's where there is one. */

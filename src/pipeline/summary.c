@@ -13,34 +13,6 @@
 #include <math.h>
 #include <string.h>
 
-/* ---------------------------------------------------------------- bytes -- */
-
-void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out)
-{
-    memset(out, 0, sizeof *out);
-    for (const sl__bound *bound = pipeline->bounds; bound;
-         bound = bound->next) {
-        for (int i = 0; i < bound->lane_count; i++) {
-            const sl__lane *lane = &bound->lanes[i];
-            if (!lane->memory)
-                continue; /* On another rank. */
-            const sl_plan *plan = sl_stage_plan(lane->program_stage);
-            bool owns = lane->memory == pipeline->owners[lane->stage];
-            out->parameters += owns ? plan->parameter_bytes : 0;
-            out->gradients += owns ? plan->gradient_bytes : 0;
-            out->packed += plan->packed_bytes;
-            out->workspace += plan->workspace_bytes;
-            out->slabs += lane->slots * plan->slab_bytes;
-            out->messages += lane->slots * plan->message_bytes;
-            out->measured += sl_memory_bytes(lane->memory);
-        }
-    }
-    out->ties = pipeline->scratch_bytes;
-    out->measured += pipeline->scratch_bytes;
-    out->planned = out->ties + out->parameters + out->gradients + out->packed +
-                   out->workspace + out->slabs + out->messages;
-}
-
 /* ---------------------------------------------------------------- ranks -- */
 
 sl_rank_summary sl_trace_rank(const sl_trace *trace, int rank)
@@ -177,15 +149,22 @@ sl_status sl_trace_write_summary(const sl_trace *trace, sl_write_fn write,
                all.planned_s * 1e3, all.measured_s * 1e3, all.bubble_planned,
                all.bubble_measured, (double)all.bytes_planned * 1e-6,
                (double)all.bytes_measured * 1e-6);
-    sl__puts(&writer, "rank      busy    waited      lent  messages      sent "
-                      "   memory\n");
+    sl__puts(&writer,
+             "rank      busy    waited      lent  messages      sent\n");
     for (int r = 0; r < trace->rank_count; r++) {
         sl_rank_summary rank = sl_trace_rank(trace, r);
-        sl__printf(&writer,
-                   "%4d %6.2f ms %6.2f ms %6.2f ms %9zu %6.2f MB %6.1f MB\n", r,
+        sl__printf(&writer, "%4d %6.2f ms %6.2f ms %6.2f ms %9zu %6.2f MB\n", r,
                    rank.busy_s * 1e3, rank.waited_s * 1e3, rank.lent_s * 1e3,
-                   rank.sent, (double)rank.sent_bytes * 1e-6,
-                   (double)rank.bytes.measured * 1e-6);
+                   rank.sent, (double)rank.sent_bytes * 1e-6);
     }
-    return sl__writer_finish(&writer);
+    status = sl__writer_finish(&writer);
+    sl_rank_bytes *bytes = NULL;
+    if (!status)
+        status = sl__alloc((size_t)trace->rank_count, sizeof *bytes, &bytes);
+    for (int r = 0; r < trace->rank_count && !status; r++)
+        bytes[r] = trace->ranks[r].bytes;
+    if (!status)
+        status = sl_rank_bytes_write(bytes, trace->rank_count, write, context);
+    free(bytes);
+    return status;
 }

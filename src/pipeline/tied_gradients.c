@@ -5,6 +5,7 @@
 #include "pipeline/runtime.h"
 
 #include "base/memory.h"
+#include "comm/comm.h"
 #include "tensor/program.h"
 
 #include <string.h>
@@ -41,7 +42,9 @@ sl_status sl__part_ties(sl_pipeline *pipeline, const sl_model *model)
             if (!sl__is_own(pipeline, stage))
                 continue;
             status = find_gradient(pipeline, &ties[t], k, &port);
-            if (status || sl__memory_clear(pipeline->owners[stage], &port))
+            sl__part_of own = sl__own_part(pipeline, port.dtype, port.bytes);
+            if (status || sl__memory_clear(pipeline->owners[stage], &port,
+                                           own.first, own.bytes))
                 continue;
             memset(pipeline->scratch, 0, (size_t)port.bytes);
             status = sl_memory_write(pipeline->owners[stage], &port, 0,
@@ -83,11 +86,13 @@ static sl_status reach(const sl_pipeline *pipeline, const sl_tie *tie,
 }
 
 /* Sums in the memory of the first stage that is here, over the others here and
- * then over ranks; all of them then get it. */
+ * then over ranks; all of them then get it. Where replicas keep parts, the part
+ * of this one: the rest was given back. */
 static sl_status join_tie(sl_pipeline *pipeline, const sl_tie *tie, int tag)
 {
     int ranks[SL_COMM_MAX_RANKS];
     char *sum = NULL;
+    const sl__part_of part = sl__own_part(pipeline, tie->dtype, tie->bytes);
     sl_port port;
     sl_status status = SL_OK;
     for (int k = 0; k < tie->stage_count && !status; k++) {
@@ -98,7 +103,8 @@ static sl_status join_tie(sl_pipeline *pipeline, const sl_tie *tie, int tag)
             room += tie->bytes;
         status = reach(pipeline, tie, k, room, &port, &own);
         if (!status && sum)
-            add(tie->dtype, own, sum, tie->bytes);
+            add(tie->dtype, own + part.first, sum + part.first,
+                (int64_t)part.bytes);
         else if (!status)
             sum = own;
     }
@@ -106,15 +112,18 @@ static sl_status join_tie(sl_pipeline *pipeline, const sl_tie *tie, int tag)
         return status;
     sl_group group = {ranks, list_ranks(pipeline, tie, ranks)};
     size_t size = sl_dtype_bytes(tie->dtype);
-    status = sl_comm_allreduce(
-        pipeline->comm, &group, tag, sl__number_of(tie->dtype), sum,
-        (size_t)tie->bytes / size, pipeline->options.timeout_s);
+    status = sl_comm_allreduce(pipeline->comm, &group, tag,
+                               sl__number_of(tie->dtype), sum + part.first,
+                               part.bytes / size, pipeline->options.timeout_s);
     for (int k = 0; k < tie->stage_count && !status; k++) {
         sl_memory *memory = pipeline->owners[tie->stages[k]];
         if (!sl__is_own(pipeline, tie->stages[k]))
             continue;
         status = find_gradient(pipeline, tie, k, &port);
-        if (!status && sl__port_memory(memory, &port, 0) != sum)
+        if (status || sl__port_memory(memory, &port, 0) == sum)
+            continue;
+        if (!sl__memory_write_piece(memory, &port, part.first, sum + part.first,
+                                    part.bytes))
             status = sl_memory_write(memory, &port, 0, sum, (size_t)port.bytes);
     }
     return status;
@@ -130,25 +139,35 @@ sl_status sl__join_ties(sl_pipeline *pipeline, const sl_model *model)
     return status;
 }
 
-/* Room for two of the largest tied gradient that callbacks here have. */
-sl_status sl__make_scratch(sl_pipeline *pipeline, const sl_model *model)
+int64_t sl__scratch_bytes(const sl_pipeline *pipeline, const sl_model *model)
 {
     int count;
     int64_t bytes = 0;
     const sl_tie *ties = sl_model_ties(model, &count);
     for (int t = 0; t < count; t++) {
         for (int k = 0; k < ties[t].stage_count; k++) {
-            const sl_stage *stage = pipeline->owner_stages[ties[t].stages[k]];
-            if (stage && sl__is_callbacks(stage) && ties[t].bytes > bytes)
+            int stage = ties[t].stages[k];
+            if (sl__is_own(pipeline, stage) &&
+                model->parts[stage].is_callbacks && ties[t].bytes > bytes)
                 bytes = ties[t].bytes;
         }
     }
+    return 2 * bytes;
+}
+
+sl_status sl__make_scratch(sl_pipeline *pipeline, const sl_model *model)
+{
+    int count;
+    int64_t bytes = sl__scratch_bytes(pipeline, model);
+    sl_model_ties(model, &count);
     if (count > SL__TAG_REPLICAS - SL__TAG_TIES)
         return sl_fail(SL_EINVAL, "%d tied parameters are too many", count);
-    if (pipeline->scratch || !bytes)
-        return SL_OK;
-    sl_status status = sl__alloc(2 * (size_t)bytes, 1, &pipeline->scratch);
+    sl_status status =
+        sl__comm_reserve(pipeline->comm, sl__sum_bytes(pipeline, model));
+    if (status || pipeline->scratch || !bytes)
+        return status;
+    status = sl__alloc((size_t)bytes, 1, &pipeline->scratch);
     if (!status)
-        pipeline->scratch_bytes = 2 * bytes;
+        pipeline->scratch_bytes = bytes;
     return status;
 }

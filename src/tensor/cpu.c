@@ -22,9 +22,10 @@ sl_status sl__cpu_allocate(int64_t bytes, void **out)
         return sl_fail(SL_ENOMEM, "out of memory: a pool of %lld bytes",
                        (long long)bytes);
     /* Weights and gradients are walked end to end at every microbatch: fewer,
-     * larger pages keep address translation out of the way. */
+     * larger pages keep address translation out of the way. Not for what does
+     * not fill the last of them, or more would be taken than was planned. */
     if (large)
-        madvise(memory, size, MADV_HUGEPAGE);
+        madvise(memory, size - size % HUGE_PAGE_BYTES, MADV_HUGEPAGE);
     memset(memory, 0, size);
     *out = memory;
     return SL_OK;

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* What a slot has behind it. */
@@ -38,17 +39,67 @@ struct sl_memory {
     uint64_t zeroed;    /* how often the owner's gradients were */
     uint64_t held_at;   /* what `zeroed` was when kernels began to hold */
     int64_t bytes;      /* of tensor memory allocated here */
+    /* Of these, what was given back: parameters, gradients, packed weights. */
+    int64_t given_back[3];
+    sl__holding *holding; /* where they are counted; NULL: nowhere */
 };
 
+enum { BACK_PARAMETERS, BACK_GRADIENTS, BACK_PACKED };
+
 /* ----------------------------------------------------------------- life -- */
+
+/* Counts bytes that are held from now on. */
+static void hold(sl_memory *memory, int64_t bytes)
+{
+    sl__holding *holding = memory->holding;
+    if (!holding)
+        return;
+    holding->now += bytes;
+    if (holding->now > holding->most)
+        holding->most = holding->now;
+}
 
 /* All tensor memory comes from here, and is counted. */
 static sl_status allocate(sl_memory *memory, int64_t bytes, void **out)
 {
     sl_status status = memory->stage->backend->allocate(bytes, out);
-    if (!status)
+    if (!status) {
         memory->bytes += bytes;
+        hold(memory, bytes);
+    }
     return status;
+}
+
+sl_status sl__memory_take(sl_memory *memory, int64_t bytes, void **out)
+{
+    return allocate(memory, bytes, out);
+}
+
+void sl__memory_give(sl_memory *memory, int64_t bytes, void *data)
+{
+    memory->stage->backend->release(data);
+    memory->bytes -= bytes;
+    hold(memory, -bytes);
+}
+
+void sl__memory_count_in(sl_memory *memory, sl__holding *holding)
+{
+    memory->holding = holding;
+    hold(memory, memory->bytes);
+}
+
+static void set_given_back(sl_memory *memory, int which, int64_t bytes)
+{
+    hold(memory, memory->given_back[which] - bytes);
+    memory->given_back[which] = bytes;
+}
+
+void sl__memory_set_given_back(sl_memory *memory, sl_port_kind kind,
+                               int64_t bytes)
+{
+    bool parameters = kind == SL_PORT_PARAMETER;
+    set_given_back(memory, parameters ? BACK_PARAMETERS : BACK_GRADIENTS,
+                   bytes);
 }
 
 const sl_stage *sl__memory_stage(const sl_memory *memory)
@@ -403,6 +454,19 @@ sl_status sl_memory_write(sl_memory *memory, const sl_port *port, int slot,
     return SL_OK;
 }
 
+bool sl__memory_write_piece(sl_memory *memory, const sl_port *port,
+                            size_t first, const void *data, size_t bytes)
+{
+    char *to = sl__port_memory(memory, port, 0);
+    assert(first + bytes <= (size_t)port->bytes);
+    if (!to)
+        return false;
+    memory->stage->backend->copy_in(to + first, data, bytes);
+    if (port->kind == SL_PORT_PARAMETER)
+        memory->owner->written++;
+    return true;
+}
+
 sl_status sl_memory_read(const sl_memory *memory, const sl_port *port, int slot,
                          void *data, size_t bytes)
 {
@@ -461,11 +525,12 @@ void sl__memory_descend_part(sl_memory *memory, const sl_port *port,
     memory->owner->written++;
 }
 
-bool sl__memory_clear(sl_memory *memory, const sl_port *port)
+bool sl__memory_clear(sl_memory *memory, const sl_port *port, size_t first,
+                      size_t bytes)
 {
-    void *data = sl__port_memory(memory, port, 0);
+    char *data = sl__port_memory(memory, port, 0);
     if (data)
-        memory->stage->backend->clear(data, (size_t)port->bytes);
+        memory->stage->backend->clear(data + first, bytes);
     return data;
 }
 
@@ -486,6 +551,7 @@ void sl__memory_forget(sl_memory *memory, const sl_port *port, size_t first,
         memory->packed_at == 0)
         return;
     backend->discard(memory->packed, (size_t)memory->stage->plan.packed_bytes);
+    set_given_back(memory, BACK_PACKED, memory->stage->plan.packed_bytes);
     memory->packed_at = 0;
 }
 
@@ -514,6 +580,7 @@ static sl_status run_packs(sl_memory *memory, const microbatch *slot,
 {
     const sl__packs *packs = &memory->stage->packs;
     sl_status status = SL_OK;
+    set_given_back(memory, BACK_PACKED, 0);
     for (size_t i = 0; i < packs->count && !status; i++)
         status = run_kernel(&packs->data[i]->kernel, slot->bases,
                             memory->pointers, run);
@@ -657,6 +724,8 @@ sl_status sl_stage_run(const sl_stage *stage, sl_program program,
     microbatch *slot = &memory->slots[slot_index];
     if (program == SL_PROGRAM_F)
         slot->seed = options->seed;
+    else
+        set_given_back(memory->owner, BACK_GRADIENTS, 0);
     sl__run run = {slot->states,           slot->seed,      options->loss_scale,
                    stage->options.threads, options->adding, false};
     sl__saved saved;

@@ -93,8 +93,35 @@ void *sl__port_memory(const sl_memory *memory, const sl_port *port, int slot);
 /* The stage whose memory it is. */
 const sl_stage *sl__memory_stage(const sl_memory *memory);
 
-/* Makes a gradient 0; false where it is not in memory here. */
-bool sl__memory_clear(sl_memory *memory, const sl_port *port);
+/* Bytes that several memories hold together: now, and the most since that was
+ * last set. What is allocated and given back to the system is not held. */
+typedef struct sl__holding {
+    int64_t now;
+    int64_t most;
+} sl__holding;
+
+/* Counts what a memory holds, now and from now on, in `holding`, which must
+ * outlive it. */
+void sl__memory_count_in(sl_memory *memory, sl__holding *holding);
+
+/* Says that so many bytes of parameters or gradients are not held from now on,
+ * after sl__memory_forget; 0: all are. Gradients come back with the next
+ * backward, packed weights with the next run. */
+void sl__memory_set_given_back(sl_memory *memory, sl_port_kind kind,
+                               int64_t bytes);
+
+/* Memory beside the plan, of the same device: what optimizers keep. */
+sl_status sl__memory_take(sl_memory *memory, int64_t bytes, void **out);
+void sl__memory_give(sl_memory *memory, int64_t bytes, void *data);
+
+/* Writes a piece of a parameter or gradient, from byte `first` on; false where it
+ * is not in memory here. */
+bool sl__memory_write_piece(sl_memory *memory, const sl_port *port,
+                            size_t first, const void *data, size_t bytes);
+
+/* Makes a piece of a gradient 0; false where it is not in memory here. */
+bool sl__memory_clear(sl_memory *memory, const sl_port *port, size_t first,
+                      size_t bytes);
 
 /* Notes that parameters were written by others than sl_memory_write. */
 void sl__memory_touch(sl_memory *memory);

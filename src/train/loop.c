@@ -33,7 +33,7 @@ static bool is_first(const trainer *t)
 
 /* ---------------------------------------------------------------- start -- */
 
-static sl_status check(const sl_train_options *options)
+sl_status sl__train_check(const sl_train_options *options)
 {
     if (!options->schedule || options->batch < 1 || options->steps < 1 ||
         options->keep < 0 || options->save_every < 0 ||
@@ -100,20 +100,26 @@ static sl_status load(trainer *t)
     return status;
 }
 
-static sl_status start(trainer *t)
+sl_status sl__train_pipeline(sl_comm *comm, const sl_train_options *options,
+                             sl_gpt2_model_spec *model, sl_pipeline **out)
 {
-    const sl_train_options *options = t->options;
     sl_pipeline_options how = SL_PIPELINE_OPTIONS_INIT;
-    size_t tokens = (size_t)(options->batch * options->data.length);
-    t->model = (sl_gpt2_model_spec){options->config, SL_GPT2_OPTIONS_INIT,
-                                    options->data.length, options->cut};
+    *model = (sl_gpt2_model_spec){options->config, SL_GPT2_OPTIONS_INIT,
+                                  options->data.length, options->cut};
     if (options->cut.by == SL_CUT_BY_COST)
-        t->model.cut.stages = sl_schedule_extent(options->schedule).stages;
+        model->cut.stages = sl_schedule_extent(options->schedule).stages;
     how.schedule = options->schedule;
     how.stage = options->stage;
     how.share_losses = true;
     how.timeout_s = options->timeout_s;
     how.lend = options->lend;
+    return sl_pipeline_create(comm, sl_gpt2_model, model, &how, out);
+}
+
+static sl_status start(trainer *t)
+{
+    const sl_train_options *options = t->options;
+    size_t tokens = (size_t)(options->batch * options->data.length);
     sl_status status = SL_OK;
     if (options->folder && is_first(t))
         status = sl__claim_folder(options->folder, &t->lock);
@@ -122,8 +128,7 @@ static sl_status start(trainer *t)
     if (!status)
         status = sl__alloc(tokens, sizeof *t->labels, &t->labels);
     if (!status)
-        status = sl_pipeline_create(t->comm, sl_gpt2_model, &t->model, &how,
-                                    &t->pipeline);
+        status = sl__train_pipeline(t->comm, options, &t->model, &t->pipeline);
     if (!status)
         status = sl_pipeline_prepare(t->pipeline, options->batch);
     if (!status)
@@ -268,22 +273,26 @@ static sl_status step(trainer *t)
     return status;
 }
 
+sl_status sl__train_fail(sl_comm *comm, sl_pipeline *pipeline, sl_status status)
+{
+    char why[300];
+    if (pipeline)
+        return sl__spread(pipeline, status);
+    snprintf(why, sizeof why, "%s", sl_error_text());
+    sl_status heard = sl_comm_progress(comm);
+    return heard ? heard : sl__fail_all(comm, status, why);
+}
+
 sl_status sl_train(sl_comm *comm, const sl_train_options *options)
 {
     trainer t = {.comm = comm, .options = options, .lock = -1};
-    sl_status status = check(options);
+    sl_status status = sl__train_check(options);
     if (!status)
         status = start(&t);
     while (!status && !t.stopped && t.progress.step < options->steps)
         status = step(&t);
-    /* What fails on one rank ends all of them. */
-    if (status && t.pipeline) {
-        status = sl__spread(t.pipeline, status);
-    } else if (status && !sl_comm_progress(comm)) {
-        char why[300];
-        snprintf(why, sizeof why, "%s", sl_error_text());
-        status = sl__fail_all(comm, status, why);
-    }
+    if (status)
+        status = sl__train_fail(comm, t.pipeline, status);
     if (t.lock >= 0)
         close(t.lock);
     sl_optimizer_destroy(t.optimizer);

@@ -53,14 +53,13 @@ static sl_status add_item(sl_optimizer *own, int stage, sl_memory *memory,
                   .first = first,
                   .decays = gradient->dims > 1 || own->options.decay_all};
     for (int k = 0; k < own->kinds; k++) {
-        /* Large ones are walked end to end with the gradients: aligned too. */
-        size_t bytes = ((size_t)gradient->bytes + 63) / 64 * 64;
-        if (posix_memalign(&new->states[k], 64, bytes)) {
-            new->states[k] = NULL;
+        int64_t bytes = sl__aligned(gradient->bytes);
+        sl_status status = sl__memory_take(memory, bytes, &new->states[k]);
+        if (status) {
             own->count++;
-            return sl_fail(SL_ENOMEM, "out of memory: %zu bytes", bytes);
+            return status;
         }
-        memset(new->states[k], 0, bytes);
+        own->pipeline->optimizer_bytes += bytes;
         own->states[own->kinds * own->count + k] = (sl_optimizer_state){
             .parameter = new->name,
             .kind = kind_names[own->options.kind == SL_UPDATE_SGD][k],
@@ -102,6 +101,11 @@ static sl_status walk(sl_optimizer *own, bool add, size_t *out_count)
     return status;
 }
 
+int sl__state_kinds(const sl_optimizer_options *options)
+{
+    return options->kind == SL_UPDATE_ADAMW ? 2 : options->momentum != 0;
+}
+
 static sl_status check_options(const sl_optimizer_options *options)
 {
     const double betas[] = {options->beta1, options->beta2, options->momentum};
@@ -133,7 +137,7 @@ sl_status sl_optimizer_create(sl_pipeline *pipeline,
         return status;
     own->pipeline = pipeline;
     own->options = *options;
-    own->kinds = options->kind == SL_UPDATE_ADAMW ? 2 : options->momentum != 0;
+    own->kinds = sl__state_kinds(options);
     status = walk(own, false, &count);
     if (!status)
         status =
@@ -150,13 +154,22 @@ sl_status sl_optimizer_create(sl_pipeline *pipeline,
     return status;
 }
 
+static void give_back(sl_optimizer *own, const item *at, int kind)
+{
+    int64_t bytes = sl__aligned(at->gradient.bytes);
+    if (!at->states[kind])
+        return;
+    sl__memory_give(at->memory, bytes, at->states[kind]);
+    own->pipeline->optimizer_bytes -= bytes;
+}
+
 void sl_optimizer_destroy(sl_optimizer *optimizer)
 {
     if (!optimizer)
         return;
     for (int i = 0; i < optimizer->count; i++) {
-        free(optimizer->items[i].states[0]);
-        free(optimizer->items[i].states[1]);
+        for (int k = 0; k < 2; k++)
+            give_back(optimizer, &optimizer->items[i], k);
     }
     sl__arena_clear(&optimizer->arena);
     free(optimizer);

@@ -5,6 +5,7 @@
 #include "train/train.h"
 
 #include "base/memory.h"
+#include "tensor/program.h"
 #include "tensor/random.h"
 
 #include <math.h>
@@ -27,14 +28,14 @@ static double normal(uint64_t key, uint64_t place)
     return sqrt(-2 * log(radius)) * cos(2 * 3.14159265358979323846 * angle);
 }
 
+/* Numbers from place `first` on. */
 static void fill(const sl_port *port, const sl_start *start, uint64_t key,
-                 void *data)
+                 size_t first, size_t count, void *data)
 {
-    size_t count = (size_t)port->bytes / sl_dtype_bytes(port->dtype);
     for (size_t i = 0; i < count; i++) {
         double x = start->value;
         if (start->deviation != 0)
-            x += start->deviation * normal(key, i);
+            x += start->deviation * normal(key, first + i);
         if (port->dtype == SL_F64)
             ((double *)data)[i] = x;
         else
@@ -50,21 +51,42 @@ typedef struct beginning {
     uint64_t seed;
 } beginning;
 
-static sl_status start_one(void *context, const sl__parameter *own)
+/* A parameter of callbacks, which take it whole. */
+static sl_status start_whole(const sl__parameter *own, const sl_start *values,
+                             uint64_t key)
 {
-    const beginning *how = context;
     size_t bytes = (size_t)own->port.bytes;
-    sl_port named = own->port;
     void *data;
     sl_status status = sl__alloc(bytes, 1, &data);
     if (status)
         return status;
-    named.name = sl__tied_name(how->model, own->stage, own->port.name);
-    sl_start values = how->start(how->config, &named);
-    fill(&own->port, &values, key_of(how->seed, named.name), data);
+    fill(&own->port, values, key, 0, bytes / sl_dtype_bytes(own->port.dtype),
+         data);
     status = sl_memory_write(own->memory, &own->port, 0, data, bytes);
     free(data);
     return status;
+}
+
+/* In pieces: a copy of the largest would be memory that nobody planned. */
+static sl_status start_one(void *context, const sl__parameter *own)
+{
+    const beginning *how = context;
+    _Alignas(double) char piece[8192];
+    sl_port named = own->port;
+    named.name = sl__tied_name(how->model, own->stage, own->port.name);
+    sl_start values = how->start(how->config, &named);
+    uint64_t key = key_of(how->seed, named.name);
+    size_t size = sl_dtype_bytes(own->port.dtype);
+    size_t count = (size_t)own->port.bytes / size;
+    for (size_t at = 0; at < count; at += sizeof piece / size) {
+        size_t now =
+            count - at < sizeof piece / size ? count - at : sizeof piece / size;
+        fill(&own->port, &values, key, at, now, piece);
+        if (!sl__memory_write_piece(own->memory, &own->port, at * size, piece,
+                                    now * size))
+            return start_whole(own, &values, key);
+    }
+    return SL_OK;
 }
 
 sl_status sl_pipeline_start(sl_pipeline *pipeline, sl_start_fn start,

@@ -33,6 +33,24 @@ const char *sl__tied_name(const sl_model *model, int stage, const char *name);
 /* Why a config cannot be built; NULL where it can. (gpt2.c) */
 const char *sl__gpt2_refusal(const sl_gpt2_config *config);
 
+/* -------------------------------------------------------------- loop.c -- */
+
+/* Refuses options that no run can have. */
+sl_status sl__train_check(const sl_train_options *options);
+
+/* The pipeline of a run; `model` must outlive it. */
+sl_status sl__train_pipeline(sl_comm *comm, const sl_train_options *options,
+                             sl_gpt2_model_spec *model, sl_pipeline **out);
+
+/* What fails on one rank ends all of them; `pipeline` may be NULL. */
+sl_status sl__train_fail(sl_comm *comm, sl_pipeline *pipeline,
+                         sl_status status);
+
+/* --------------------------------------------------------- optimizer.c -- */
+
+/* How many states an optimizer keeps of a parameter, each as large. */
+int sl__state_kinds(const sl_optimizer_options *options);
+
 /* ----------------------------------------------------------- weights.c -- */
 
 /* sl_weights_open of files whose names begin with another word than `model`. */

@@ -290,7 +290,7 @@ sl_status sl_timeline_measured(const char *title, const sl_trace *run,
         return status;
     for (int r = 0; r < count; r++) {
         ranks[r].events = sl_trace_events(run, r, &ranks[r].count);
-        ranks[r].slabs = sl_trace_rank(run, r).bytes.slabs;
+        ranks[r].slabs = sl_trace_rank(run, r).bytes.activations;
     }
     status = sl__timeline_from_events(title, ranks, count, out);
     free(ranks);

@@ -155,7 +155,8 @@ static void put_summary(tracer *trace, const sl_trace *run,
                    "%s{\"planned\": %lld, \"measured\": %lld, \"slabs\": "
                    "%lld}",
                    r ? ", " : "", (long long)rank.bytes.planned,
-                   (long long)rank.bytes.measured, (long long)rank.bytes.slabs);
+                   (long long)rank.bytes.measured,
+                   (long long)rank.bytes.activations);
     }
     sl__puts(writer, "]}");
 }

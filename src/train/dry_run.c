@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a training run would be, without running it: its layout, and the memory
+ * of every rank. */
+#include "train/train.h"
+
+#include "base/memory.h"
+#include "pipeline/runtime.h"
+
+/* The plans of all ranks, on each of them. */
+static sl_status share_plans(sl_comm *comm, const sl_rank_bytes *own,
+                             double timeout_s, sl_rank_bytes *all)
+{
+    int ranks[SL_COMM_MAX_RANKS];
+    const sl_group group = {ranks, sl_comm_size(comm)};
+    for (int i = 0; i < group.count; i++)
+        ranks[i] = i;
+    all[sl_comm_rank(comm)] = *own;
+    return sl_comm_allgather(comm, &group, SL__TAG_END, sizeof *all, all,
+                             (size_t)group.count, timeout_s);
+}
+
+static sl_status describe(sl_pipeline *pipeline, const sl_rank_bytes *all,
+                          int64_t rows, sl_train_layout *out)
+{
+    const sl_model *model;
+    sl_status status = sl_programs_model(
+        pipeline->programs, sl_microbatch_rows(rows, pipeline->microbatches, 0),
+        &model);
+    if (!status)
+        *out = (sl_train_layout){.model = model,
+                                 .ranks = pipeline->ranks,
+                                 .microbatches = pipeline->microbatches,
+                                 .rank_of = pipeline->rank_of,
+                                 .bytes = all};
+    return status;
+}
+
+sl_status sl_train_dry_run(sl_comm *comm, const sl_train_options *options,
+                           void (*tell)(void *context,
+                                        const sl_train_layout *layout))
+{
+    sl_gpt2_model_spec model;
+    sl_pipeline *pipeline = NULL;
+    sl_rank_bytes own = {0}, *all = NULL;
+    sl_train_layout layout;
+    sl_status status = sl__train_check(options);
+    if (!status)
+        status = sl__alloc((size_t)sl_comm_size(comm), sizeof *all, &all);
+    if (!status)
+        status = sl__train_pipeline(comm, options, &model, &pipeline);
+    if (!status)
+        status = sl_pipeline_plan(pipeline, options->batch, &own);
+    own.optimizer = sl__state_kinds(&options->optimizer) * own.gradients;
+    own.planned += own.optimizer;
+    if (!status)
+        status = share_plans(comm, &own, options->timeout_s, all);
+    if (!status)
+        status = describe(pipeline, all, options->batch, &layout);
+    if (!status && sl_comm_rank(comm) == 0)
+        tell(options->context, &layout);
+    if (status)
+        status = sl__train_fail(comm, pipeline, status);
+    sl_pipeline_destroy(pipeline);
+    free(all);
+    return status;
+}
