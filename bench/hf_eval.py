@@ -6,11 +6,12 @@ by Hugging Face's own GPT-2: beside it, `sluice eval FOLDER FILE --max N`.
 """
 import sys
 
-import torch
-from transformers import GPT2LMHeadModel
-
 
 def main():
+    if len(sys.argv) != 4 or not sys.argv[3].isdigit():
+        sys.exit("usage: hf_eval.py MODEL_FOLDER TEXT_FILE SEQUENCES")
+    import torch
+    from transformers import GPT2LMHeadModel
     folder, path, most = sys.argv[1], sys.argv[2], int(sys.argv[3])
     model, found = GPT2LMHeadModel.from_pretrained(
         folder, output_loading_info=True)

@@ -39,6 +39,9 @@ typedef enum sl_status {
 #undef SL_STATUS
 } sl_status;
 
+/* The version of the library: "0.1.0". */
+SL_API const char *sl_version(void);
+
 /* The name of a status in a few words; never NULL. */
 SL_API const char *sl_status_text(sl_status status);
 

@@ -185,6 +185,19 @@ SL_API sl_status sl_comm_allgather(sl_comm *comm, const sl_group *group,
 SL_API void sl_group_part(const sl_group *group, size_t count, int index,
                           size_t *out_first, size_t *out_length);
 
+/* Something that all ranks were told, each for itself: a name and a value. */
+typedef struct sl_comm_item {
+    const char *name;
+    const char *value;
+} sl_comm_item;
+
+/* Compares items over the group, which gives as many, in the same order, on
+ * every rank. Where one differs, all ranks fail with SL_EINVAL and a sentence
+ * that names it, two ranks, and what each of them was told. */
+SL_API sl_status sl_comm_agree(sl_comm *comm, const sl_group *group, int tag,
+                               const sl_comm_item *items, int count,
+                               double timeout_s);
+
 /* Copies `bytes` from the group's `root`-th rank to all others. */
 SL_API sl_status sl_comm_broadcast(sl_comm *comm, const sl_group *group,
                                    int tag, int root, void *data, size_t bytes,

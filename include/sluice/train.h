@@ -49,11 +49,13 @@ typedef struct sl_gpt2_config {
     double embedding_dropout;
     double residual_dropout;
     double attention_dropout;
+    bool has_tokens; /* of which the ids that begin and end a text are known */
+    int first_token, last_token;
 } sl_gpt2_config;
 #define SL_GPT2_CONFIG_INIT                                                    \
     {                                                                          \
         12, 12, 768, 0, 50257, 1024, 1e-5, SL_ACTIVATION_GELU_TANH, true, 0.1, \
-            0.1, 0.1                                                           \
+            0.1, 0.1, false, 0, 0                                              \
     }
 
 /* Reads a config.json as Hugging Face writes it. A key that is needed and
@@ -183,8 +185,8 @@ SL_API void sl_optimizer_destroy(sl_optimizer *optimizer);
 
 /* One step, of all ranks together, that uses the gradients up. `out_norm`,
  * unless NULL, is that of the whole model's gradient before it was clipped, a
- * tied parameter counted once; fails where it is not finite, and then nothing
- * has changed. */
+ * tied parameter counted once. Fails with SL_EFAIL on all ranks, with the name
+ * of a parameter, where it is not finite, and then nothing has changed. */
 SL_API sl_status sl_optimizer_step(sl_optimizer *optimizer, double rate,
                                    double *out_norm);
 
@@ -300,6 +302,15 @@ typedef struct sl_progress {
     double validation; /* loss; NaN: none yet */
 } sl_progress;
 
+/* The right to write to a folder of checkpoints, which one run has at a time: a
+ * lock that goes with the process. */
+typedef struct sl_claim sl_claim;
+
+/* Makes the folder where it is not there. Refused with SL_EINVAL while another
+ * run has it. Whoever resumes claims first, and then looks for a checkpoint. */
+SL_API sl_status sl_claim_create(const char *folder, sl_claim **out);
+SL_API void sl_claim_destroy(sl_claim *claim);
+
 /* Writes `folder`/step-00000100: the model as Hugging Face lays it out, a file
  * per rank, the optimizer's state beside it, and where the run stands. All ranks
  * call it. It is there as a whole, and lasting, when this returns, or not at
@@ -310,11 +321,13 @@ SL_API sl_status sl_checkpoint_write(sl_pipeline *pipeline,
                                      const sl_progress *progress,
                                      const char *folder);
 
-/* Whether a checkpoint is as it was written, to the last byte. */
+/* Whether a checkpoint is as it was written, to the last byte: SL_EPARSE where it
+ * is damaged. */
 SL_API sl_status sl_checkpoint_check(const char *path, sl_progress *out);
 
 /* The newest checkpoint of a folder that is sound, freed by the caller; those
- * that are not are told of. SL_ENOTFOUND where there is none. */
+ * that are damaged are told of. SL_ENOTFOUND where there is none. One that could
+ * not be read now, or is of another version, fails: it may be sound. */
 SL_API sl_status sl_checkpoint_find(const char *folder,
                                     void (*tell)(void *context,
                                                  const char *sentence),
@@ -344,7 +357,7 @@ typedef struct sl_train_news {
     int64_t sequences; /* so far */
     int64_t bytes;     /* of tensor memory, of all ranks */
     double validation; /* NaN unless it was measured after this step */
-    bool saved;        /* a checkpoint was written after it */
+    bool saved;        /* a checkpoint of it is written next */
 } sl_train_news;
 
 typedef struct sl_train_options {
@@ -368,8 +381,11 @@ typedef struct sl_train_options {
     const char *init;           /* weights to start with; or NULL */
     double timeout_s;
     sl_lend lend; /* whether ranks that wait help others */
-    /* On rank 0, after every step; and whether to stop there. */
+    /* The caller's claim of `folder`, on rank 0; NULL: sl_train makes one. */
+    const sl_claim *claim;
+    /* On rank 0, after every step, before its checkpoint is written. */
     void (*tell)(void *context, const sl_train_news *news);
+    /* On every rank, after every step: whether all are to stop there. */
     bool (*stop)(void *context);
     /* On rank 0, what happened in the last step; NULL: not wanted, on any rank.
      */

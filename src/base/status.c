@@ -12,6 +12,11 @@
 
 static _Thread_local char error_text[SL__ERROR_TEXT_MAX];
 
+const char *sl_version(void)
+{
+    return SL_VERSION;
+}
+
 const char *sl_status_text(sl_status status)
 {
     switch (status) {

@@ -13,11 +13,12 @@
 #define VERB "bench step"
 
 typedef struct request {
-    bool gpt2, empty, untied, recompute, alone, json, mpi;
+    bool gpt2, empty, untied, recompute, alone, json, mpi, transport_given;
     int width, layers, heads, length, vocabulary;
     const char *schedule;
     const char *trace; /* file; NULL: none */
-    sl_sizes sizes;
+    sl_sizes sizes;    /* 0: not asked for; then, of the schedule */
+    int stages;        /* of the schedule */
     int rows, threads, steps, warmup;
 } request;
 
@@ -53,19 +54,22 @@ static const struct argp_option options[] = {
     {"vocab", KEY_VOCABULARY, "N", 0, "Vocabulary of gpt2 (1024)", 1},
     {"untied", KEY_UNTIED, NULL, 0, "lm_head has a weight of its own", 1},
     {NULL, 0, NULL, 0, "The pipeline:", 2},
-    {"schedule", KEY_SCHEDULE, "NAME", 0, "Its schedule (1F1B)", 2},
-    {"ranks", 'p', "N", 0, "Ranks (2)", 2},
-    {"stages-per-rank", 'v', "N", 0, "Stages on each (1)", 2},
+    {"schedule", KEY_SCHEDULE, "NAME|FILE.csv", 0,
+     "Schedule, by name or from a file (1F1B)", 2},
+    {"ranks", 'p', "N", 0, "Ranks (2; under mpirun, as many as it has started)",
+     2},
+    {"stages-per-rank", 'v', "N", 0, CLI_STAGES_HELP, 2},
     {"microbatches", 'm', "N", 0, "Microbatches (8)", 2},
     {"microbatch-size", KEY_ROWS, "N", 0,
      "Rows, or sequences, of a microbatch (4)", 2},
     {"threads", 't', "N", 0, "Threads of each rank (1)", 2},
     {"transport", KEY_TRANSPORT, "threads|mpi", 0,
-     "Ranks as threads, or as processes under mpirun (threads)", 2},
+     "Ranks as threads, or as processes (mpi under mpirun, else threads)", 2},
     {"recompute", KEY_RECOMPUTE, NULL, 0,
-     "Save inputs alone, run forward again in backward", 2},
+     "Save only the inputs of a stage, and run its forward again in backward",
+     2},
     {"no-lending", KEY_ALONE, NULL, 0,
-     "Threads of a rank that waits do not help the others", 2},
+     "Ranks that wait do not help with what others compute", 2},
     {NULL, 0, NULL, 0, "The measurement:", 3},
     {"steps", KEY_STEPS, "N", 0, "Steps to time (10)", 3},
     {"warmup", KEY_WARMUP, "N", 0, "Steps before these (3)", 3},
@@ -107,6 +111,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_ROWS: return cli_parse_size("--microbatch-size", arg, &r->rows);
     case 't': return cli_parse_size("--threads", arg, &r->threads);
     case KEY_TRANSPORT:
+        r->transport_given = true;
         return cli_parse_word("--transport", arg, "threads", "mpi", &r->mpi);
     case KEY_RECOMPUTE: r->recompute = true; return 0;
     case KEY_ALONE: r->alone = true; return 0;
@@ -131,7 +136,7 @@ static const struct argp argp = {
     "  sluice bench step --layers 16 --schedule Interleaved1F1B -p 4 -v 2 -m "
     "16\n"
     "  sluice bench step --model gpt2 --d 512 --layers 8 --seq 256 -p 4 -t 3\n"
-    "  mpirun -n 4 sluice bench step --transport mpi -p 4",
+    "  mpirun -n 4 sluice bench step --schedule mine.csv",
     NULL,
     NULL,
     NULL};
@@ -143,11 +148,12 @@ static sl_status build(void *context, int64_t rows, const sl_model *like,
 {
     const request *r = context;
     sl_cut_options cut = SL_CUT_OPTIONS_INIT;
-    int stages = r->sizes.ranks * r->sizes.stages_per_rank;
+    int stages = r->stages;
     if (r->empty)
         return bench_build_empty(stages, rows, out);
     cut.by = SL_CUT_BY_COST;
     cut.stages = stages;
+    cut.inside = true;
     if (!r->gpt2) {
         sl_mlp_model_spec mlp = {{r->layers, r->width}, cut};
         return sl_mlp_model(&mlp, rows, like, out);
@@ -217,7 +223,7 @@ static sl_status make_data(const request *r, data *out)
 
 /* Of so many last steps, the one of median length is shown: any other may be one
  * in which something else wanted the cores. */
-enum { CANDIDATES = 9 };
+enum { CANDIDATES = 9, STEPS_MAX = 10000 };
 
 typedef struct job {
     const request *asked;
@@ -337,7 +343,7 @@ static void print_json(const job *own, double median, double least, double rows,
 {
     const request *r = own->asked;
     printf("{\"model\": \"%s\", \"schedule\": \"%s\", \"ranks\": %d, "
-           "\"stages_per_rank\": %d, \"microbatches\": %d, "
+           "\"stages_per_rank\": %d, \"stages\": %d, \"microbatches\": %d, "
            "\"microbatch_size\": %d, \"threads\": %d, \"transport\": "
            "\"%s\", \"median_s\": %.9f, \"min_s\": %.9f, "
            "\"bubble_planned\": %.4f, \"bubble_measured\": %.4f, "
@@ -345,7 +351,7 @@ static void print_json(const job *own, double median, double least, double rows,
            "\"bytes_planned\": %lld, \"bytes_measured\": %lld, "
            "\"action_s\": %.9f, \"%s_per_s\": %.1f}\n",
            model_text(r), r->schedule, r->sizes.ranks, r->sizes.stages_per_rank,
-           r->sizes.microbatches, r->rows, r->threads,
+           r->stages, r->sizes.microbatches, r->rows, r->threads,
            r->mpi ? "mpi" : "threads", median, least, all->bubble_planned,
            all->bubble_measured, all->lent, (long long)all->bytes_planned,
            (long long)all->bytes_measured, per_action(own, median),
@@ -396,15 +402,17 @@ static sl_status print(const job *own)
         print_json(own, median, least, rows, &all);
         return SL_OK;
     }
-    printf("%s, %s, %d ranks x %d stages, %d microbatches of %d, %d thread%s a "
-           "rank, %s\nmedian %.3f ms, least %.3f ms, %.3f us an action, %.0f "
+    printf("%s, %s, %d rank%s, %d stage%s, %d microbatch%s of %d, %d thread%s "
+           "a rank, %s\nmedian %.3f ms, least %.3f ms, %.3f us an action, %.0f "
            "%s/s\nbubble %.3f planned, %.3f measured (medians of the last %d "
            "steps)\n\n"
            "Of a step of median length:\n",
-           model_text(r), r->schedule, r->sizes.ranks, r->sizes.stages_per_rank,
-           r->sizes.microbatches, r->rows, r->threads,
-           r->threads > 1 ? "s" : "", r->mpi ? "mpi" : "threads", median * 1e3,
-           least * 1e3, per_action(own, median) * 1e6, rows / median,
+           model_text(r), r->schedule, r->sizes.ranks,
+           r->sizes.ranks > 1 ? "s" : "", r->stages, r->stages > 1 ? "s" : "",
+           r->sizes.microbatches, r->sizes.microbatches > 1 ? "es" : "",
+           r->rows, r->threads, r->threads > 1 ? "s" : "",
+           r->mpi ? "mpi" : "threads", median * 1e3, least * 1e3,
+           per_action(own, median) * 1e6, rows / median,
            r->gpt2 ? "tokens" : "rows", all.bubble_planned, all.bubble_measured,
            candidates(r));
     return sl_trace_write_summary(own->trace, sl_write_stdio, stdout);
@@ -415,16 +423,65 @@ static sl_status write_document(const void *what, sl_write_fn write, void *sink)
     return sl_view_write_run(what, write, sink);
 }
 
-static sl_status run_mpi(job *own, bool *out_first)
+/* The schedule that is timed, and the sizes that it has. */
+static int choose_schedule(request *asked, sl_comm *comm, sl_schedule **out)
 {
-    sl_comm *comm;
-    sl_status status = sl_mpi_create(&comm);
-    if (status)
-        return status;
-    *out_first = sl_comm_rank(comm) == 0;
-    status = run_rank(comm, own);
-    sl_comm_destroy(comm);
-    return status;
+    const sl_sizes usual = {comm ? sl_comm_size(comm) : 2, 0, 8};
+    int exit_status =
+        cli_choose_schedule(VERB, asked->schedule, &asked->sizes, &usual, out);
+    if (exit_status)
+        return exit_status;
+    sl_extent extent = sl_schedule_extent(*out);
+    if (comm && extent.ranks != sl_comm_size(comm))
+        exit_status = cli_say(VERB, CLI_WRONG,
+                              "the schedule has %d ranks, and the job %d",
+                              extent.ranks, sl_comm_size(comm));
+    if (!comm && extent.ranks > SL_COMM_MAX_RANKS)
+        exit_status = cli_say(VERB, CLI_WRONG, "at most %d ranks, not %d",
+                              SL_COMM_MAX_RANKS, extent.ranks);
+    if (!extent.has_backward)
+        exit_status =
+            cli_say(VERB, CLI_WRONG, "%.100s has no backward: there is no step",
+                    asked->schedule);
+    asked->sizes = (sl_sizes){extent.ranks, extent.stages / extent.ranks,
+                              extent.microbatches};
+    asked->stages = extent.stages;
+    return exit_status;
+}
+
+/* The step that was timed, in numbers or as a trace. */
+static int show(const job *own)
+{
+    const char *trace = own->asked->trace;
+    int exit_status =
+        trace ? cli_write_to(VERB, trace, write_document, own->trace)
+              : CLI_DONE;
+    if (exit_status || (trace && strcmp(trace, "-") == 0))
+        return exit_status;
+    return cli_flush(VERB, print(own));
+}
+
+static int time_schedule(request *asked, sl_comm *comm)
+{
+    double took[STEPS_MAX];
+    sl_schedule *schedule = NULL;
+    int exit_status = choose_schedule(asked, comm, &schedule);
+    job own = {.asked = asked, .schedule = schedule, .took = took};
+    if (!exit_status) {
+        sl_status status =
+            comm ? run_rank(comm, &own)
+                 : sl_threads_run(asked->sizes.ranks, run_rank, &own);
+        if (status)
+            exit_status = cli_failed(VERB, status);
+        else if (!comm || sl_comm_rank(comm) == 0)
+            exit_status = show(&own);
+    } else if (comm) {
+        sl_comm_abort(comm, SL_EINVAL, "the request was wrong");
+    }
+    sl_schedule_destroy(schedule);
+    for (int i = 0; i < CANDIDATES; i++)
+        sl_trace_destroy(own.traces[i]);
+    return exit_status;
 }
 
 int bench_step(int argc, char **argv)
@@ -435,43 +492,26 @@ int bench_step(int argc, char **argv)
                      .length = 128,
                      .vocabulary = 1024,
                      .schedule = "1F1B",
-                     .sizes = {2, 1, 8},
                      .rows = 4,
                      .threads = 1,
                      .steps = 10,
                      .warmup = 3};
-    double took[10000];
-    bool first = true;
-    sl_schedule *schedule;
+    sl_comm *comm = NULL;
     int exit_status = cli_parse(VERB, &argp, argc, argv, &asked);
     if (exit_status)
         return exit_status;
     if (asked.json && asked.trace && strcmp(asked.trace, "-") == 0)
         return cli_say(VERB, CLI_WRONG,
                        "--json and --trace - both want standard output");
-    if (asked.steps > 10000 || asked.warmup > 1000000 ||
-        asked.sizes.ranks > SL_COMM_MAX_RANKS)
-        return cli_say(
-            VERB, CLI_WRONG,
-            "at most 10000 steps, 1000000 before them, and %d ranks, "
-            "please",
-            SL_COMM_MAX_RANKS);
-    sl_status status = sl_generate(asked.schedule, &asked.sizes, &schedule);
+    if (asked.steps > STEPS_MAX || asked.warmup > 1000000)
+        return cli_say(VERB, CLI_WRONG,
+                       "at most %d steps, and 1000000 before them", STEPS_MAX);
+    if (!asked.transport_given)
+        asked.mpi = cli_is_in_job();
+    sl_status status = asked.mpi ? sl_mpi_create(&comm) : SL_OK;
     if (status)
         return cli_failed(VERB, status);
-    job own = {.asked = &asked, .schedule = schedule, .took = took};
-    status = asked.mpi ? run_mpi(&own, &first)
-                       : sl_threads_run(asked.sizes.ranks, run_rank, &own);
-    sl_schedule_destroy(schedule);
-    if (!status && first && asked.trace)
-        exit_status =
-            cli_write_to(VERB, asked.trace, write_document, own.trace);
-    bool shown = asked.trace && strcmp(asked.trace, "-") == 0;
-    if (!status && first && !exit_status && !shown)
-        status = print(&own);
-    for (int i = 0; i < CANDIDATES; i++)
-        sl_trace_destroy(own.traces[i]);
-    if (status)
-        return cli_failed(VERB, status);
-    return exit_status ? exit_status : cli_flush(VERB, SL_OK);
+    exit_status = time_schedule(&asked, comm);
+    sl_comm_destroy(comm);
+    return exit_status;
 }

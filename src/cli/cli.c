@@ -160,6 +160,39 @@ int cli_check_writable(const char *verb, const char *path)
                    length ? path : "a file without a name", strerror(errno));
 }
 
+const char *cli_amount(double value, const char *unit, char out[32])
+{
+    static const char prefixes[][2] = {"", "k", "M", "G", "T", "P", "E"};
+    int prefix = 0;
+    while (value >= 1000 && prefix < 6) {
+        value /= 1000;
+        prefix++;
+    }
+    snprintf(out, 32, value < 10 && prefix ? "%.2f %s%s" : "%.1f %s%s", value,
+             prefixes[prefix], unit);
+    if (!prefix)
+        snprintf(out, 32, "%.0f %s", value, unit);
+    return out;
+}
+
+const char *cli_modules(const sl_stage_info *stage, char *out, size_t size)
+{
+    int count = stage->module_count;
+    snprintf(out, size, "%s%s%s", count ? stage->modules[0] : "",
+             count > 1 ? " .. " : "",
+             count > 1 ? stage->modules[count - 1] : "");
+    return out;
+}
+
+void cli_number_text(double number, char *out, size_t size)
+{
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(out, size, "%.*g", digits, number);
+        if (strtod(out, NULL) == number)
+            return;
+    }
+}
+
 const char *cli_join(const char *const *words, size_t count, char *out,
                      size_t size)
 {

@@ -47,6 +47,8 @@ error_t cli_refuse(const char *format, ...)
     "messages go one after another; blocking: each holds both its ranks. A "   \
     "schedule without communication gets it first, as `sluice lower --passes " \
     "send-recv` does"
+#define CLI_STAGES_HELP                                                        \
+    "Stages on each rank (what the schedule has: 1; 2 for zbv and dualpipev)"
 #define CLI_WINDOW_HELP "Stages fetched ahead of their compute by unshard (3)"
 
 /* Options' values; they refuse what is not one. */
@@ -86,8 +88,19 @@ sl_status cli_add_messages(sl_reading reading, sl_schedule **schedule);
 int cli_check_sizes(const char *verb, const char *name, const sl_sizes *asked,
                     const sl_schedule *schedule);
 
-/* Whether a launcher has started this process as one of several. (infer.c) */
+/* Whether a launcher has started this process as one of several. (job.c) */
 bool cli_is_in_job(void);
+
+/* On all ranks of a job: bytes of the first, a sum, and whether all were told
+ * the same. (job.c) */
+sl_status cli_share(sl_comm *comm, void *data, size_t bytes, double timeout_s);
+sl_status cli_sum(sl_comm *comm, double *number, double timeout_s);
+sl_status cli_agree(sl_comm *comm, const sl_comm_item *items, int count,
+                    double timeout_s);
+
+/* Refuses text, whose tokens are bytes, for a vocabulary that is another. */
+int cli_check_vocabulary(const char *verb, const sl_tokens *tokens,
+                         const char *data, int vocabulary);
 
 /* Takes a FILE argument: the first is the input, a second is refused. */
 error_t cli_take_file(const char *argument, const char **file);
@@ -97,6 +110,15 @@ int cli_flush(const char *verb, sl_status status);
 
 /* The same for whatever leaves without calling it; for atexit. */
 void cli_flush_at_exit(void);
+
+/* Writes a number in the fewest digits that read as the same one. */
+void cli_number_text(double number, char *out, size_t size);
+
+/* "12.3 MB"; returns `out`. */
+const char *cli_amount(double value, const char *unit, char out[32]);
+
+/* The modules of a stage, "first .. last"; returns `out`. */
+const char *cli_modules(const sl_stage_info *stage, char *out, size_t size);
 
 /* Writes "a, b or c" into `out`; returns it. */
 const char *cli_join(const char *const *words, size_t count, char *out,

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 error_t infer_parse(int key, char *arg, infer_request *r)
 {
@@ -21,9 +22,26 @@ error_t infer_parse(int key, char *arg, infer_request *r)
     }
 }
 
+static bool has_config(const char *folder)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    return access(path, F_OK) == 0;
+}
+
+void infer_find_model(infer_request *asked)
+{
+    char latest[4096];
+    snprintf(latest, sizeof latest, "%.4000s/latest", asked->model);
+    if (has_config(asked->model) || !has_config(latest))
+        return;
+    snprintf(asked->found, sizeof asked->found, "%s", latest);
+    asked->model = asked->found;
+}
+
 int infer_config(const char *verb, const char *model, sl_gpt2_config *out)
 {
-    char path[4096], *text;
+    char path[4200], *text;
     size_t length;
     snprintf(path, sizeof path, "%s/config.json", model);
     int exit_status = cli_read(verb, path, &text, &length);
@@ -65,19 +83,17 @@ int cli_choose_schedule(const char *verb, const char *name,
         return exit_status ? exit_status
                            : cli_check_sizes(verb, name, asked, *out);
     }
+    const sl_generator *generator;
+    sl_status status = sl_generator_find(name, &generator);
+    if (status)
+        return cli_failed(verb, status);
     sizes.ranks = sizes.ranks ? sizes.ranks : usual->ranks;
     if (!sizes.stages_per_rank)
-        sizes.stages_per_rank = usual->stages_per_rank;
+        sizes.stages_per_rank = generator->default_stages_per_rank;
     if (!sizes.microbatches)
         sizes.microbatches = usual->microbatches;
-    sl_status status = sl_generate(name, &sizes, out);
+    status = sl_generate(name, &sizes, out);
     return status ? cli_failed(verb, status) : CLI_DONE;
-}
-
-bool cli_is_in_job(void)
-{
-    return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE") ||
-           getenv("PMIX_RANK");
 }
 
 typedef struct job {
@@ -107,7 +123,7 @@ int infer_run(const char *verb, const infer_request *asked, infer_fn act,
         return cli_failed(verb, status);
     *out_first = !comm || sl_comm_rank(comm) == 0;
     int ranks = comm ? sl_comm_size(comm) : 1;
-    const sl_sizes usual = {ranks, 1, asked->samples};
+    const sl_sizes usual = {ranks, 0, asked->samples};
     own.options.stage.threads = asked->threads;
     int exit_status = infer_config(verb, asked->model, &own.options.config);
     if (!exit_status)

@@ -13,10 +13,11 @@ typedef struct infer_request {
     int samples;    /* microbatches where none are */
     int threads;
     double timeout_s;
+    char found[4200]; /* where the model is, in the folder that was named */
 } infer_request;
 #define INFER_REQUEST_INIT                                                     \
     {                                                                          \
-        NULL, "ForwardOnly", {0, 0, 0}, 1, 1, 600                              \
+        NULL, "ForwardOnly", {0, 0, 0}, 1, 1, 600, ""                          \
     }
 
 enum { INFER_SCHEDULE = 300, INFER_TIMEOUT };
@@ -29,10 +30,15 @@ enum { INFER_SCHEDULE = 300, INFER_TIMEOUT };
          INFER_SCHEDULE,                                                       \
          "NAME|FILE.csv",                                                      \
          0,                                                                    \
-         "Schedule, of which forward is run (ForwardOnly)",                    \
+         "Schedule, of which only the forwards run (ForwardOnly)",             \
          group},                                                               \
-        {"ranks", 'p', "N", 0, "Ranks (1; of a job, its ranks)", group},       \
-        {"stages-per-rank", 'v', "N", 0, "Stages on each (1)", group},         \
+        {"ranks",                                                              \
+         'p',                                                                  \
+         "N",                                                                  \
+         0,                                                                    \
+         "Ranks (1; under mpirun, as many as it has started)",                 \
+         group},                                                               \
+        {"stages-per-rank", 'v', "N", 0, CLI_STAGES_HELP, group},              \
         {"microbatches", 'm', "N", 0, m, group},                               \
         {"threads", 't', "N", 0, "Threads of each rank (1)", group},           \
     {                                                                          \
@@ -50,6 +56,9 @@ typedef sl_status (*infer_fn)(sl_comm *comm,
  * tells whether this process is the one to speak. */
 int infer_run(const char *verb, const infer_request *asked, infer_fn act,
               void *context, bool *out_first);
+
+/* Where the model that is named is a run, takes its latest checkpoint. */
+void infer_find_model(infer_request *asked);
 
 /* The config of the model's folder. */
 int infer_config(const char *verb, const char *model, sl_gpt2_config *out);

@@ -93,7 +93,7 @@ int main(int argc, char **argv)
         return cli_flush("", SL_OK);
     }
     if (version) {
-        puts("sluice " SL_VERSION);
+        printf("sluice %s\n", sl_version());
         return cli_flush("", SL_OK);
     }
     return run_verb(argc - 1, argv + 1);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Options of a run from a JSON file: each becomes the words that one would have
- * typed. */
+ * Options of a run from JSON files: each becomes the words that one would have
+ * typed. One file is given with --options; another one lies in the folder of a
+ * run, which goes on with the options that it had. */
 #include "train.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define VERB "train"
 
@@ -22,15 +24,15 @@ static const struct argp_option *find(const struct argp_option *known,
 }
 
 /* One option as a word, "--name=value"; NULL for a switch that is off. */
-static int make_word(const struct argp_option *option, const char *name,
-                     const json_t *value, char **out)
+static int make_word(const char *path, const struct argp_option *option,
+                     const char *name, const json_t *value, char **out)
 {
     char *text = NULL;
     bool flag = option && !option->arg, scalar;
     *out = NULL;
     if (!option || strcmp(name, "options") == 0)
-        return cli_say(VERB, CLI_WRONG, "the options have an unknown '%.40s'",
-                       name);
+        return cli_say(VERB, CLI_WRONG, "%.200s has an unknown option '%.40s'",
+                       path, name);
     if (flag && json_is_boolean(value)) {
         if (json_is_true(value) && asprintf(out, "--%s", name) < 0)
             *out = NULL;
@@ -38,7 +40,7 @@ static int make_word(const struct argp_option *option, const char *name,
     }
     scalar = json_is_string(value) || json_is_number(value);
     if (flag || !scalar)
-        return cli_say(VERB, CLI_WRONG, "'%.40s' of the options is %s", name,
+        return cli_say(VERB, CLI_WRONG, "%.200s: '%.40s' is %s", path, name,
                        flag ? "neither true nor false"
                             : "neither a number nor a text");
     if (json_is_string(value))
@@ -52,7 +54,7 @@ static int make_word(const struct argp_option *option, const char *name,
 }
 
 /* That which is asked for last. */
-const char *train_options_file(int argc, char **argv)
+static const char *options_file(int argc, char **argv)
 {
     const char *file = NULL;
     for (int i = 1; i < argc; i++) {
@@ -64,67 +66,259 @@ const char *train_options_file(int argc, char **argv)
     return file;
 }
 
-/* Reads the object, and makes its words behind the first. */
-static int read_words(const struct argp_option *known, const char *path,
-                      const json_t *root, char **words, int *count)
+/* Reads an object of options from a file. */
+static int read_object(const char *path, json_t **out)
+{
+    char *text;
+    size_t length;
+    json_error_t error;
+    int exit_status = cli_read(VERB, path, &text, &length);
+    if (exit_status)
+        return exit_status;
+    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    free(text);
+    if (!root)
+        return cli_say(VERB, CLI_WRONG, "%.200s: line %d: %.80s", path,
+                       error.line, error.text);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return cli_say(VERB, CLI_WRONG, "%.200s is not a JSON object", path);
+    }
+    *out = root;
+    return CLI_DONE;
+}
+
+/* Appends an option's word for every key. */
+static int add_object(const struct argp_option *known, const char *path,
+                      json_t *root, train_words *words)
 {
     const char *name;
     json_t *value;
     int exit_status = CLI_DONE;
-    if (!json_is_object(root))
-        return cli_say(VERB, CLI_WRONG, "%.200s is not a JSON object", path);
-    json_object_foreach((json_t *)root, name, value)
+    json_object_foreach(root, name, value)
     {
         char *word = NULL;
         if (!exit_status)
-            exit_status = make_word(find(known, name), name, value, &word);
+            exit_status =
+                make_word(path, find(known, name), name, value, &word);
         if (word)
-            words[(*count)++] = word;
+            words->data[words->count++] = words->made[words->made_count++] =
+                word;
     }
     return exit_status;
 }
 
-int train_read_options(const struct argp_option *known, int argc, char **argv,
-                       char ***out, int *out_count)
+/* Where a run keeps its options. */
+static void name_stored(const train_request *r, char *out, size_t size)
 {
-    const char *path = train_options_file(argc, argv);
+    snprintf(out, size, "%s/options.json", r->out);
+}
+
+int train_make_words(const struct argp_option *known, json_t *stored, int argc,
+                     char **argv, train_words *out)
+{
     json_t *root = NULL;
-    json_error_t error;
-    int exit_status = CLI_DONE, count = 1;
-    if (path) {
-        char *text;
-        size_t length;
-        exit_status = cli_read(VERB, path, &text, &length);
-        if (exit_status)
-            return exit_status;
-        root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
-        free(text);
-        if (!root)
-            return cli_say(VERB, CLI_WRONG, "%.200s: line %d: %.80s", path,
-                           error.line, error.text);
+    int exit_status = CLI_DONE;
+    out->path = options_file(argc, argv);
+    if (out->path)
+        exit_status = read_object(out->path, &root);
+    if (exit_status)
+        return exit_status;
+    size_t most =
+        json_object_size(root) + json_object_size(stored) + (size_t)argc + 1;
+    out->data = calloc(most, sizeof *out->data);
+    out->made = calloc(most, sizeof *out->made);
+    if (!out->data || !out->made) {
+        json_decref(root);
+        return cli_say(VERB, CLI_FAILED, "out of memory");
     }
-    size_t most = (size_t)argc + json_object_size(root) + 1;
-    char **words = calloc(most, sizeof *words);
-    if (!words)
-        exit_status = cli_say(VERB, CLI_FAILED, "out of memory");
-    if (!exit_status) {
-        words[0] = argv[0];
-        if (root)
-            exit_status = read_words(known, path, root, words, &count);
-        for (int i = 1; i < argc; i++)
-            words[count + i - 1] = argv[i];
-        count += argc - 1;
-    }
+    out->stored = json_incref(stored);
+    out->data[out->count++] = argv[0];
+    if (stored)
+        exit_status = add_object(known, "options.json of the run", stored, out);
+    if (!exit_status && root)
+        exit_status = add_object(known, out->path, root, out);
+    for (int i = 1; i < argc; i++)
+        out->data[out->count++] = argv[i];
     json_decref(root);
-    *out = words;
-    *out_count = count;
     return exit_status;
 }
 
-void train_free_options(char **words, int argc, int count)
+void train_free_words(train_words *words)
 {
-    /* Between the verb and what was typed are those that we made. */
-    for (int i = 1; words && i < count - (argc - 1); i++)
-        free(words[i]);
-    free(words);
+    for (int i = 0; i < words->made_count; i++)
+        free(words->made[i]);
+    free(words->made);
+    free(words->data);
+    json_decref(words->stored);
+}
+
+/* ------------------------------------------------------------ of a run -- */
+
+/* A schedule from a file has its sizes, and takes no others. */
+static void drop_file_schedule(json_t *root)
+{
+    const char *name = json_string_value(json_object_get(root, "schedule"));
+    if (name && strchr(name, '.'))
+        json_object_del(root, "schedule");
+}
+
+int train_read_stored(const train_request *asked, const char *usual_schedule,
+                      json_t **out)
+{
+    char path[4200];
+    json_t *root;
+    name_stored(asked, path, sizeof path);
+    if (access(path, F_OK) != 0)
+        return CLI_DONE; /* Older runs have none. */
+    int exit_status = read_object(path, &root);
+    if (exit_status)
+        return exit_status;
+    /* What goes with something else that is given now, goes with it. */
+    bool other = asked->schedule != usual_schedule;
+    if (other || cli_is_in_job())
+        json_object_del(root, "ranks");
+    if (other)
+        json_object_del(root, "stages-per-rank");
+    if (asked->sizes.ranks || asked->sizes.stages_per_rank ||
+        asked->sizes.microbatches || cli_is_in_job())
+        drop_file_schedule(root);
+    if (asked->steps_given)
+        json_object_del(root, "epochs");
+    *out = root;
+    return CLI_DONE;
+}
+
+/* A path that means the same from everywhere. */
+static void make_absolute(char *path, size_t size)
+{
+    char real[4096], folder[4096];
+    if (!path[0] || strcmp(path, "-") == 0)
+        return;
+    if (realpath(path, real))
+        snprintf(path, size, "%s", real);
+    else if (path[0] != '/' && getcwd(folder, sizeof folder)) {
+        snprintf(real, sizeof real, "%.2000s/%.2000s", folder, path);
+        snprintf(path, size, "%s", real);
+    }
+}
+
+static bool is_one_of(const char *name, const char *const *names)
+{
+    for (; *names; names++) {
+        if (strcmp(*names, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The options that a run keeps: what it computes and where it writes to, not
+ * what was asked for once. */
+static int list_kept(const train_request *r, train_item *items)
+{
+    static const char *const once[] = {"out",   "resume", "config",  "init",
+                                       "trace", "report", "dry-run", NULL};
+    static const char *const paths[] = {"data", "val", "log", NULL};
+    int count = train_items(r, items), kept = 0;
+    for (int i = 0; i < count; i++) {
+        train_item *own = &items[i];
+        bool none = !own->value[0] ||
+                    (strcmp(own->name, "steps") == 0 && r->epochs > 0);
+        if (none || is_one_of(own->name, once))
+            continue;
+        bool file = strcmp(own->name, "schedule") == 0 &&
+                    strchr(own->value, '.') != NULL;
+        if (file || is_one_of(own->name, paths))
+            make_absolute(own->value, sizeof own->value);
+        items[kept++] = *own;
+    }
+    return kept;
+}
+
+/* As a JSON value: what reads as a number is one. */
+static json_t *make_value(const train_item *item)
+{
+    json_t *value = item->is_flag
+                        ? json_true()
+                        : json_loads(item->value, JSON_DECODE_ANY, NULL);
+    if (value && !item->is_flag && !json_is_number(value)) {
+        json_decref(value);
+        value = NULL;
+    }
+    return value ? value : json_string(item->value);
+}
+
+static sl_status write_kept(const void *what, sl_write_fn write, void *sink)
+{
+    const train_request *r = what;
+    train_item *items = calloc(TRAIN_ITEMS_MAX, sizeof *items);
+    int count = items ? list_kept(r, items) : 0;
+    sl_status status =
+        items ? write(sink, "{", 1) : sl_fail(SL_ENOMEM, "out of memory");
+    for (int i = 0; i < count && !status; i++) {
+        char *name = NULL, *text = NULL;
+        json_t *value = make_value(&items[i]);
+        char *shown = items[i].is_flag || json_is_number(value)
+                          ? NULL
+                          : json_dumps(value, JSON_ENCODE_ANY);
+        if (asprintf(&text, "%s\n  \"%s\": %s", i ? "," : "", items[i].name,
+                     shown ? shown : items[i].value) < 0)
+            status = sl_fail(SL_ENOMEM, "out of memory");
+        else
+            status = write(sink, text, strlen(text));
+        free(name);
+        free(text);
+        free(shown);
+        json_decref(value);
+    }
+    free(items);
+    return status ? status : write(sink, "\n}\n", 3);
+}
+
+int train_write_stored(const train_request *asked)
+{
+    char path[4200];
+    name_stored(asked, path, sizeof path);
+    return cli_write_to(VERB, path, write_kept, asked);
+}
+
+/* What the run has for an option, as one would type it; "" where it is not
+ * given. */
+static const char *value_of(const json_t *stored, const char *name, char *room,
+                            size_t size)
+{
+    const json_t *value = json_object_get(stored, name);
+    room[0] = '\0';
+    if (json_is_string(value))
+        snprintf(room, size, "%s", json_string_value(value));
+    else if (json_is_integer(value))
+        snprintf(room, size, "%lld", (long long)json_integer_value(value));
+    else if (json_is_number(value))
+        cli_number_text(json_number_value(value), room, size);
+    else if (json_is_true(value))
+        snprintf(room, size, "true");
+    return room;
+}
+
+void train_tell_differences(const train_request *asked, FILE *file)
+{
+    train_item *items = calloc(TRAIN_ITEMS_MAX, sizeof *items);
+    int count = items && asked->stored ? list_kept(asked, items) : 0;
+    int told = 0;
+    for (int i = 0; i < count; i++) {
+        char before[4200], number[64];
+        double now = strtod(items[i].value, NULL);
+        value_of(asked->stored, items[i].name, before, sizeof before);
+        /* 1e-3 and 0.001 are one. */
+        cli_number_text(strtod(before, NULL), number, sizeof number);
+        if (strcmp(before, items[i].value) == 0 ||
+            (now != 0 && strtod(before, NULL) == now))
+            continue;
+        fprintf(file, "%s--%s %s", told++ ? ", " : "with ", items[i].name,
+                items[i].is_flag ? "" : items[i].value);
+        fprintf(file, before[0] ? " instead of %s" : " as well", before);
+    }
+    if (told)
+        fputc('\n', file);
+    free(items);
 }

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,24 +21,29 @@ typedef struct run {
     sl_tokens *tokens, *validation;
     sl_schedule *schedule;
     sl_cut_point *points;
-    char *resume; /* a checkpoint; or NULL */
+    sl_claim *claim;   /* of the folder of checkpoints, on the first rank */
+    char resume[4200]; /* a checkpoint; empty: none */
     train_shown *shown;
     bool job; /* ranks are processes of a job */
     bool first;
+    int64_t unheld;    /* sequences too few to validate with; -1: none */
     bool said;         /* what it is */
     int64_t done;      /* steps, of a run that is resumed */
     sl_string summary; /* of the last step */
     int traced;        /* whether what shows it could be written */
+    int kept;          /* likewise, the options of the run */
     bool reported;
 } run;
 
 /* ------------------------------------------------------------- interrupts */
 
-static volatile sig_atomic_t interrupted;
+/* Set by a signal, on any thread, and read by those of all ranks. */
+static atomic_bool interrupted;
+_Static_assert(ATOMIC_BOOL_LOCK_FREE == 2, "a signal handler may set it");
 
 static void on_interrupt(int number)
 {
-    interrupted = 1;
+    atomic_store(&interrupted, true);
     /* The next one ends the process. */
     signal(number, SIG_DFL);
 }
@@ -45,7 +51,7 @@ static void on_interrupt(int number)
 static bool is_interrupted(void *context)
 {
     (void)context;
-    return interrupted;
+    return atomic_load(&interrupted);
 }
 
 /* What runs is said with its first step: until then it may be refused. */
@@ -53,20 +59,50 @@ static void say_start(const run *own)
 {
     const sl_gpt2_config *config = &own->options.config;
     sl_extent extent = sl_schedule_extent(own->schedule);
-    if (own->resume)
-        fprintf(stderr, "going on from %s\n", own->resume);
+    if (own->resume[0]) {
+        fprintf(stderr, "continuing from %s\n", own->resume);
+        train_tell_differences(own->asked, stderr);
+    }
     fprintf(stderr,
             "GPT-2, %d layers of width %d, vocabulary %d; %d rank%s, %d "
-            "stages, %d microbatches\n",
+            "stage%s, %d microbatch%s\n",
             config->layers, config->width, config->vocabulary, extent.ranks,
-            extent.ranks > 1 ? "s" : "", extent.stages, extent.microbatches);
+            extent.ranks > 1 ? "s" : "", extent.stages,
+            extent.stages > 1 ? "s" : "", extent.microbatches,
+            extent.microbatches > 1 ? "es" : "");
+}
+
+/* The run keeps its options. Of a job it has as many ranks as were started. */
+static int keep_options(const run *own)
+{
+    train_request asked = *own->asked;
+    if (own->job && !strchr(asked.schedule, '.'))
+        asked.sizes.ranks = sl_schedule_ranks(own->schedule);
+    return train_write_stored(&asked);
+}
+
+/* Nothing is left out without a word. */
+static void say_unheld(const run *own)
+{
+    if (own->unheld >= 0)
+        fprintf(stderr,
+                "no validation: --val-fraction %g of the data is %lld "
+                "sequence%s, fewer than a batch of %d; all of it is trained "
+                "on\n",
+                own->asked->fraction, (long long)own->unheld,
+                own->unheld == 1 ? "" : "s", own->asked->batch);
 }
 
 static void tell(void *context, const sl_train_news *news)
 {
     run *own = context;
-    if (!own->said)
+    if (!own->said) {
         say_start(own);
+        say_unheld(own);
+    }
+    /* Nobody else writes to the folder now, and this run has a first step. */
+    if (!own->said && own->asked->out)
+        own->kept = keep_options(own);
     own->said = true;
     train_tell(own->shown, news);
 }
@@ -133,6 +169,27 @@ static int read_config_of(const char *folder, sl_gpt2_config *out)
     return read_config(path, out);
 }
 
+/* What a config says and an option may say instead. */
+typedef struct field {
+    const char *option;
+    int asked, *place;
+} field;
+
+static int override_config(const run *own, const field *fields, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const field *f = &fields[i];
+        if (!f->asked || f->asked == *f->place)
+            continue;
+        if (own->resume[0])
+            return cli_say(VERB, CLI_WRONG,
+                           "the run has %s %d, and cannot go on with %d",
+                           f->option, *f->place, f->asked);
+        *f->place = f->asked;
+    }
+    return CLI_DONE;
+}
+
 static int choose_model(run *own)
 {
     const train_request *r = own->asked;
@@ -147,25 +204,27 @@ static int choose_model(run *own)
     config->positions = r->length;
     config->embedding_dropout = config->residual_dropout = 0;
     config->attention_dropout = 0;
-    if (own->resume)
+    if (own->resume[0])
         exit_status = read_config_of(own->resume, config);
     else if (r->config)
         exit_status = read_config(r->config, config);
     else if (r->init)
         exit_status = read_config_of(r->init, config);
-    const struct {
-        int asked, *field;
-    } fields[] = {{r->layers, &config->layers},
-                  {r->width, &config->width},
-                  {r->heads, &config->heads},
-                  {r->vocabulary, &config->vocabulary},
-                  {r->positions, &config->positions}};
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        if (fields[i].asked)
-            *fields[i].field = fields[i].asked;
-    }
+    const field fields[] = {{"--layers", r->layers, &config->layers},
+                            {"--d", r->width, &config->width},
+                            {"--heads", r->heads, &config->heads},
+                            {"--vocab", r->vocabulary, &config->vocabulary},
+                            {"--positions", r->positions, &config->positions}};
+    if (!exit_status)
+        exit_status =
+            override_config(own, fields, sizeof fields / sizeof *fields);
+    if (exit_status)
+        return exit_status;
+    if (own->resume[0] && r->untied && config->tied)
+        return cli_say(VERB, CLI_WRONG,
+                       "the run has a tied lm_head, and cannot go on --untied");
     config->tied &= !r->untied;
-    return exit_status;
+    return cli_check_vocabulary(VERB, own->tokens, r->data, config->vocabulary);
 }
 
 /* ---------------------------------------------------------------- the data */
@@ -185,6 +244,25 @@ static int open_data(run *own)
                                sl_tokens_are_bytes(own->tokens))
         return cli_say(VERB, CLI_WRONG,
                        "--val is of another kind than the data");
+    return CLI_DONE;
+}
+
+/* Validation takes whole batches. Where what was held out has none, it is
+ * trained on instead, and that is said. */
+static int choose_validation(run *own)
+{
+    const train_request *r = own->asked;
+    sl_windows *data = &own->options.data, *held = &own->options.validation;
+    int64_t count = sl_windows_count(held);
+    if (count >= r->batch || !held->tokens)
+        return CLI_DONE;
+    if (own->validation)
+        return cli_say(VERB, CLI_WRONG,
+                       "--val has %lld sequences, fewer than a batch of %d",
+                       (long long)count, r->batch);
+    own->unheld = r->fraction > 0 && r->eval_every > 0 ? count : -1;
+    data->count += held->count;
+    held->tokens = NULL;
     return CLI_DONE;
 }
 
@@ -216,14 +294,10 @@ static int choose_data(run *own)
                        "%.100s has %lld tokens to train on, fewer than the "
                        "%d of a sequence and its last label",
                        r->data, (long long)data->count, r->length + 1);
-    if (sl_windows_count(held) < r->batch) {
-        if (own->validation)
-            return cli_say(VERB, CLI_WRONG,
-                           "--val has %lld sequences, fewer than a batch of %d",
-                           (long long)sl_windows_count(held), r->batch);
-        /* Too little to validate with is no reason not to train. */
-        held->tokens = NULL;
-    }
+    int exit_status = choose_validation(own);
+    if (exit_status)
+        return exit_status;
+    windows = sl_windows_count(data);
     own->options.steps = r->steps;
     if (r->epochs)
         own->options.steps = (windows * r->epochs + r->batch - 1) / r->batch;
@@ -235,7 +309,7 @@ static int choose_data(run *own)
 static int choose_layout(run *own, int ranks)
 {
     const train_request *r = own->asked;
-    const sl_sizes usual = {ranks, 1, 4};
+    const sl_sizes usual = {ranks, 0, 4};
     sl_cut_options *cut = &own->options.cut;
     *cut = (sl_cut_options)SL_CUT_OPTIONS_INIT;
     cut->by = SL_CUT_BY_COST;
@@ -274,18 +348,51 @@ static void say_damaged(void *context, const char *sentence)
 static int refuse_used(const run *own)
 {
     char *found = NULL;
-    if (!own->asked->out ||
-        sl_checkpoint_find(own->asked->out, NULL, NULL, &found))
-        return CLI_DONE;
-    int exit_status = cli_say(
-        VERB, CLI_WRONG, "%.200s is there: --resume, or another folder", found);
+    sl_status status = sl_checkpoint_find(own->asked->out, NULL, NULL, &found);
+    if (status)
+        return status == SL_ENOTFOUND ? CLI_DONE : cli_failed(VERB, status);
+    int exit_status =
+        cli_say(VERB, CLI_WRONG,
+                "%.200s is there: --resume to continue that run, or another "
+                "folder",
+                found);
     free(found);
     return exit_status;
 }
 
-static int choose_start(run *own)
+/* Where a run goes on, as the first rank tells the others. */
+typedef struct start {
+    char path[4200];
+    sl_progress progress;
+} start;
+
+/* On the first rank, with the folder claimed: nobody adds to it, or takes from
+ * it, what is found here. */
+static int find_start(run *own, start *out)
 {
     const train_request *r = own->asked;
+    char *found = NULL;
+    if (!r->out)
+        return CLI_DONE;
+    sl_status status =
+        r->dry_run ? SL_OK : sl_claim_create(r->out, &own->claim);
+    if (status)
+        return cli_failed(VERB, status);
+    if (!r->resume)
+        return refuse_used(own);
+    status = sl_checkpoint_find(r->out, say_damaged, NULL, &found);
+    if (!status)
+        status = sl_checkpoint_check(found, &out->progress);
+    if (!status)
+        snprintf(out->path, sizeof out->path, "%s", found);
+    free(found);
+    return status ? cli_failed(VERB, status) : CLI_DONE;
+}
+
+static int choose_start(run *own, sl_comm *comm)
+{
+    const train_request *r = own->asked;
+    start there = {.path = ""};
     if (r->resume && !r->out)
         return cli_say(VERB, CLI_WRONG, "--resume needs --out");
     if (r->resume && r->init)
@@ -294,40 +401,62 @@ static int choose_start(run *own)
     if (r->resume && r->config)
         return cli_say(VERB, CLI_WRONG, "--resume has its own config");
     own->options.seed = r->seed < 0 ? 1 : (uint64_t)r->seed;
-    if (!r->resume)
-        return refuse_used(own);
-    sl_status status = sl_checkpoint_find(
-        r->out, own->first ? say_damaged : NULL, NULL, &own->resume);
-    sl_progress progress;
-    if (!status)
-        status = sl_checkpoint_check(own->resume, &progress);
-    if (status)
-        return cli_failed(VERB, status);
-    if (r->seed >= 0 && (uint64_t)r->seed != progress.seed)
-        return cli_say(VERB, CLI_WRONG, "the run has seed %llu, not %d",
-                       (unsigned long long)progress.seed, r->seed);
-    own->options.seed = progress.seed;
-    own->done = progress.step;
+    int exit_status = own->first ? find_start(own, &there) : CLI_DONE;
+    if (exit_status || !r->resume)
+        return exit_status;
+    if (comm) {
+        sl_status status = cli_share(comm, &there, sizeof there, r->timeout_s);
+        if (status)
+            return cli_failed(VERB, status);
+    }
+    memcpy(own->resume, there.path, sizeof own->resume);
+    if (r->seed >= 0 && (uint64_t)r->seed != there.progress.seed)
+        return cli_say(VERB, CLI_WRONG,
+                       "the run has seed %llu, and cannot go on with %d",
+                       (unsigned long long)there.progress.seed, r->seed);
+    own->options.seed = there.progress.seed;
+    own->done = there.progress.step;
     return CLI_DONE;
+}
+
+/* ---------------------------------------------------------------- the job */
+
+/* Ranks that are processes were each told for themselves: they compare. */
+static int agree(const train_request *asked, sl_comm *comm)
+{
+    sl_comm_item items[TRAIN_ITEMS_MAX + 1];
+    train_item *own = calloc(TRAIN_ITEMS_MAX, sizeof *own);
+    if (!own)
+        return cli_say(VERB, CLI_FAILED, "out of memory");
+    int count = train_items(asked, own);
+    items[0] = (sl_comm_item){"the version of Sluice", sl_version()};
+    for (int i = 0; i < count; i++)
+        items[i + 1] = (sl_comm_item){own[i].name, own[i].value};
+    sl_status status = cli_agree(comm, items, count + 1, asked->timeout_s);
+    free(own);
+    return status ? cli_failed(VERB, status) : CLI_DONE;
 }
 
 /* ------------------------------------------------------------------ the run */
 
-static int prepare(run *own, int ranks)
+static int prepare(run *own, sl_comm *comm)
 {
     const train_request *r = own->asked;
     sl_train_options *options = &own->options;
     sl_stage_options stage = SL_STAGE_OPTIONS_INIT;
-    int exit_status = open_data(own);
+    int ranks = comm ? sl_comm_size(comm) : 1;
+    int exit_status = comm ? agree(r, comm) : CLI_DONE;
     if (!exit_status)
-        exit_status = choose_start(own);
+        exit_status = open_data(own);
+    if (!exit_status)
+        exit_status = choose_start(own, comm);
     if (!exit_status)
         exit_status = choose_model(own);
     if (!exit_status)
         exit_status = choose_data(own);
     if (!exit_status)
         exit_status = choose_layout(own, ranks);
-    if (!exit_status && own->resume && own->done >= options->steps)
+    if (!exit_status && own->resume[0] && own->done >= options->steps)
         exit_status = cli_say(VERB, CLI_WRONG,
                               "%.200s is at step %lld already: give more "
                               "--steps",
@@ -345,7 +474,8 @@ static int prepare(run *own, int ranks)
     options->folder = r->out;
     options->save_every = r->save_every;
     options->keep = r->keep;
-    options->resume = own->resume;
+    options->resume = own->resume[0] ? own->resume : NULL;
+    options->claim = own->claim;
     options->init = r->init;
     options->timeout_s = r->timeout_s;
     options->lend = r->alone ? SL_LEND_NEVER : SL_LEND_AUTO;
@@ -356,15 +486,46 @@ static int prepare(run *own, int ranks)
     return exit_status;
 }
 
+static void show_layout(void *context, const sl_train_layout *layout)
+{
+    const run *own = context;
+    train_show_layout(&own->options, layout);
+}
+
 static sl_status train_rank(sl_comm *comm, void *context)
 {
     const run *own = context;
-    return sl_train(comm, &own->options);
+    return own->asked->dry_run
+               ? sl_train_dry_run(comm, &own->options, show_layout)
+               : sl_train(comm, &own->options);
+}
+
+/* Whether any rank of a job was interrupted: then all of them were. */
+static bool was_interrupted(sl_comm *comm, double timeout_s)
+{
+    double any = atomic_load(&interrupted);
+    if (comm && cli_sum(comm, &any, timeout_s))
+        return atomic_load(&interrupted);
+    return any > 0;
+}
+
+/* What is left to say of a run that ended well. */
+static int end_well(run *own)
+{
+    const char *trace = own->asked->trace;
+    if (own->first && own->summary.data)
+        fprintf(trace && strcmp(trace, "-") == 0 ? stderr : stdout,
+                "Of the last step:\n%s", own->summary.data);
+    if (own->reported)
+        printf("Report: %s\n", own->asked->report);
+    int exit_status = own->traced ? own->traced : own->kept;
+    return exit_status ? exit_status : cli_flush(VERB, SL_OK);
 }
 
 /* As one rank of a job, or on threads of this process. */
 static int train(run *own, sl_comm *comm)
 {
+    enum { INTERRUPTED = 130 };
     sl_status status;
     signal(SIGINT, on_interrupt);
     signal(SIGTERM, on_interrupt);
@@ -376,19 +537,10 @@ static int train(run *own, sl_comm *comm)
     int exit_status = own->first ? train_shown_end(own->shown) : CLI_DONE;
     if (status)
         return cli_failed(VERB, status);
-    enum { INTERRUPTED = 130 };
-    if (interrupted)
+    if (was_interrupted(comm, own->asked->timeout_s))
         return INTERRUPTED;
-    if (own->first && own->summary.data)
-        fprintf(own->asked->trace && strcmp(own->asked->trace, "-") == 0
-                    ? stderr
-                    : stdout,
-                "Of the last step:\n%s", own->summary.data);
-    if (own->reported)
-        printf("As a page: %s\n", own->asked->report);
-    if (!exit_status)
-        exit_status = own->traced;
-    return exit_status ? exit_status : cli_flush(VERB, SL_OK);
+    int ended = end_well(own);
+    return exit_status ? exit_status : ended;
 }
 
 /* Whether two names are of one file. */
@@ -427,7 +579,8 @@ static int check_files(const train_request *asked)
 
 int train_go(const train_request *asked)
 {
-    run own = {.asked = asked, .job = cli_is_in_job(), .first = true};
+    run own = {
+        .asked = asked, .job = cli_is_in_job(), .first = true, .unheld = -1};
     sl_comm *comm = NULL;
     if (own.job) {
         sl_status status = sl_mpi_create(&comm);
@@ -435,11 +588,12 @@ int train_go(const train_request *asked)
             return cli_failed(VERB, status);
         own.first = sl_comm_rank(comm) == 0;
     }
-    int exit_status = prepare(&own, comm ? sl_comm_size(comm) : 1);
+    int exit_status = prepare(&own, comm);
     if (!exit_status && own.first)
         exit_status = check_files(asked);
-    if (!exit_status && own.first)
-        exit_status = train_show(asked->log, own.options.steps, &own.shown);
+    if (!exit_status && own.first && !asked->dry_run)
+        exit_status =
+            train_show(asked, own.options.steps, own.done, &own.shown);
     if (!exit_status)
         exit_status = train(&own, comm);
     else if (comm)
@@ -450,6 +604,6 @@ int train_go(const train_request *asked)
     sl_schedule_destroy(own.schedule);
     free(own.points);
     sl_string_clear(&own.summary);
-    free(own.resume);
+    sl_claim_destroy(own.claim);
     return exit_status;
 }

@@ -15,6 +15,7 @@
 struct train_shown {
     FILE *log;
     const char *path;
+    bool csv; /* the log */
     int64_t steps;
     bool live;      /* on a terminal */
     bool line;      /* a live line stands there */
@@ -22,27 +23,114 @@ struct train_shown {
     int64_t told;
 };
 
-int train_show(const char *log, int64_t steps, train_shown **out)
+static bool is_csv(const char *path)
+{
+    size_t length = strlen(path);
+    return length > 4 && strcmp(path + length - 4, ".csv") == 0;
+}
+
+/* The step that a line is of; -1: it is no line of a log. */
+static long long step_of(const char *line)
+{
+    static const char json[] = "{\"step\": ";
+    char *end;
+    if (strncmp(line, json, sizeof json - 1) == 0)
+        line += sizeof json - 1;
+    long long step = strtoll(line, &end, 10);
+    return end > line && *end == ',' ? step : -1;
+}
+
+/* Cuts off the lines at the end of a log that are of steps past `done`, and what
+ * is left of a line that was never finished: these steps come again. */
+static int cut_log(FILE *log, const char *path, int64_t done)
+{
+    char *line = NULL;
+    size_t size = 0;
+    long keep = 0, at = 0;
+    ssize_t length;
+    rewind(log);
+    while ((length = getline(&line, &size, log)) > 0) {
+        bool whole = line[length - 1] == '\n';
+        at += (long)length;
+        if (whole && step_of(line) <= done)
+            keep = at;
+    }
+    free(line);
+    if (ferror(log) || ftruncate(fileno(log), keep))
+        return cli_say(VERB, CLI_WRONG, "cannot cut %.200s back: %s", path,
+                       strerror(errno));
+    fseek(log, 0, SEEK_END);
+    return CLI_DONE;
+}
+
+/* Whether a resumed run goes on with the log that it had. */
+static bool is_same_log(const train_request *asked)
+{
+    char real[4096];
+    const char *had = json_string_value(json_object_get(asked->stored, "log"));
+    return had && realpath(asked->log, real) && strcmp(real, had) == 0;
+}
+
+static int open_log(const train_request *asked, int64_t done,
+                    train_shown *shown)
+{
+    static const char heads[] =
+        "step,loss,norm,rate,seconds,data_s,tokens_per_s,bubble,sequences,"
+        "bytes,val_loss,saved\n";
+    int exit_status = CLI_DONE;
+    shown->path = asked->log;
+    shown->csv = is_csv(asked->log);
+    shown->log = fopen(asked->log, "a+");
+    if (!shown->log)
+        return cli_say(VERB, CLI_WRONG, "cannot write %.200s: %s", asked->log,
+                       strerror(errno));
+    if (done > 0 && is_same_log(asked))
+        exit_status = cut_log(shown->log, asked->log, done);
+    if (!exit_status && shown->csv && fseek(shown->log, 0, SEEK_END) == 0 &&
+        ftell(shown->log) == 0)
+        fputs(heads, shown->log);
+    return exit_status;
+}
+
+int train_show(const train_request *asked, int64_t steps, int64_t done,
+               train_shown **out)
 {
     train_shown *shown = calloc(1, sizeof *shown);
     if (!shown)
         return cli_say(VERB, CLI_FAILED, "out of memory");
     shown->steps = steps;
-    shown->path = log;
     shown->live = isatty(STDERR_FILENO);
-    if (log && !(shown->log = fopen(log, "a"))) {
+    int exit_status = asked->log ? open_log(asked, done, shown) : CLI_DONE;
+    if (exit_status) {
+        if (shown->log)
+            fclose(shown->log);
         free(shown);
-        return cli_say(VERB, CLI_WRONG, "cannot write %.200s: %s", log,
-                       strerror(errno));
+        return exit_status;
     }
     *out = shown;
     return CLI_DONE;
+}
+
+static void write_csv(train_shown *shown, const sl_train_news *news)
+{
+    fprintf(shown->log, "%lld,%.9g,%.9g,%.9g,%.6f,%.6f,%.1f,%.4f,%lld,%lld,",
+            (long long)news->step, news->loss, news->norm, news->rate,
+            news->seconds, news->reading, news->tokens_per_s, news->bubble,
+            (long long)news->sequences, (long long)news->bytes);
+    if (isfinite(news->validation))
+        fprintf(shown->log, "%.9g", news->validation);
+    fprintf(shown->log, ",%s\n", news->saved ? "true" : "false");
+    fflush(shown->log);
 }
 
 static void write_log(train_shown *shown, const sl_train_news *news)
 {
     if (!shown->log)
         return;
+    if (shown->csv) {
+        write_csv(shown, news);
+        return;
+    }
     fprintf(shown->log,
             "{\"step\": %lld, \"loss\": %.9g, \"norm\": %.9g, \"rate\": %.9g, "
             "\"seconds\": %.6f, \"data_s\": %.6f, \"tokens_per_s\": %.1f, "
@@ -91,7 +179,7 @@ void train_tell(train_shown *shown, const sl_train_news *news)
             shown->live ? "\r" : "", (long long)news->step,
             (long long)shown->steps, news->loss, more, news->tokens_per_s,
             news->bubble, (double)news->bytes * 1e-6, left,
-            news->saved ? "  saved" : "", shown->live ? "\033[K" : "\n");
+            news->saved ? "  saving" : "", shown->live ? "\033[K" : "\n");
     shown->line = shown->live;
     /* What one may want to read later stays. */
     if (shown->live && notable) {
@@ -109,7 +197,7 @@ int train_shown_end(train_shown *shown)
         fputc('\n', stderr);
     if (shown->log && (ferror(shown->log) | fclose(shown->log)))
         exit_status =
-            cli_say(VERB, CLI_WRONG, "cannot write %.200s", shown->path);
+            cli_say(VERB, CLI_FAILED, "cannot write %.200s", shown->path);
     free(shown);
     return exit_status;
 }

@@ -109,15 +109,19 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 static const struct argp argp = {
     options,
     parse_option,
-    "kernels|stage",
-    "Time compute on this machine. Every figure stands beside the rate of "
-    "oneDNN's product with packed weights, measured in the same run on the "
-    "same threads.\v"
+    "kernels|stage\nstep [OPTIONS OF ITS OWN]",
+    "Time compute on this machine: kernels, one stage, or whole training "
+    "steps. Figures of kernels and stage stand beside the rate of oneDNN's "
+    "product with packed weights, measured in the same run on the same "
+    "threads.\v"
     "kernels: a linear layer forward, for its input (dI) and its weight (dW), "
     "and what a kernel call costs beyond its work. stage: one block forward "
     "and backward; `F+B` is its rate over the packed one, `I+W/B` what "
-    "splitting backward costs.\n\n"
+    "splitting backward costs. step: forward, backward and gradient descent "
+    "under a schedule, on ranks that are threads or processes; its options "
+    "are shown by `sluice bench step --help`.\n\n"
     "  sluice bench kernels\n"
+    "  sluice bench step --model gpt2 -p 4 -t 3\n"
     "  sluice bench stage --model gpt2 --d 768 --heads 12 --seq 1024 -t 4",
     NULL,
     NULL,
@@ -187,8 +191,8 @@ int verb_bench(int argc, char **argv)
         return exit_status;
     if (!asked.what)
         return cli_say(VERB, CLI_WRONG,
-                       "say what to time: sluice bench kernels, or sluice "
-                       "bench stage");
+                       "say what to time: sluice bench kernels, sluice bench "
+                       "stage, or sluice bench step");
     exit_status = refuse_idle_options(&asked);
     if (exit_status)
         return exit_status;

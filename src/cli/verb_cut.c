@@ -292,22 +292,6 @@ static sl_status cut(const request *asked, const sl_graph *graph, found *out)
 
 /* -------------------------------------------------------------- showing -- */
 
-/* "12.3 MB"; returns `out`. */
-static const char *amount(double value, const char *unit, char out[32])
-{
-    static const char prefixes[][2] = {"", "k", "M", "G", "T", "P", "E"};
-    int prefix = 0;
-    while (value >= 1000 && prefix < 6) {
-        value /= 1000;
-        prefix++;
-    }
-    snprintf(out, 32, value < 10 && prefix ? "%.2f %s%s" : "%.1f %s%s", value,
-             prefixes[prefix], unit);
-    if (!prefix)
-        snprintf(out, 32, "%.0f %s", value, unit);
-    return out;
-}
-
 /* Bytes of a microbatch over the boundary behind a stage, either way. */
 static void sum_boundary(const sl_model *model, int stage, int64_t *forward,
                          int64_t *backward)
@@ -349,17 +333,12 @@ static void print_stage(const sl_model *model, int s, bool seconds)
     char flops[32], parameters[32], cost[32] = "", modules[96];
     const sl_stage_info *info = sl_model_stage(model, s);
     double total = total_cost(model);
-    const char *first = info->modules[0];
-    const char *last = info->modules[info->module_count - 1];
-    if (info->module_count == 1)
-        snprintf(modules, sizeof modules, "%s", first);
-    else
-        snprintf(modules, sizeof modules, "%s .. %s", first, last);
+    cli_modules(info, modules, sizeof modules);
     if (seconds)
         snprintf(cost, sizeof cost, "  %8.3f ms", info->cost * 1e3);
     printf("%5d  %11s  %11s%s  %5.1f%%  %s\n", s,
-           amount((double)info->parameters, "", parameters),
-           amount(info->flops, "FLOP", flops), cost,
+           cli_amount((double)info->parameters, "", parameters),
+           cli_amount(info->flops, "FLOP", flops), cost,
            total > 0 ? 100 * info->cost / total : 0, modules);
 }
 
@@ -370,8 +349,8 @@ static void print_boundaries(const sl_model *model)
         char there[32], back[32];
         sum_boundary(model, s, &forward, &backward);
         printf("%5d -> %-5d  %s forward, %s backward\n", s, s + 1,
-               amount((double)forward, "B", there),
-               amount((double)backward, "B", back));
+               cli_amount((double)forward, "B", there),
+               cli_amount((double)backward, "B", back));
     }
 }
 
@@ -387,7 +366,7 @@ static void print_ties(const sl_model *model)
         printf(" in stages");
         for (int k = 0; k < ties[i].stage_count; k++)
             printf("%s %d", k ? "," : "", ties[i].stages[k]);
-        printf(", %s each\n", amount((double)ties[i].bytes, "B", bytes));
+        printf(", %s each\n", cli_amount((double)ties[i].bytes, "B", bytes));
     }
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * `sluice eval`: how well a model foretells a text. */
+ * `sluice eval`: evaluates a model on text or tokens. */
 #include "infer.h"
 
 #include <math.h>
@@ -100,9 +100,20 @@ int verb_eval(int argc, char **argv)
         return exit_status;
     if (!asked.data)
         return cli_say(VERB, CLI_WRONG, "say which model, and on what data");
+    sl_gpt2_config config;
+    infer_find_model(&asked.layout);
+    exit_status = infer_config(VERB, asked.layout.model, &config);
+    if (exit_status)
+        return exit_status;
     sl_status status = sl_tokens_open(asked.data, &asked.tokens);
     if (status)
         return cli_failed(VERB, status);
+    exit_status =
+        cli_check_vocabulary(VERB, asked.tokens, asked.data, config.vocabulary);
+    if (exit_status) {
+        sl_tokens_close(asked.tokens);
+        return exit_status;
+    }
     exit_status = infer_run(VERB, &asked.layout, act, &asked, &first);
     sl_tokens_close(asked.tokens);
     if (exit_status || !first)

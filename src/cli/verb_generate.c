@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * `sluice generate`: a model goes on with a text. */
+ * `sluice generate`: generates text, or token ids, with a model. */
 #include "infer.h"
 
 #include <stdio.h>
@@ -198,6 +198,7 @@ int verb_generate(int argc, char **argv)
     if (!asked.layout.model || (!asked.prompt && !asked.ids))
         return cli_say(VERB, CLI_WRONG,
                        "say which model, and a --prompt or --ids");
+    infer_find_model(&asked.layout);
     exit_status = infer_config(VERB, asked.layout.model, &config);
     if (exit_status)
         return exit_status;
@@ -208,7 +209,9 @@ int verb_generate(int argc, char **argv)
         return cli_say(VERB, CLI_WRONG, "--temperature is 0 or more");
     if (asked.prompt && !asked.bytes)
         return cli_say(VERB, CLI_WRONG,
-                       "this model's tokens are not bytes: give --ids");
+                       "the model has a vocabulary of %d, so its tokens are "
+                       "not bytes of text: give --ids",
+                       config.vocabulary);
     exit_status = read_prompt(&asked);
     if (!exit_status)
         exit_status = generate(&asked);

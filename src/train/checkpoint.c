@@ -59,13 +59,28 @@ static bool is_sensible(const json_t *root)
     return config && json_object_size(files) >= 3;
 }
 
+/* A file of a checkpoint that could not be read. Where it is not there, that is
+ * damage; another failure may pass, and says nothing of the checkpoint. */
+static sl_status unreadable(const char *path, const char *file,
+                            sl_status status)
+{
+    char why[200];
+    if (access(path, F_OK) || access(file, F_OK) == 0 || errno != ENOENT)
+        return status;
+    snprintf(why, sizeof why, "%.180s", sl_error_text());
+    return damaged(path, why);
+}
+
 /* Reads training.json, of which every byte counts. */
 static sl_status read_training(const char *path, json_t **out)
 {
     char *file = sl__join_path(path, "training.json"), *text = NULL, sum[17];
     size_t length;
-    sl_status status = file ? sl__read_file(file, &text, &length)
-                            : sl_fail(SL_ENOMEM, "out of memory");
+    if (!file)
+        return sl_fail(SL_ENOMEM, "out of memory");
+    sl_status status = sl__read_file(file, &text, &length);
+    if (status)
+        status = unreadable(path, file, status);
     free(file);
     if (status)
         return status;
@@ -119,13 +134,14 @@ static sl_status check_file(const char *path, const char *name,
     uint64_t value = 0;
     const char *known = json_string_value(json_object_get(expected, "sum"));
     char *file = sl__join_path(path, name);
-    sl_status status = file ? sl__sum_file(file, &bytes, &value)
-                            : sl_fail(SL_ENOMEM, "out of memory");
+    if (!file)
+        return sl_fail(SL_ENOMEM, "out of memory");
+    sl_status status = sl__sum_file(file, &bytes, &value);
+    if (status)
+        status = unreadable(path, file, status);
     free(file);
-    if (status) {
-        snprintf(why, sizeof why, "%.180s", sl_error_text());
-        return damaged(path, why);
-    }
+    if (status)
+        return status;
     snprintf(sum, sizeof sum, "%016" PRIx64, value);
     if (bytes == json_integer_value(json_object_get(expected, "bytes")) &&
         known && strcmp(known, sum) == 0)
@@ -154,13 +170,22 @@ sl_status sl_checkpoint_check(const char *path, sl_progress *out)
 
 /* --------------------------------------------------------------- folders -- */
 
-static int is_checkpoint(const struct dirent *entry)
+static bool is_named_so(const struct dirent *entry)
 {
     const char *digits = entry->d_name + 5;
     return strncmp(entry->d_name, "step-", 5) == 0 && strlen(digits) >= 8 &&
-           strlen(digits) <= 15 &&
-           digits[strspn(digits, "0123456789")] == '\0' &&
+           strlen(digits) <= 15 && digits[strspn(digits, "0123456789")] == '\0';
+}
+
+static int is_checkpoint(const struct dirent *entry)
+{
+    return is_named_so(entry) &&
            (entry->d_type == DT_DIR || entry->d_type == DT_UNKNOWN);
+}
+
+static int is_other(const struct dirent *entry)
+{
+    return is_named_so(entry) && !is_checkpoint(entry);
 }
 
 /* Newest last: names are numbers of equal length, or longer ones. */
@@ -187,6 +212,24 @@ static void free_list(struct dirent **entries, int count)
     free(entries);
 }
 
+/* Says that what is named like a checkpoint and is no folder is left alone. */
+static void tell_of_others(const char *folder,
+                           void (*tell)(void *context, const char *sentence),
+                           void *context)
+{
+    struct dirent **entries;
+    char sentence[600];
+    int count = tell ? scandir(folder, &entries, is_other, by_step) : 0;
+    for (int i = 0; i < count; i++) {
+        snprintf(sentence, sizeof sentence,
+                 "'%.300s/%.200s' is not a folder, and not looked at", folder,
+                 entries[i]->d_name);
+        tell(context, sentence);
+    }
+    if (count >= 0 && tell)
+        free_list(entries, count);
+}
+
 sl_status sl_checkpoint_find(const char *folder,
                              void (*tell)(void *context, const char *sentence),
                              void *context, char **out)
@@ -197,18 +240,28 @@ sl_status sl_checkpoint_find(const char *folder,
     sl_status status = list(folder, &entries, &count);
     if (status)
         return status;
-    for (int i = count - 1; i >= 0 && !found; i--) {
+    tell_of_others(folder, tell, context);
+    for (int i = count - 1; i >= 0 && !found && !status; i--) {
         sl_progress progress;
         char *path = sl__join_path(folder, entries[i]->d_name);
-        if (path && !sl_checkpoint_check(path, &progress)) {
+        status = path ? sl_checkpoint_check(path, &progress)
+                      : sl_fail(SL_ENOMEM, "out of memory");
+        if (!status) {
             found = path;
             continue;
         }
-        if (tell)
-            tell(context, path ? sl_error_text() : "out of memory");
+        /* An older one is taken only where this one is known to be damaged:
+         * what could not be read now may be sound, and newer. */
+        if (status == SL_EPARSE) {
+            status = SL_OK;
+            if (tell)
+                tell(context, sl_error_text());
+        }
         free(path);
     }
     free_list(entries, count);
+    if (status)
+        return status;
     if (!found)
         return sl_fail(SL_ENOTFOUND, "there is no sound checkpoint in '%.300s'",
                        folder);
@@ -217,19 +270,25 @@ sl_status sl_checkpoint_find(const char *folder,
 }
 
 /* Points a link at a checkpoint, in one move. */
-static void point(const char *folder, const char *name, const char *target)
+static sl_status point(const char *folder, const char *name, const char *target)
 {
     char hidden[64];
     snprintf(hidden, sizeof hidden, ".%s.new", name);
-    char *new = sl__join_path(folder, hidden);
+    char *fresh = sl__join_path(folder, hidden);
     char *link = sl__join_path(folder, name);
-    if (new &&link) {
-        unlink(new);
-        if (symlink(target, new) == 0 && rename(new, link))
-            unlink(new);
+    sl_status status =
+        fresh && link ? SL_OK : sl_fail(SL_ENOMEM, "out of memory");
+    if (!status) {
+        unlink(fresh);
+        if (symlink(target, fresh) || rename(fresh, link)) {
+            status = sl_fail(SL_EFAIL, "cannot make the link '%.300s': %s",
+                             link, strerror(errno));
+            unlink(fresh);
+        }
     }
-    free(new);
+    free(fresh);
     free(link);
+    return status;
 }
 
 /* Removes a checkpoint so that what is left of it is never taken for one. */
@@ -267,29 +326,42 @@ static void remove_rests(const char *folder)
         closedir(open);
 }
 
+/* Gives a checkpoint a name by which it is none. */
+static sl_status set_one_aside(const char *path)
+{
+    char aside[4096];
+    snprintf(aside, sizeof aside, "%.4000s.damaged", path);
+    sl__remove_folder(aside);
+    if (rename(path, aside))
+        return sl_fail(SL_EFAIL, "cannot rename '%.300s': %s", path,
+                       strerror(errno));
+    return SL_OK;
+}
+
 sl_status sl__checkpoint_set_aside(const char *folder, int64_t step)
 {
     struct dirent **entries;
     int count;
     sl_status status = list(folder, &entries, &count);
+    if (status)
+        return status;
     for (int i = 0; i < count && !status; i++) {
-        char aside[300];
+        sl_progress progress;
         if (atoll(entries[i]->d_name + 5) <= step)
             continue;
-        snprintf(aside, sizeof aside, "%.255s.damaged", entries[i]->d_name);
-        char *from = sl__join_path(folder, entries[i]->d_name);
-        char *to = sl__join_path(folder, aside);
-        if (from && to) {
-            sl__remove_folder(to);
-            if (rename(from, to))
-                status = sl_fail(SL_EIO, "cannot rename '%.300s': %s", from,
-                                 strerror(errno));
-        }
-        free(from);
-        free(to);
+        char *path = sl__join_path(folder, entries[i]->d_name);
+        status = path ? sl_checkpoint_check(path, &progress)
+                      : sl_fail(SL_ENOMEM, "out of memory");
+        if (status == SL_EPARSE)
+            status = set_one_aside(path);
+        else if (!status)
+            status = sl_fail(SL_EINVAL,
+                             "'%.300s' is newer than what the run goes on "
+                             "from, and sound",
+                             path);
+        free(path);
     }
-    if (!status)
-        free_list(entries, count);
+    free_list(entries, count);
     return status;
 }
 
@@ -317,15 +389,15 @@ sl_status sl_checkpoint_prune(const char *folder, int keep)
         free(path);
     }
     if (best >= 0)
-        point(folder, "best", entries[best]->d_name);
-    if (count > 0)
-        point(folder, "latest", entries[count - 1]->d_name);
+        status = point(folder, "best", entries[best]->d_name);
+    if (count > 0 && !status)
+        status = point(folder, "latest", entries[count - 1]->d_name);
     for (int i = 0; i < count - keep && keep > 0; i++) {
         if (i != best)
             remove_one(folder, entries[i]->d_name);
     }
     free_list(entries, count);
-    return SL_OK;
+    return status;
 }
 
 /* --------------------------------------------------------------- reading -- */

@@ -139,6 +139,20 @@ static sl_status collect_optimizer(collection *c, const sl_optimizer *optimizer)
     return status;
 }
 
+/* What is not finite is never written: it might take the place of what was good. */
+static sl_status check_finite(const collection *c)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        const sl_safetensor *own = &c->tensors[i];
+        if (!sl__is_finite(own->dtype, own->data, own->bytes))
+            return sl_fail(SL_EFAIL,
+                           "'%.100s' has numbers that are not finite: nothing "
+                           "is saved",
+                           own->name);
+    }
+    return SL_OK;
+}
+
 /* Writes a collection, and notes what became of it. */
 static sl_status write_collection(const collection *c, const char *folder,
                                   written *out)
@@ -166,9 +180,13 @@ static sl_status write_share(const sl_pipeline *pipeline,
               sizeof out->files[1].name);
     sl_status status = collect_model(&model, pipeline);
     if (!status)
-        status = write_collection(&model, folder, &out->files[0]);
-    if (!status)
         status = collect_optimizer(&state, optimizer);
+    if (!status)
+        status = check_finite(&model);
+    if (!status)
+        status = check_finite(&state);
+    if (!status)
+        status = write_collection(&model, folder, &out->files[0]);
     if (!status)
         status = write_collection(&state, folder, &out->files[1]);
     clear(&model);
@@ -303,7 +321,7 @@ static sl_status make_folder(const char *path)
 {
     if (mkdir(path, 0777) == 0 || errno == EEXIST)
         return SL_OK;
-    return sl_fail(SL_EIO, "cannot make the folder '%.300s': %s", path,
+    return sl_fail(SL_EFAIL, "cannot make the folder '%.300s': %s", path,
                    strerror(errno));
 }
 
@@ -332,7 +350,7 @@ static sl_status finish(const share *shares, int ranks,
         rename(final, old);
     }
     if (!status && rename(partial, final))
-        status = sl_fail(SL_EIO, "cannot rename to '%.300s': %s", final,
+        status = sl_fail(SL_EFAIL, "cannot rename to '%.300s': %s", final,
                          strerror(errno));
     if (old)
         sl__remove_folder(old);

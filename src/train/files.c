@@ -20,6 +20,13 @@ static sl_status fail_file(const char *path, const char *what)
                    strerror(errno));
 }
 
+/* In the middle of a run, whose folder could be written to before. */
+static sl_status fail_writing(const char *path)
+{
+    return sl_fail(SL_EFAIL, "cannot write '%.300s': %s", path,
+                   strerror(errno));
+}
+
 char *sl__join_path(const char *folder, const char *name)
 {
     char *path;
@@ -138,18 +145,18 @@ sl_status sl__write_file(const char *path, const char *text, size_t length)
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     sl_status status = SL_OK;
     if (fd < 0)
-        return fail_file(path, "write");
+        return fail_writing(path);
     for (size_t done = 0; done < length && !status;) {
         ssize_t put = write(fd, text + done, length - done);
-        if (put < 0)
-            status = fail_file(path, "write");
-        else
+        if (put >= 0)
             done += (size_t)put;
+        else if (errno != EINTR)
+            status = fail_writing(path);
     }
     if (!status && fsync(fd))
-        status = fail_file(path, "write");
+        status = fail_writing(path);
     if (close(fd) && !status)
-        status = fail_file(path, "write");
+        status = fail_writing(path);
     return status;
 }
 
@@ -173,24 +180,41 @@ static sl_status make_folders(const char *path)
     return SL_OK;
 }
 
-sl_status sl__claim_folder(const char *path, int *out)
+struct sl_claim {
+    int fd; /* of the lock, which goes with it */
+};
+
+sl_status sl_claim_create(const char *folder, sl_claim **out)
 {
-    sl_status status = make_folders(path);
+    sl_claim *claim = NULL;
+    sl_status status = make_folders(folder);
     if (status)
         return status;
-    char *lock = sl__join_path(path, ".lock");
+    char *lock = sl__join_path(folder, ".lock");
     if (!lock)
         return sl_fail(SL_ENOMEM, "out of memory");
-    *out = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (*out < 0) {
+    status = sl__alloc(1, sizeof *claim, &claim);
+    if (!status)
+        claim->fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (!status && claim->fd < 0)
         status = fail_file(lock, "write");
-    } else if (flock(*out, LOCK_EX | LOCK_NB)) {
-        close(*out);
-        *out = -1;
-        status = sl_fail(SL_EINVAL, "another run writes to '%.300s'", path);
-    }
+    else if (!status && flock(claim->fd, LOCK_EX | LOCK_NB))
+        status = sl_fail(SL_EINVAL, "another run writes to '%.300s'", folder);
     free(lock);
+    if (status)
+        sl_claim_destroy(claim);
+    else
+        *out = claim;
     return status;
+}
+
+void sl_claim_destroy(sl_claim *claim)
+{
+    if (!claim)
+        return;
+    if (claim->fd >= 0)
+        close(claim->fd);
+    free(claim);
 }
 
 sl_status sl__sync_folder(const char *path)
@@ -201,7 +225,7 @@ sl_status sl__sync_folder(const char *path)
     sl_status status = SL_OK;
     /* Some file systems cannot, and need not. */
     if (fsync(fd) && errno != EINVAL && errno != EROFS)
-        status = fail_file(path, "write");
+        status = fail_writing(path);
     close(fd);
     return status;
 }

@@ -7,10 +7,12 @@
 #include "tensor/graph.h"
 
 #include <math.h>
+#include <stdio.h>
 
 static const sl_gpt2_options default_options = SL_GPT2_OPTIONS_INIT;
 
-const char *sl__gpt2_refusal(const sl_gpt2_config *config)
+const char *sl__gpt2_refusal(const sl_gpt2_config *config,
+                             char room[SL__REFUSAL_MAX])
 {
     enum { MOST = 1 << 24 };
     const int sizes[] = {config->layers, config->heads, config->width,
@@ -22,8 +24,11 @@ const char *sl__gpt2_refusal(const sl_gpt2_config *config)
     }
     if (config->inner < 0 || config->inner > 4 * MOST)
         return "the inner width is from 1 to 67108864, or 0 for four widths";
-    if (config->width % config->heads)
-        return "the heads do not divide the width";
+    if (config->width % config->heads) {
+        snprintf(room, SL__REFUSAL_MAX, "%d heads do not divide a width of %d",
+                 config->heads, config->width);
+        return room;
+    }
     const double rates[] = {config->embedding_dropout, config->residual_dropout,
                             config->attention_dropout};
     for (int i = 0; i < 3; i++) {
@@ -44,7 +49,8 @@ static bool usable(sl_graph *graph, const sl_gpt2_config *config,
 {
     if (graph->status)
         return false;
-    const char *why = sl__gpt2_refusal(config);
+    char room[SL__REFUSAL_MAX];
+    const char *why = sl__gpt2_refusal(config, room);
     if (!why && options->dropout && config->attention_dropout > 0)
         why = "dropout in attention is not built: its rate must be 0";
     if (why)

@@ -6,6 +6,7 @@
 #include "base/text.h"
 
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 static sl_status read_size(const json_t *config, const char *key, int *out)
@@ -17,6 +18,18 @@ static sl_status read_size(const json_t *config, const char *key, int *out)
         json_integer_value(value) > INT32_MAX)
         return sl_fail(SL_EINVAL,
                        "'%s' of the config is not a number from 1 on", key);
+    *out = (int)json_integer_value(value);
+    return SL_OK;
+}
+
+/* A token's id. */
+static sl_status read_token(const json_t *config, const char *key, int *out)
+{
+    const json_t *value = json_object_get(config, key);
+    if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+        json_integer_value(value) > INT32_MAX)
+        return sl_fail(SL_EINVAL, "'%s' of the config is not a token's id",
+                       key);
     *out = (int)json_integer_value(value);
     return SL_OK;
 }
@@ -109,6 +122,8 @@ static sl_status check_type(const json_t *config)
                    sl__quoted(name, strlen(name), quoted));
 }
 
+static const char first[] = "bos_token_id", last[] = "eos_token_id";
+
 static sl_status read_config(const json_t *config, sl_gpt2_config *out)
 {
     sl_status status = check_type(config);
@@ -135,6 +150,12 @@ static sl_status read_config(const json_t *config, sl_gpt2_config *out)
         status = read_number(config, "attn_pdrop", &out->attention_dropout);
     if (!status)
         status = read_switch(config, "tie_word_embeddings", &out->tied);
+    out->has_tokens = json_is_integer(json_object_get(config, first)) &&
+                      json_is_integer(json_object_get(config, last));
+    if (!status && out->has_tokens)
+        status = read_token(config, first, &out->first_token);
+    if (!status && out->has_tokens)
+        status = read_token(config, last, &out->last_token);
     if (!status)
         status = read_activation(config, &out->activation);
     if (!status)
@@ -161,7 +182,8 @@ sl_status sl_gpt2_read_config(const char *json, size_t length,
             ? read_config(root, &config)
             : sl_fail(SL_EPARSE, "the config is not a JSON object");
     json_decref(root);
-    const char *why = status ? NULL : sl__gpt2_refusal(&config);
+    char room[SL__REFUSAL_MAX];
+    const char *why = status ? NULL : sl__gpt2_refusal(&config, room);
     if (why)
         status =
             sl_fail(SL_EINVAL, "the config asks for what cannot be: %s", why);
@@ -172,6 +194,34 @@ sl_status sl_gpt2_read_config(const char *json, size_t length,
 
 /* The token that GPT-2's own vocabulary ends in. */
 enum { END_OF_TEXT = 50256 };
+
+/* Readers expect GPT-2's own where there is none, which a smaller vocabulary
+ * lacks: it says so. */
+static void add_token(json_t *root, const char *key,
+                      const sl_gpt2_config *config, int token)
+{
+    if (config->has_tokens)
+        json_object_set_new(root, key, json_integer(token));
+    else if (config->vocabulary <= END_OF_TEXT)
+        json_object_set_new(root, key, json_null());
+}
+
+/* In the fewest digits that read as the same numbers: 0.1, not
+ * 0.10000000000000001. */
+static char *dump(const json_t *root)
+{
+    char *text = NULL;
+    for (size_t digits = 15; digits <= 17; digits++) {
+        free(text);
+        text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
+        json_t *again = text ? json_loads(text, 0, NULL) : NULL;
+        bool same = again && json_equal(root, again);
+        json_decref(again);
+        if (same)
+            break;
+    }
+    return text;
+}
 
 sl_status sl_gpt2_write_config(const sl_gpt2_config *config, sl_write_fn write,
                                void *context)
@@ -192,12 +242,11 @@ sl_status sl_gpt2_write_config(const sl_gpt2_config *config, sl_write_fn write,
         config->epsilon, "embd_pdrop", config->embedding_dropout, "resid_pdrop",
         config->residual_dropout, "attn_pdrop", config->attention_dropout,
         "tie_word_embeddings", config->tied, "torch_dtype", "float32");
-    /* Else readers expect GPT-2's own, which a smaller vocabulary lacks. */
-    if (root && config->vocabulary <= END_OF_TEXT) {
-        json_object_set_new(root, "bos_token_id", json_null());
-        json_object_set_new(root, "eos_token_id", json_null());
+    if (root) {
+        add_token(root, first, config, config->first_token);
+        add_token(root, last, config, config->last_token);
     }
-    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    char *text = root ? dump(root) : NULL;
     json_decref(root);
     if (!text)
         return sl_fail(SL_ENOMEM, "out of memory");

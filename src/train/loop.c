@@ -21,8 +21,8 @@ typedef struct trainer {
     sl_optimizer *optimizer;
     sl_progress progress;
     int64_t *ids, *labels;
-    int64_t bytes; /* of all ranks */
-    int lock;      /* of the folder; -1: none */
+    int64_t bytes;   /* of all ranks */
+    sl_claim *claim; /* of the folder, by this rank; or NULL */
     bool stopped;
 } trainer;
 
@@ -121,8 +121,8 @@ static sl_status start(trainer *t)
     const sl_train_options *options = t->options;
     size_t tokens = (size_t)(options->batch * options->data.length);
     sl_status status = SL_OK;
-    if (options->folder && is_first(t))
-        status = sl__claim_folder(options->folder, &t->lock);
+    if (options->folder && is_first(t) && !options->claim)
+        status = sl_claim_create(options->folder, &t->claim);
     if (!status)
         status = sl__alloc(tokens, sizeof *t->ids, &t->ids);
     if (!status)
@@ -217,10 +217,10 @@ static sl_status learn(trainer *t, sl_train_news *news)
         status = sl_pipeline_loss(t->pipeline, &news->loss);
     if (!status)
         status = sl_optimizer_step(t->optimizer, news->rate, &news->norm);
-    /* What ranks computed; and whether the first is to stop. */
-    double shared[2] = {
-        stepped > 0 ? sl_pipeline_busy(t->pipeline) / stepped : 0,
-        is_first(t) && options->stop && options->stop(options->context)};
+    /* What ranks computed; and whether any of them is to stop. */
+    double shared[2] = {stepped > 0 ? sl_pipeline_busy(t->pipeline) / stepped
+                                    : 0,
+                        options->stop && options->stop(options->context)};
     if (!status)
         status = sum(t, shared, 2);
     news->bubble = 1 - shared[0] / sl_comm_size(t->comm);
@@ -262,14 +262,15 @@ static sl_status step(trainer *t)
     }
     t->progress.validation = news.validation;
     news.saved = options->folder && (last || is_due(done, options->save_every));
-    if (!status && news.saved)
-        status = save(t);
     news.step = done;
     news.sequences = t->progress.sequences;
     news.tokens_per_s =
         (double)(options->batch * options->data.length) / news.seconds;
+    /* Told first: of a step that is in a checkpoint everybody knows. */
     if (!status && is_first(t) && options->tell)
         options->tell(options->context, &news);
+    if (!status && news.saved)
+        status = save(t);
     return status;
 }
 
@@ -285,16 +286,17 @@ sl_status sl__train_fail(sl_comm *comm, sl_pipeline *pipeline, sl_status status)
 
 sl_status sl_train(sl_comm *comm, const sl_train_options *options)
 {
-    trainer t = {.comm = comm, .options = options, .lock = -1};
+    trainer t = {.comm = comm, .options = options};
     sl_status status = sl__train_check(options);
+    if (!status)
+        status = sl__train_agree(comm, options);
     if (!status)
         status = start(&t);
     while (!status && !t.stopped && t.progress.step < options->steps)
         status = step(&t);
     if (status)
         status = sl__train_fail(comm, t.pipeline, status);
-    if (t.lock >= 0)
-        close(t.lock);
+    sl_claim_destroy(t.claim);
     sl_optimizer_destroy(t.optimizer);
     sl_pipeline_destroy(t.pipeline);
     free(t.ids);

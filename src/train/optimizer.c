@@ -10,6 +10,7 @@
 #include "tensor/program.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A parameter of this rank. */
@@ -177,41 +178,78 @@ void sl_optimizer_destroy(sl_optimizer *optimizer)
 
 /* ---------------------------------------------------------------- steps -- */
 
-/* The norm of the whole model's gradient: ranks add up what they have. */
-static sl_status find_norm(sl_optimizer *own, double *out)
+/* The name of a parameter, as ranks tell each other. */
+typedef struct culprit {
+    char name[120];
+} culprit;
+
+/* The norm of the whole model's gradient: ranks add up what they have. Notes the
+ * first gradient that is not finite. */
+static sl_status find_norm(sl_optimizer *own, const sl_group *group,
+                           double *out, culprit *out_culprit)
 {
     sl_pipeline *pipeline = own->pipeline;
-    int ranks[SL_COMM_MAX_RANKS];
     double sum = 0;
+    out_culprit->name[0] = '\0';
     for (int i = 0; i < own->count; i++) {
         double squares;
         const item *at = &own->items[i];
-        sl_status status = SL_OK;
-        if (at->first)
-            status = sl_memory_square_sum(at->memory, &at->gradient, &squares);
+        if (!at->first)
+            continue;
+        sl_status status =
+            sl_memory_square_sum(at->memory, &at->gradient, &squares);
         if (status)
             return status;
-        sum += at->first ? squares : 0;
+        if (!isfinite(squares) && !out_culprit->name[0])
+            snprintf(out_culprit->name, sizeof out_culprit->name, "%s",
+                     at->name);
+        sum += squares;
     }
-    for (int r = 0; r < pipeline->ranks; r++)
-        ranks[r] = sl__comm_rank(pipeline, r);
-    const sl_group group = {ranks, pipeline->ranks};
     sl_status status =
-        sl_comm_allreduce(pipeline->comm, &group, SL__TAG_END, SL_NUMBER_F64,
+        sl_comm_allreduce(pipeline->comm, group, SL__TAG_END, SL_NUMBER_F64,
                           &sum, 1, pipeline->options.timeout_s);
     *out = sqrt(sum);
+    return status;
+}
+
+/* All ranks know that the norm is not finite; some know why. */
+static sl_status name_culprit(sl_optimizer *own, const sl_group *group,
+                              const culprit *known)
+{
+    sl_pipeline *pipeline = own->pipeline;
+    culprit *all;
+    size_t count = (size_t)group->count, at = 0;
+    sl_status status = sl__alloc(count, sizeof *all, &all);
+    if (status)
+        return status;
+    all[pipeline->rank] = *known;
+    status = sl_comm_allgather(pipeline->comm, group, SL__TAG_END, sizeof *all,
+                               all, count, pipeline->options.timeout_s);
+    while (!status && at + 1 < count && !all[at].name[0])
+        at++;
+    if (!status)
+        status = sl_fail(SL_EFAIL,
+                         "the gradient is not finite after %lld steps, first "
+                         "that of '%s'",
+                         (long long)own->steps, all[at].name);
+    free(all);
     return status;
 }
 
 sl_status sl_optimizer_step(sl_optimizer *own, double rate, double *out_norm)
 {
     const sl_optimizer_options *options = &own->options;
-    double norm;
-    sl_status status = find_norm(own, &norm);
+    int ranks[SL_COMM_MAX_RANKS];
+    const sl_group group = {ranks, own->pipeline->ranks};
+    double norm = 0;
+    culprit known;
+    for (int r = 0; r < group.count; r++)
+        ranks[r] = sl__comm_rank(own->pipeline, r);
+    sl_status status = find_norm(own, &group, &norm, &known);
     if (!status && out_norm)
         *out_norm = norm;
     if (!status && !isfinite(norm))
-        status = sl_fail(SL_EINVAL, "the gradient is not finite");
+        status = name_culprit(own, &group, &known);
     sl_update how = {.kind = options->kind,
                      .rate = rate,
                      .scale = 1,

@@ -3,6 +3,7 @@
  * The parameters of a rank, one after the other, and which of them are tied. */
 #include "train/train.h"
 
+#include <math.h>
 #include <string.h>
 
 sl_status sl__each_parameter(const sl_pipeline *pipeline, sl_port_kind kind,
@@ -23,6 +24,21 @@ sl_status sl__each_parameter(const sl_pipeline *pipeline, sl_port_kind kind,
         }
     }
     return status;
+}
+
+bool sl__is_finite(sl_dtype dtype, const void *data, size_t bytes)
+{
+    bool all = true;
+    if (dtype == SL_F32) {
+        const float *x = data;
+        for (size_t i = 0; i < bytes / sizeof *x; i++)
+            all &= isfinite(x[i]) != 0;
+    } else if (dtype == SL_F64) {
+        const double *x = data;
+        for (size_t i = 0; i < bytes / sizeof *x; i++)
+            all &= isfinite(x[i]) != 0;
+    }
+    return all;
 }
 
 const sl_tie *sl__find_tie(const sl_model *model, int stage, const char *name,

@@ -17,6 +17,9 @@ typedef struct sl__parameter {
 } sl__parameter;
 typedef sl_status (*sl__parameter_fn)(void *context, const sl__parameter *own);
 
+/* Whether all numbers are finite; integers are. */
+bool sl__is_finite(sl_dtype dtype, const void *data, size_t bytes);
+
 /* Does something with all of them, until it fails. */
 sl_status sl__each_parameter(const sl_pipeline *pipeline, sl_port_kind kind,
                              sl__parameter_fn act, void *context);
@@ -30,8 +33,15 @@ const sl_tie *sl__find_tie(const sl_model *model, int stage, const char *name,
  * its first stage has for it. */
 const char *sl__tied_name(const sl_model *model, int stage, const char *name);
 
-/* Why a config cannot be built; NULL where it can. (gpt2.c) */
-const char *sl__gpt2_refusal(const sl_gpt2_config *config);
+/* Why a config cannot be built, maybe in `room`; NULL where it can. (gpt2.c) */
+enum { SL__REFUSAL_MAX = 96 };
+const char *sl__gpt2_refusal(const sl_gpt2_config *config,
+                             char room[SL__REFUSAL_MAX]);
+
+/* ------------------------------------------------------------- agree.c -- */
+
+/* Fails on all ranks where these options differ between any of them. */
+sl_status sl__train_agree(sl_comm *comm, const sl_train_options *options);
 
 /* -------------------------------------------------------------- loop.c -- */
 
@@ -63,7 +73,8 @@ sl_status sl__check_tensor(const sl_safetensor *found, const char *name,
 
 /* -------------------------------------------------------- checkpoint.c -- */
 
-/* Puts checkpoints that are newer than a step aside, as damaged. */
+/* Puts checkpoints that are newer than a step aside, all of which must be
+ * damaged. */
 sl_status sl__checkpoint_set_aside(const char *folder, int64_t step);
 
 /* Where a checkpoint stands, without looking at all of its files. */
@@ -82,10 +93,6 @@ sl_status sl__sum_file(const char *path, int64_t *out_bytes, uint64_t *out_sum);
 
 /* Makes what was done in a folder lasting. */
 sl_status sl__sync_folder(const char *path);
-
-/* Makes a folder that one run at a time writes to, this one as long as `*out` is
- * open. */
-sl_status sl__claim_folder(const char *path, int *out);
 
 /* Removes a folder of files; one that is not there, or a link, is left alone. */
 void sl__remove_folder(const char *path);

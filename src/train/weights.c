@@ -215,6 +215,12 @@ static sl_status load_one(void *context, const sl__parameter *own)
     const sl_safetensor *found =
         find_tied(how->weights, how->model, own->stage, own->port.name);
     sl_status status = sl__check_tensor(found, own->port.name, &own->port);
+    if (!status && !how->write &&
+        !sl__is_finite(found->dtype, found->data, found->bytes))
+        status = sl_fail(SL_EINVAL,
+                         "'%.100s' of the weights has numbers that are not "
+                         "finite",
+                         own->port.name);
     if (status && (status == SL_EINVAL || status == SL_ENOTFOUND))
         note_difference(how, status);
     else if (status)

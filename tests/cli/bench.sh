@@ -53,7 +53,7 @@ refuses "a transport" "--transport is threads or mpi" \
     -- bench step --transport pigeon
 refuses "more" "nothing goes with" -- bench step stage
 refuses "stages of few layers" "leave some empty" \
-    -- bench step --layers 2 -p 4 --d 8
+    -- bench step --layers 1 -p 40 --d 8
 
 refuses "no benchmark" "say what to time" -- bench
 refuses "another" "unknown benchmark 'stages'; expected kernels, stage" \
@@ -69,7 +69,7 @@ export OMP_THREAD_LIMIT=1
 refuses "more threads than OpenMP grants" \
     "2 threads, but OMP_THREAD_LIMIT is 1" -- bench kernels $quick -t 2
 unset OMP_THREAD_LIMIT
-refuses "heads" "the heads do not divide the width" \
+refuses "heads" "3 heads do not divide a width of 8" \
     -- bench stage $quick --model gpt2 --d 8 --heads 3
 refuses "model" "--model is mlp or gpt2, not 'bert'" -- bench stage --model bert
 refuses "idle size" "--size goes with kernels" -- bench stage --size 1x1x1

@@ -69,7 +69,7 @@ refuses "too many stages" "8 stages of 7 modules leave some empty" \
     -- cut $small -p 8 --whole
 refuses "two ways" "--at says where" -- cut $small --at transformer.h.1 -p 2
 refuses "nonsense points" "is no place to cut at" -- cut $small --at "a,,b"
-refuses "heads" "the heads do not divide the width" \
+refuses "heads" "3 heads do not divide a width of 10" \
     -- cut --d 10 --heads 3 -p 2
 refuses "a model" "--model is gpt2 or mlp, not 'bert'" -- cut --model bert -p 2
 refuses "idle heads" "go with gpt2" -- cut --model mlp --heads 2 -p 2

@@ -278,7 +278,7 @@ static void what_does_not_fit_is_refused(void **state)
     sl_schedule *schedule;
     assert_ok(sl_generate("GPipe", &layouts[0].sizes, &schedule));
     own.schedule = schedule;
-    assert_fails(sl_threads_run(1, run_rank, &own), SL_EIO,
+    assert_fails(sl_threads_run(1, run_rank, &own), SL_EFAIL,
                  "cannot make the folder");
     sl_schedule_destroy(schedule);
 }

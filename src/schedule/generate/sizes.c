@@ -111,12 +111,12 @@ static int nearest_stages(const sl_generator *generator, const sl_sizes *sizes)
     return 0;
 }
 
-/* The most ranks that work with some count of microbatches, which replaces the
- * one in `sizes`; 0 where there are none. */
-static int nearest_ranks(const sl_generator *generator, sl_sizes *sizes)
+/* The most ranks that work with the stages of `sizes` on each, and some count of
+ * microbatches, which replaces the one in `sizes`; 0 where there are none. */
+static int most_ranks(const sl_generator *generator, sl_sizes *sizes)
 {
     int from = sizes->ranks < SL_MAX_RANKS ? sizes->ranks : SL_MAX_RANKS;
-    int stages = generator->default_stages_per_rank;
+    int stages = sizes->stages_per_rank;
     for (int ranks = from; ranks > 0; ranks--) {
         const int counts[] = {sizes->microbatches, ranks, ranks * stages};
         for (int i = 0; i < 3; i++) {
@@ -127,6 +127,19 @@ static int nearest_ranks(const sl_generator *generator, sl_sizes *sizes)
         }
     }
     return 0;
+}
+
+/* The same, with the stages that were asked for where that is possible, else
+ * with those that the schedule has by itself. */
+static int nearest_ranks(const sl_generator *generator, const sl_sizes *asked,
+                         sl_sizes *works)
+{
+    works->stages_per_rank = asked->stages_per_rank;
+    int ranks = most_ranks(generator, works);
+    if (ranks)
+        return ranks;
+    works->stages_per_rank = generator->default_stages_per_rank;
+    return most_ranks(generator, works);
 }
 
 /* Says what of the sizes asked for would have to be different. */
@@ -173,7 +186,7 @@ static bool find_nearest(const sl_generator *generator, const sl_sizes *asked,
         }
     }
     if (!below && !above) {
-        works.ranks = nearest_ranks(generator, &works);
+        works.ranks = nearest_ranks(generator, asked, &works);
         if (!works.ranks)
             return false;
         below = works.microbatches;
