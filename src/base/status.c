@@ -3,11 +3,12 @@
  * Statuses and the per-thread sentence that explains the latest failure. The
  * function that first knows an error states it through sl_fail; callers only
  * forward the status. */
-#include "base/text.h"
 #include "sluice/base.h"
 
+#include "base/numbers.h"
+#include "base/text.h"
+
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 static _Thread_local char error_text[SL__ERROR_TEXT_MAX];
@@ -40,7 +41,7 @@ sl_status sl_fail(sl_status status, const char *format, ...)
     char text[sizeof error_text];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    sl__vformat(text, sizeof text, format, arguments);
     va_end(arguments);
     /* One line of text, whatever was quoted in it. */
     for (char *at = text; *at; at++) {

@@ -3,7 +3,9 @@
  * Text out: the ready-made sinks, and the buffered writer in front of them,
  * which writes nothing more once the sink has failed. */
 #include "base/writer.h"
+
 #include "base/memory.h"
+#include "base/numbers.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -130,14 +132,10 @@ void sl__put_number(sl__writer *writer, double number)
         return;
     }
     for (int precision = 6; precision <= 17; precision++) {
-        snprintf(text, sizeof text, "%.*g", precision, number);
-        if (strtod(text, NULL) == number)
+        sl__format(text, sizeof text, "%.*g", precision, number);
+        if (sl__parse_number(text, NULL) == number)
             break;
     }
-    /* The caller's locale may write the point as a comma. */
-    char *comma = strchr(text, ',');
-    if (comma)
-        *comma = '.';
     sl__puts(writer, text);
 }
 
@@ -163,7 +161,7 @@ void sl__printf(sl__writer *writer, const char *format, ...)
     char text[512];
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(text, sizeof text, format, arguments);
+    int length = sl__vformat(text, sizeof text, format, arguments);
     va_end(arguments);
     assert(length >= 0 && (size_t)length < sizeof text);
     sl__put(writer, text, (size_t)length);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 
 #include <stdio.h>
 
@@ -21,14 +22,14 @@ static void describe(const sl__instruction *i, double for_s, char *text,
     sl_action_print(about, action);
     bool sends = about->kind == SL_SEND_F || about->kind == SL_SEND_B;
     if (i->kind == SL__DO_WAIT)
-        snprintf(text, size, "waits at %s for %.3g s %s stage %d on rank %d%s",
-                 action, for_s, sends ? "until" : "for",
-                 i->u.message.peer_stage, i->u.message.peer,
-                 sends ? " has room" : "");
+        sl__format(text, size,
+                   "waits at %s for %.3g s %s stage %d on rank %d%s", action,
+                   for_s, sends ? "until" : "for", i->u.message.peer_stage,
+                   i->u.message.peer, sends ? " has room" : "");
     else if (i->kind == SL__DO_RUN || i->kind == SL__DO_STATE)
-        snprintf(text, size, "runs %s for %.3g s", action, for_s);
+        sl__format(text, size, "runs %s for %.3g s", action, for_s);
     else
-        snprintf(text, size, "is busy around %s for %.3g s", action, for_s);
+        sl__format(text, size, "is busy around %s for %.3g s", action, for_s);
 }
 
 void sl__answer(void *context, char *text, size_t size)

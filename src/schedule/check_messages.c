@@ -4,10 +4,10 @@
  * has one receive and each receive one send, none is needless, a send comes
  * after its compute and a compute after its receive. */
 #include "schedule/check.h"
+#include "base/numbers.h"
 #include "schedule/action.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 
 void sl__check_add(sl__check *check, sl_finding_code code, uint32_t node,
                    const char *format, ...)
@@ -15,7 +15,7 @@ void sl__check_add(sl__check *check, sl_finding_code code, uint32_t node,
     char what[320], action[SL_ACTION_TEXT_MAX];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(what, sizeof what, format, arguments);
+    sl__vformat(what, sizeof what, format, arguments);
     va_end(arguments);
     int rank = check->events.rank_of[node];
     int step = (int)sl__step_of(&check->events, node);

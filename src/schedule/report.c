@@ -4,6 +4,7 @@
 #include "schedule/report.h"
 #include "schedule/schedule.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/writer.h"
 
 #include <stdarg.h>
@@ -124,7 +125,7 @@ void sl__report_add(sl_report *report, sl_finding_code code, int rank, int step,
     char text[512];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    sl__vformat(text, sizeof text, format, arguments);
     va_end(arguments);
     sl_finding finding = {.code = code, .rank = rank, .step = step};
     add(report, &finding, text);

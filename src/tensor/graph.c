@@ -6,6 +6,7 @@
 #include "tensor/graph.h"
 
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/text.h"
 
 #include <stdarg.h>
@@ -45,7 +46,7 @@ sl_tensor *sl__refuse(sl_graph *graph, const char *op, const char *format, ...)
     char text[768];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    sl__vformat(text, sizeof text, format, arguments);
     va_end(arguments);
     if (!graph->status)
         unlocated = graph;

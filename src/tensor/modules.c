@@ -5,6 +5,7 @@
 #include "tensor/graph.h"
 
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/text.h"
 
 #include <stdarg.h>
@@ -44,7 +45,7 @@ void(sl_scope_enter)(sl_graph *graph, const char *format, ...)
     char part[256];
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(part, sizeof part, format, arguments);
+    int length = sl__vformat(part, sizeof part, format, arguments);
     va_end(arguments);
     if (graph->status)
         return;

@@ -5,6 +5,7 @@
 #include "view/canvas.h"
 
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/text.h"
 
 #include <math.h>
@@ -160,12 +161,12 @@ static void print_time(const sl_timeline *timeline, double time, double scale,
     } units[] = {{1, " s"}, {1e-3, " ms"}, {1e-6, " us"}, {1e-9, " ns"}};
     size_t unit = 0;
     if (!timeline->seconds) {
-        snprintf(text, 48, "%.6g", time);
+        sl__format(text, 48, "%.6g", time);
         return;
     }
     while (unit < 3 && scale < units[unit].size)
         unit++;
-    snprintf(text, 48, "%.5g%s", time / units[unit].size, units[unit].name);
+    sl__format(text, 48, "%.5g%s", time / units[unit].size, units[unit].name);
 }
 
 /* 1, 2 or 5 times a power of ten. */
@@ -203,8 +204,8 @@ static void draw_head(const picture *own, const panel *one)
     const sl_timeline *timeline = one->timeline;
     clean(timeline->title, title, sizeof title);
     print_time(timeline, timeline->makespan, timeline->makespan, time);
-    snprintf(text, sizeof text, "%s: %s, bubble %.1f %%", title, time,
-             100 * timeline->bubble);
+    sl__format(text, sizeof text, "%s: %s, bubble %.1f %%", title, time,
+               100 * timeline->bubble);
     own->canvas->ops->text(own->canvas, one->x, one->y + 16, 13, true, SL__LEFT,
                            text_colour(own), text);
     double span = own->end - own->begin;
