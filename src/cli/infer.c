@@ -53,7 +53,7 @@ int infer_config(const char *verb, const char *model, sl_gpt2_config *out)
 }
 
 /* Whether a size that was asked for is not that of a schedule from a file. */
-static bool differs(int asked, int found)
+static bool differs(int64_t asked, int found)
 {
     return asked && asked != found;
 }
@@ -64,7 +64,7 @@ int cli_check_sizes(const char *verb, const char *name, const sl_sizes *asked,
     sl_extent extent = sl_schedule_extent(schedule);
     if (!differs(asked->ranks, extent.ranks) &&
         !differs(asked->microbatches, extent.microbatches) &&
-        !differs(asked->stages_per_rank * extent.ranks, extent.stages))
+        !differs((int64_t)asked->stages_per_rank * extent.ranks, extent.stages))
         return CLI_DONE;
     return cli_say(verb, CLI_WRONG,
                    "%.200s has %d ranks, %d stages and %d microbatches, and "

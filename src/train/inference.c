@@ -56,10 +56,15 @@ static sl_status open_reader(sl_comm *comm, const sl_inference_options *options,
     how.share_losses = true;
     how.keep_outputs = outputs;
     how.timeout_s = options->timeout_s;
-    size_t tokens = (size_t)(r->rows * length);
-    sl_status status = sl__alloc(tokens, sizeof *r->ids, &r->ids);
+    int64_t tokens = 0;
+    sl_status status = SL_OK;
+    if (__builtin_mul_overflow(r->rows, length, &tokens))
+        status = sl_fail(SL_ENOMEM, "out of memory: sequences of %lld tokens",
+                         (long long)length);
     if (!status)
-        status = sl__alloc(tokens, sizeof *r->labels, &r->labels);
+        status = sl__alloc((size_t)tokens, sizeof *r->ids, &r->ids);
+    if (!status)
+        status = sl__alloc((size_t)tokens, sizeof *r->labels, &r->labels);
     if (!status)
         status = sl_pipeline_create(comm, sl_gpt2_model, &r->model, &how,
                                     &r->pipeline);
@@ -90,14 +95,10 @@ sl_status sl_evaluate(sl_comm *comm, const sl_inference_options *options,
     reader r;
     int64_t count = sl_windows_count(windows);
     double total = 0;
-    if (count == 0)
-        return sl_fail(SL_EINVAL,
-                       "%lld tokens are fewer than the %lld of a sequence and "
-                       "its last label",
-                       (long long)windows->count,
-                       (long long)windows->length + 1);
     count = most > 0 && most < count ? most : count;
-    sl_status status = open_reader(comm, options, windows->length, false, &r);
+    sl_status status = sl__check_windows(windows);
+    if (!status)
+        status = open_reader(comm, options, windows->length, false, &r);
     if (status)
         return status;
     for (int64_t at = 0; at < count && !status; at += r.rows) {
@@ -237,8 +238,15 @@ static sl_status add_tokens(sl_comm *comm, reader *r, const sl_sampling *how,
 static sl_status check_prompt(const sl_inference_options *options,
                               const sl_sampling *how)
 {
-    if (how->prompt_count < 1 || how->tokens < 0)
+    if (how->prompt_count < 1)
         return sl_fail(SL_EINVAL, "a prompt has a token at least");
+    if (how->prompt_count > INT32_MAX || how->tokens < 0 ||
+        how->tokens > INT32_MAX)
+        return sl_fail(SL_EINVAL,
+                       "%lld tokens after a prompt of %lld, expected at most "
+                       "%d of each",
+                       (long long)how->tokens, (long long)how->prompt_count,
+                       INT32_MAX);
     for (int64_t i = 0; i < how->prompt_count; i++) {
         if (how->prompt[i] < 0 || how->prompt[i] >= options->config.vocabulary)
             return sl_fail(SL_EINVAL,
@@ -255,11 +263,11 @@ sl_status sl_continue(sl_comm *comm, const sl_inference_options *options,
 {
     reader r;
     int64_t *texts = NULL, *next = NULL;
-    int64_t whole = how->prompt_count + how->tokens;
     int64_t length = options->config.positions;
     sl_status status = check_prompt(options, how);
     if (status)
         return status;
+    int64_t whole = how->prompt_count + how->tokens;
     length = whole < length ? whole : length;
     status = open_reader(comm, options, length, true, &r);
     if (status)

@@ -55,6 +55,13 @@ sl_status sl__train_check(const sl_train_options *options)
                        "positions",
                        (long long)options->data.length,
                        options->config.positions);
+    int64_t tokens;
+    if (__builtin_mul_overflow(options->batch, options->data.length, &tokens))
+        return sl_fail(SL_EINVAL,
+                       "a batch of %lld sequences of %lld tokens is more than "
+                       "memory holds",
+                       (long long)options->batch,
+                       (long long)options->data.length);
     sl_status status = sl_windows_check(&options->data, "data");
     if (!status && options->validation.tokens && options->validate_every)
         status = sl_windows_check(&options->validation, "validation data");

@@ -301,10 +301,10 @@ double sl_rate_at(const sl_rate *rate, int64_t step)
 {
     if (step <= rate->warmup)
         return rate->rate * (double)step / (double)rate->warmup;
-    int64_t length = rate->steps - rate->warmup;
+    double length = (double)rate->steps - (double)rate->warmup;
     if (rate->kind == SL_RATE_CONSTANT || length <= 0)
         return rate->rate;
-    double way = (double)(step - rate->warmup) / (double)length;
+    double way = ((double)step - (double)rate->warmup) / length;
     way = way < 1 ? way : 1;
     double left = rate->kind == SL_RATE_LINEAR
                       ? 1 - way

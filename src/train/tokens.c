@@ -294,9 +294,9 @@ sl_status sl_tokens_read(const sl_tokens *tokens, int64_t first, int64_t count,
                          int64_t *out)
 {
     if (first < 0 || count < 0 || first > tokens->total - count)
-        return sl_fail(SL_EINVAL, "tokens %lld to %lld, and there are %lld",
-                       (long long)first, (long long)(first + count - 1),
-                       (long long)tokens->total);
+        return sl_fail(
+            SL_EINVAL, "%lld tokens from place %lld on, and there are %lld",
+            (long long)count, (long long)first, (long long)tokens->total);
     for (size_t i = 0; i < tokens->count && count > 0; i++) {
         const part *own = &tokens->parts[i];
         int64_t skip = first - own->first, left = own->count - skip;

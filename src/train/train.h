@@ -60,6 +60,9 @@ sl_status sl__train_fail(sl_comm *comm, sl_pipeline *pipeline,
 
 /* How many states an optimizer keeps of a parameter, each as large. */
 int sl__state_kinds(const sl_optimizer_options *options);
+/* Whether windows can be read: theirs is a range, and has one. (windows.c) */
+sl_status sl__check_windows(const sl_windows *windows);
+
 
 /* ----------------------------------------------------------- weights.c -- */
 

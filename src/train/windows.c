@@ -3,7 +3,7 @@
  * Which tokens a step sees: windows in an order that is a function of the seed
  * alone. The order of an epoch is a keyed permutation, computed where it is
  * needed: nothing is stored, and any place of it can be resumed from. */
-#include "sluice/train.h"
+#include "train/train.h"
 
 #include "base/memory.h"
 #include "tensor/random.h"
@@ -15,10 +15,36 @@ static int64_t stride_of(const sl_windows *windows)
 
 int64_t sl_windows_count(const sl_windows *windows)
 {
-    int64_t spare = windows->count - (windows->length + 1);
-    if (windows->length < 1 || stride_of(windows) < 1 || spare < 0)
+    if (windows->length < 1 || stride_of(windows) < 1 ||
+        windows->count <= windows->length)
         return 0;
-    return spare / stride_of(windows) + 1;
+    return (windows->count - windows->length - 1) / stride_of(windows) + 1;
+}
+
+/* Whether the range is one; then no sum below overflows. */
+static sl_status check_range(const sl_windows *windows)
+{
+    if (windows->first < 0 || windows->count < 0 ||
+        windows->first > INT64_MAX - windows->count)
+        return sl_fail(SL_EINVAL,
+                       "windows over %lld tokens from place %lld on, expected "
+                       "both from 0 up",
+                       (long long)windows->count, (long long)windows->first);
+    return SL_OK;
+}
+
+sl_status sl__check_windows(const sl_windows *windows)
+{
+    sl_status status = check_range(windows);
+    if (status)
+        return status;
+    if (sl_windows_count(windows) == 0)
+        return sl_fail(SL_EINVAL,
+                       "%lld tokens are fewer than the %llu of a sequence and "
+                       "its last label",
+                       (long long)windows->count,
+                       (unsigned long long)windows->length + 1);
+    return SL_OK;
 }
 
 /* A permutation of 0..count-1: rounds of a Feistel network on the next power of
@@ -61,7 +87,9 @@ sl_status sl_windows_check(const sl_windows *windows, const char *what)
     int64_t *ids = NULL;
     if (sl_tokens_are_bytes(windows->tokens) && windows->vocabulary >= 256)
         return SL_OK;
-    sl_status status = sl__alloc(PIECE, sizeof *ids, &ids);
+    sl_status status = check_range(windows);
+    if (!status)
+        status = sl__alloc(PIECE, sizeof *ids, &ids);
     for (int64_t at = 0; at < count && !status; at += PIECE) {
         int64_t some = count - at < PIECE ? count - at : PIECE;
         status =
@@ -99,15 +127,9 @@ static sl_status read_one(const sl_windows *windows, int64_t number,
 sl_status sl_windows_read(const sl_windows *windows, int64_t number,
                           int64_t rows, int64_t *ids, int64_t *labels)
 {
-    sl_status status = SL_OK;
-    if (number < 0 || rows < 0 || number > INT64_MAX / 2)
+    sl_status status = sl__check_windows(windows);
+    if (number < 0 || rows < 0 || number > INT64_MAX - rows)
         return sl_fail(SL_EINVAL, "there is no window %lld", (long long)number);
-    if (sl_windows_count(windows) == 0)
-        return sl_fail(SL_EINVAL,
-                       "%lld tokens are fewer than the %lld of a sequence and "
-                       "its last label",
-                       (long long)windows->count,
-                       (long long)windows->length + 1);
     for (int64_t i = 0; i < rows && !status; i++)
         status = read_one(windows, number + i, ids + i * windows->length,
                           labels + i * windows->length);

@@ -207,6 +207,44 @@ static void windows_are_of_their_range(void **state)
     sl_tokens_close(tokens);
 }
 
+/* Whatever is asked for: sentences are made without an overflow. */
+static void the_largest_numbers_are_refused(void **state)
+{
+    (void)state;
+    sl_tokens *tokens;
+    int64_t ids[8], labels[8];
+    assert_ok(sl_tokens_open(write_file("d.txt", "abcdefghij", 10), &tokens));
+    assert_fails(sl_tokens_read(tokens, INT64_MAX, 28, ids), SL_EINVAL,
+                 "28 tokens from place 9223372036854775807 on, and there are");
+    assert_fails(sl_tokens_read(tokens, 28, INT64_MAX, ids), SL_EINVAL,
+                 "9223372036854775807 tokens from place 28");
+    assert_fails(sl_tokens_read(tokens, INT64_MIN, INT64_MAX, ids), SL_EINVAL,
+                 "and there are 10");
+    sl_windows windows = {
+        .tokens = tokens, .count = 10, .length = INT64_MAX, .vocabulary = 256};
+    assert_int_equal(sl_windows_count(&windows), 0);
+    assert_fails(sl_windows_read(&windows, 0, 1, ids, labels), SL_EINVAL,
+                 "fewer than the 9223372036854775808 of a sequence");
+    windows.count = INT64_MIN;
+    assert_int_equal(sl_windows_count(&windows), 0);
+    windows = (sl_windows){
+        .tokens = tokens, .count = 9, .length = 3, .first = INT64_MAX - 4};
+    assert_fails(sl_windows_read(&windows, 0, 1, ids, labels), SL_EINVAL,
+                 "windows over 9 tokens from place 9223372036854775803");
+    windows.vocabulary = 100;
+    assert_fails(sl_windows_check(&windows, "data"), SL_EINVAL,
+                 "expected both from 0 up");
+    windows.first = 0;
+    assert_fails(sl_windows_read(&windows, INT64_MAX, 1, ids, labels),
+                 SL_EINVAL, "there is no window");
+    sl_tokens_close(tokens);
+    const sl_rate rate = {.kind = SL_RATE_COSINE,
+                          .rate = 1,
+                          .warmup = INT64_MIN,
+                          .steps = INT64_MAX};
+    assert_true(sl_rate_at(&rate, INT64_MAX) >= 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,6 +253,7 @@ int main(void)
         cmocka_unit_test(odd_files_are_refused),
         cmocka_unit_test(shuffling_is_a_permutation),
         cmocka_unit_test(windows_are_of_their_range),
+        cmocka_unit_test(the_largest_numbers_are_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
