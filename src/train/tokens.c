@@ -4,6 +4,7 @@
  * read where they are needed, so that what has changed under us is noticed. */
 #include "sluice/train.h"
 
+#include "base/files.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -35,12 +36,6 @@ struct sl_tokens {
     int64_t total;
 };
 
-static sl_status fail_file(const char *path, const char *what)
-{
-    return sl_fail(SL_EIO, "cannot %s '%.300s': %s", what, path,
-                   strerror(errno));
-}
-
 static bool is_binary(const char *path)
 {
     size_t length = strlen(path);
@@ -54,24 +49,19 @@ static sl_status read_text(sl_tokens *tokens, part *own, int64_t size)
     sl_status status =
         sl__grow(&tokens->text, &tokens->text_capacity,
                  tokens->text_bytes + (size_t)size + 1, sizeof *tokens->text);
-    int64_t done = 0;
-    while (!status && done < size) {
-        ssize_t got = read(own->fd, tokens->text + tokens->text_bytes + done,
-                           (size_t)(size - done));
-        if (got < 0)
-            status = fail_file(own->path, "read");
-        if (got <= 0)
-            break;
-        done += got;
-    }
+    size_t done = 0;
+    if (!status)
+        status =
+            sl__read_some(own->fd, own->path, tokens->text + tokens->text_bytes,
+                          (size_t)size, &done);
     close(own->fd);
     own->fd = -1;
     if (status)
         return status;
     own->bytes = 1;
     own->offset = (int64_t)tokens->text_bytes;
-    own->count = done;
-    tokens->text_bytes += (size_t)done;
+    own->count = (int64_t)done;
+    tokens->text_bytes += done;
     return SL_OK;
 }
 
@@ -83,9 +73,14 @@ static sl_status read_header(part *own, int64_t size)
     int32_t header[HEADER_NUMBERS];
     own->bytes = 2;
     own->count = size / own->bytes;
-    if (size >= (int64_t)sizeof header &&
-        pread(own->fd, header, sizeof header, 0) == (ssize_t)sizeof header &&
-        (header[0] == MAGIC_16 || header[0] == MAGIC_32)) {
+    header[0] = 0;
+    if (size >= (int64_t)sizeof header) {
+        sl_status status =
+            sl__read_at(own->fd, own->path, 0, header, sizeof header);
+        if (status)
+            return status;
+    }
+    if (header[0] == MAGIC_16 || header[0] == MAGIC_32) {
         int version = header[0] == MAGIC_16 ? 1 : 7;
         own->bytes = header[0] == MAGIC_16 ? 2 : 4;
         own->offset = sizeof header;
@@ -106,32 +101,28 @@ static sl_status read_header(part *own, int64_t size)
 
 static sl_status add_file(sl_tokens *tokens, const char *path)
 {
-    struct stat about;
+    int64_t bytes;
     sl_status status = sl__grow(&tokens->parts, &tokens->capacity,
                                 tokens->count + 1, sizeof *tokens->parts);
     if (status)
         return status;
     part *own = &tokens->parts[tokens->count];
-    *own = (part){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-    if (own->fd < 0)
-        return fail_file(path, "open");
+    *own = (part){0};
+    status = sl__open_file(path, &own->fd, &bytes);
+    if (status)
+        return status;
     tokens->count++;
     status = sl__alloc(strlen(path) + 1, 1, &own->path);
     if (status)
         return status;
     memcpy(own->path, path, strlen(path) + 1);
-    if (fstat(own->fd, &about))
-        return fail_file(path, "read");
-    if (!S_ISREG(about.st_mode))
-        return sl_fail(SL_EINVAL, "'%.300s' is not a file or a folder", path);
     bool binary = is_binary(path);
     if (tokens->count > 1 && binary != is_binary(tokens->parts[0].path))
         return sl_fail(SL_EINVAL,
                        "'%.200s' and '%.200s' are of two kinds: tokens and "
                        "text",
                        tokens->parts[0].path, path);
-    status = binary ? read_header(own, about.st_size)
-                    : read_text(tokens, own, about.st_size);
+    status = binary ? read_header(own, bytes) : read_text(tokens, own, bytes);
     own->first = tokens->total;
     tokens->total += status ? 0 : own->count;
     return status;
@@ -156,11 +147,14 @@ static bool is_wanted(const char *path)
     char start[8000];
     if (is_binary(path))
         return true;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ssize_t got = fd < 0 ? -1 : read(fd, start, sizeof start);
-    if (fd >= 0)
-        close(fd);
-    return got <= 0 || !memchr(start, '\0', (size_t)got);
+    int fd;
+    int64_t bytes;
+    if (sl__open_file(path, &fd, &bytes))
+        return true;
+    size_t got = 0;
+    sl_status status = sl__read_some(fd, path, start, sizeof start, &got);
+    close(fd);
+    return status || !memchr(start, '\0', got);
 }
 
 /* All files of a folder and of those in it that are wanted; links to folders are
@@ -173,7 +167,7 @@ static sl_status add_folder(sl_tokens *tokens, const char *path, int depth)
         return sl_fail(SL_EINVAL, "'%.300s' is too deep a folder", path);
     int count = scandir(path, &entries, is_shown, by_bytes);
     if (count < 0)
-        return fail_file(path, "read");
+        return sl__fail_file(path, "read");
     sl_status status = SL_OK;
     for (int i = 0; i < count; i++) {
         char *full = NULL;
@@ -183,7 +177,7 @@ static sl_status add_folder(sl_tokens *tokens, const char *path, int depth)
             status = sl_fail(SL_ENOMEM, "out of memory");
         }
         if (!status && lstat(full, &about))
-            status = fail_file(full, "read");
+            status = sl__fail_file(full, "read");
         if (!status && S_ISLNK(about.st_mode) && stat(full, &about) == 0 &&
             S_ISDIR(about.st_mode))
             about.st_mode = 0;
@@ -205,7 +199,9 @@ sl_status sl_tokens_open(const char *path, sl_tokens **out)
     struct stat about;
     sl_tokens *tokens;
     if (stat(path, &about))
-        return fail_file(path, "open");
+        return sl__fail_file(path, "open");
+    if (!S_ISDIR(about.st_mode) && !S_ISREG(about.st_mode))
+        return sl_fail(SL_EINVAL, "'%.300s' is not a file or a folder", path);
     sl_status status = sl__alloc(1, sizeof *tokens, &tokens);
     if (status)
         return status;
@@ -246,23 +242,6 @@ bool sl_tokens_are_bytes(const sl_tokens *tokens)
 
 /* -------------------------------------------------------------- reading -- */
 
-/* Reads bytes of a file that is as long as it was. */
-static sl_status read_bytes(const part *own, int64_t at, void *out,
-                            size_t bytes)
-{
-    size_t done = 0;
-    while (done < bytes) {
-        ssize_t got =
-            pread(own->fd, (char *)out + done, bytes - done, at + (off_t)done);
-        if (got < 0)
-            return fail_file(own->path, "read");
-        if (got == 0)
-            return sl_fail(SL_EIO, "'%.300s' has become shorter", own->path);
-        done += (size_t)got;
-    }
-    return SL_OK;
-}
-
 static sl_status read_part(const sl_tokens *tokens, const part *own,
                            int64_t first, int64_t count, int64_t *out)
 {
@@ -279,9 +258,9 @@ static sl_status read_part(const sl_tokens *tokens, const part *own,
     } piece;
     for (int64_t at = 0; at < count; at += PIECE) {
         int64_t now = count - at < PIECE ? count - at : PIECE;
-        sl_status status =
-            read_bytes(own, own->offset + (first + at) * own->bytes, &piece,
-                       (size_t)(now * own->bytes));
+        sl_status status = sl__read_at(own->fd, own->path,
+                                       own->offset + (first + at) * own->bytes,
+                                       &piece, (size_t)(now * own->bytes));
         if (status)
             return status;
         for (int64_t i = 0; i < now; i++)

@@ -6,6 +6,8 @@
 
 #include "sluice/train.h"
 
+#include "base/files.h"
+
 /* -------------------------------------------------------- parameters.c -- */
 
 /* A parameter of this rank, or its gradient. */
@@ -85,17 +87,8 @@ sl_status sl__checkpoint_progress(const char *path, sl_progress *out);
 
 /* ------------------------------------------------------------- files.c -- */
 
-/* All of a file, freed by the caller, with a NUL behind it. */
-sl_status sl__read_file(const char *path, char **out, size_t *out_length);
-
-/* Writes a file that is on the disk when this returns. */
-sl_status sl__write_file(const char *path, const char *text, size_t length);
-
 /* Bytes of a file, and a number that changes with any of them. */
 sl_status sl__sum_file(const char *path, int64_t *out_bytes, uint64_t *out_sum);
-
-/* Makes what was done in a folder lasting. */
-sl_status sl__sync_folder(const char *path);
 
 /* Removes a folder of files; one that is not there, or a link, is left alone. */
 void sl__remove_folder(const char *path);
