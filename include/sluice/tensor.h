@@ -475,8 +475,9 @@ SL_API sl_status sl_measure_packed_matmul(int m, int n, int k, int threads,
 
 /* ---------------------------------------------------------- safetensors -- */
 
-/* A safetensors file, mapped into memory and wholly verified when opened:
- * every length, offset, shape and overlap. */
+/* A safetensors file, wholly verified when opened: every length, offset, shape
+ * and overlap. It stays open, and tensors are read from it when they are asked
+ * for, by any thread. */
 typedef struct sl_safetensors sl_safetensors;
 
 typedef struct sl_safetensor {
@@ -484,10 +485,13 @@ typedef struct sl_safetensor {
     sl_dtype dtype;
     int dims;
     int64_t shape[SL_DIMS_MAX];
-    const void *data; /* not aligned: copy it out */
+    const void *data; /* in memory, not aligned: copy it out; NULL in a file */
     size_t bytes;
+    const sl_safetensors *file; /* in which it lies, */
+    int64_t at;                 /* and where its bytes begin there */
 } sl_safetensor;
 
+/* SL_EIO where there is no such file, SL_EPARSE where it does not add up. */
 SL_API sl_status sl_safetensors_open(const char *path, sl_safetensors **out);
 
 /* The same over bytes in memory, which are borrowed. */
@@ -500,6 +504,10 @@ SL_API size_t sl_safetensors_count(const sl_safetensors *file);
 SL_API const sl_safetensor *sl_safetensors_at(const sl_safetensors *file,
                                               size_t index);
 
+/* Copies a tensor's bytes to `out`, wherever they are. SL_EIO where its file has
+ * become shorter since it was opened. */
+SL_API sl_status sl_safetensor_read(const sl_safetensor *tensor, void *out);
+
 /* By name; NULL where there is none. */
 SL_API const sl_safetensor *sl_safetensors_find(const sl_safetensors *file,
                                                 const char *name);
@@ -508,7 +516,8 @@ SL_API const sl_safetensor *sl_safetensors_find(const sl_safetensors *file,
 SL_API const char *sl_safetensors_metadata(const sl_safetensors *file,
                                            const char *key);
 
-/* Writes a file in one move: a temporary file beside it, synced, renamed.
+/* Writes a file in one move: a temporary file beside it, synced, renamed. Tensors
+ * of an opened file are copied from there.
  * `metadata` is pairs of key and value ended by NULL, or NULL. */
 SL_API sl_status sl_safetensors_write(const char *path,
                                       const sl_safetensor *tensors,

@@ -288,7 +288,8 @@ SL_API const sl_safetensor *sl_weights_find(const sl_weights *weights,
                                             const char *name);
 
 /* Writes them into the parameters of this rank. One that is missing, or has
- * another dtype or shape, is refused by name, and then nothing has changed. */
+ * another dtype or shape, is refused by name, and then nothing has changed; a
+ * file that cannot be read to its end is found out on the way. */
 SL_API sl_status sl_weights_load(const sl_weights *weights,
                                  sl_pipeline *pipeline);
 

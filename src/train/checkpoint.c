@@ -419,7 +419,7 @@ static sl_status read_optimizer(const char *path, sl_optimizer *optimizer,
             const sl_safetensor *found = sl_weights_find(states, name);
             status = sl__check_tensor(found, name, &own->port);
             if (!status && pass)
-                memcpy(own->data, found->data, found->bytes);
+                status = sl_safetensor_read(found, own->data);
         }
     }
     sl_weights_close(states);

@@ -208,6 +208,20 @@ static void note_difference(loading *how, sl_status status)
                  used ? "; " : "", sl_error_text());
 }
 
+static sl_status write_one(const sl__parameter *own, const sl_safetensor *found)
+{
+    char *data;
+    sl_status status = sl__alloc(found->bytes, 1, &data);
+    if (status)
+        return status;
+    status = sl_safetensor_read(found, data);
+    if (!status)
+        status =
+            sl_memory_write(own->memory, &own->port, 0, data, found->bytes);
+    free(data);
+    return status;
+}
+
 /* Holds a parameter against the weights, or writes it. */
 static sl_status load_one(void *context, const sl__parameter *own)
 {
@@ -227,8 +241,7 @@ static sl_status load_one(void *context, const sl__parameter *own)
         return status;
     if (!how->write)
         return SL_OK;
-    return sl_memory_write(own->memory, &own->port, 0, found->data,
-                           found->bytes);
+    return write_one(own, found);
 }
 
 sl_status sl_weights_load(const sl_weights *weights, sl_pipeline *pipeline)

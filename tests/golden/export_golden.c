@@ -53,22 +53,25 @@ static void write_weights(const char *folder, const test_stage *whole)
 /* Each row, and its last label behind it. */
 static void write_tokens(const char *folder, const sl_safetensors *file)
 {
-    const sl_safetensor *ids = golden_find(file, "input_ids");
-    const sl_safetensor *labels = golden_find(file, "labels");
-    int64_t rows = ids->shape[0], length = ids->shape[1];
+    const sl_safetensor *shape = golden_find(file, "input_ids");
+    float *ids = golden_floats(shape);
+    float *labels = golden_floats(golden_find(file, "labels"));
+    int64_t rows = shape->shape[0], length = shape->shape[1];
     uint16_t *tokens = malloc((size_t)(rows * (length + 1)) * sizeof *tokens);
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t i = 0; i <= length; i++) {
             int64_t token;
-            const sl_safetensor *from = i < length ? ids : labels;
+            const float *from = i < length ? ids : labels;
             int64_t at = r * length + (i < length ? i : length - 1);
-            memcpy(&token, (const char *)from->data + at * 8, sizeof token);
+            memcpy(&token, (const char *)from + at * 8, sizeof token);
             tokens[r * (length + 1) + i] = (uint16_t)token;
         }
     }
     write_file(in(folder, "tokens.bin"), tokens,
                (size_t)(rows * (length + 1)) * sizeof *tokens);
     free(tokens);
+    free(ids);
+    free(labels);
     printf("--seq %lld --stride %lld --batch %lld\n", (long long)length,
            (long long)length + 1, (long long)rows);
 }

@@ -173,7 +173,7 @@ const golden_model golden_models[GOLDEN_MODELS] = {
 float *golden_floats(const sl_safetensor *tensor)
 {
     float *copy = malloc(tensor->bytes);
-    memcpy(copy, tensor->data, tensor->bytes);
+    assert_ok(sl_safetensor_read(tensor, copy));
     return copy;
 }
 
@@ -198,6 +198,14 @@ static void put_floats(const test_stage *stage, sl_port_kind kind,
     free(wide);
 }
 
+static void put_tensor(const test_stage *stage, sl_port_kind kind,
+                       const char *name, const sl_safetensor *tensor)
+{
+    float *data = golden_floats(tensor);
+    put_floats(stage, kind, name, data);
+    free(data);
+}
+
 int golden_load(const test_stage *stage, const sl_safetensors *file)
 {
     int loaded = 0;
@@ -205,12 +213,11 @@ int golden_load(const test_stage *stage, const sl_safetensors *file)
         const sl_safetensor *tensor = sl_safetensors_at(file, i);
         sl_port port;
         if (strncmp(tensor->name, "param.", 6) == 0) {
-            put_floats(stage, SL_PORT_PARAMETER, tensor->name + 6,
-                       tensor->data);
+            put_tensor(stage, SL_PORT_PARAMETER, tensor->name + 6, tensor);
             loaded++;
         } else if (!sl_stage_port(stage->stage, SL_PORT_INPUT, tensor->name,
                                   &port)) {
-            put_floats(stage, SL_PORT_INPUT, tensor->name, tensor->data);
+            put_tensor(stage, SL_PORT_INPUT, tensor->name, tensor);
         }
     }
     return loaded;

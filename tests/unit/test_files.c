@@ -147,6 +147,28 @@ static void tokens_are_read_through_interruptions(void **state)
     free(bytes);
 }
 
+static void tensors_are_read_through_interruptions(void **state)
+{
+    (void)state;
+    char *bytes = make_bytes(), *found = malloc(BYTES);
+    sl_safetensors *file;
+    const sl_safetensor tensor = {.name = "w",
+                                  .dtype = SL_BOOL,
+                                  .dims = 1,
+                                  .shape = {BYTES},
+                                  .data = bytes,
+                                  .bytes = BYTES};
+    disturbed = true;
+    assert_non_null(found);
+    assert_ok(sl_safetensors_write(in_folder("w"), &tensor, 1, NULL));
+    assert_ok(sl_safetensors_open(in_folder("w"), &file));
+    assert_ok(sl_safetensor_read(sl_safetensors_find(file, "w"), found));
+    assert_memory_equal(found, bytes, BYTES);
+    sl_safetensors_close(file);
+    free(found);
+    free(bytes);
+}
+
 static void an_empty_file_is_one(void **state)
 {
     (void)state;
@@ -223,6 +245,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             what_is_written_is_read_through_interruptions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(tokens_are_read_through_interruptions,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(tensors_are_read_through_interruptions,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_empty_file_is_one, set_up,
                                         tear_down),

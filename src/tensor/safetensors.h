@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What opening (safetensors.c), the header (safetensors_header.c) and writing
+ * (safetensors_write.c) of safetensors files share: 8 bytes of little-endian
+ * header length, the header, then the bytes of the tensors. */
+#ifndef SL_TENSOR_SAFETENSORS_H
+#define SL_TENSOR_SAFETENSORS_H
+
+#include "sluice/tensor.h"
+
+#include <jansson.h>
+
+enum { SL__SAFETENSORS_PREFIX = 8 };
+
+struct sl_safetensors {
+    int fd;     /* -1 where the bytes are in memory, and borrowed */
+    char *path; /* of the file, for sentences */
+    json_t *header;
+    sl_safetensor *tensors; /* in order of their bytes */
+    size_t count;
+};
+
+/* Reads the header's text, behind which there are `data_bytes`; where tensors
+ * begin is counted from there. */
+sl_status sl__safetensors_read_header(sl_safetensors *file, const char *text,
+                                      size_t length, int64_t data_bytes);
+
+/* Copies bytes of a tensor, from its `first` on. */
+sl_status sl__safetensor_read_part(const sl_safetensor *tensor, size_t first,
+                                   size_t bytes, void *out);
+
+#endif
