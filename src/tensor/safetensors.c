@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* As the format's own reader has it. */
-enum { HEADER_BYTES_MAX = 100000000 };
+/* Two hundred thousand tensors, more than any model has in a file. */
+enum { HEADER_BYTES_MAX = 1 << 25 };
 
 /* ---------------------------------------------------------------- header -- */
 
@@ -25,10 +25,14 @@ static sl_status read_length(const unsigned char *prefix, int64_t bytes,
     for (int i = 0; i < SL__SAFETENSORS_PREFIX; i++)
         length |= (uint64_t)prefix[i] << (8 * i);
     uint64_t there = (uint64_t)bytes - SL__SAFETENSORS_PREFIX;
-    if (length > HEADER_BYTES_MAX || length > there)
+    if (length > there)
         return sl_fail(SL_EPARSE,
                        "the header claims %llu bytes, the file has %llu",
                        (unsigned long long)length, (unsigned long long)there);
+    if (length > HEADER_BYTES_MAX)
+        return sl_fail(SL_EPARSE,
+                       "the header has %llu bytes, expected at most %d",
+                       (unsigned long long)length, HEADER_BYTES_MAX);
     *out = (size_t)length;
     return SL_OK;
 }
@@ -151,8 +155,10 @@ void sl_safetensors_close(sl_safetensors *file)
         return;
     if (file->fd >= 0)
         close(file->fd);
-    json_decref(file->header);
     free(file->tensors);
+    free(file->by_name);
+    free(file->metadata);
+    free(file->texts);
     free(file->path);
     free(file);
 }
@@ -172,17 +178,27 @@ const sl_safetensor *sl_safetensors_at(const sl_safetensors *file, size_t index)
 const sl_safetensor *sl_safetensors_find(const sl_safetensors *file,
                                          const char *name)
 {
-    for (size_t i = 0; i < file->count; i++) {
-        if (strcmp(file->tensors[i].name, name) == 0)
-            return &file->tensors[i];
+    size_t low = 0, high = file->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        int order = strcmp(file->by_name[middle]->name, name);
+        if (order == 0)
+            return file->by_name[middle];
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return NULL;
 }
 
 const char *sl_safetensors_metadata(const sl_safetensors *file, const char *key)
 {
-    const json_t *metadata = json_object_get(file->header, "__metadata__");
-    return json_string_value(json_object_get(metadata, key));
+    for (size_t i = 0; i < file->metadata_count; i++) {
+        if (strcmp(file->metadata[i].key, key) == 0)
+            return file->metadata[i].value;
+    }
+    return NULL;
 }
 
 sl_status sl__safetensor_read_part(const sl_safetensor *tensor, size_t first,

@@ -8,16 +8,26 @@
 
 #include "sluice/tensor.h"
 
-#include <jansson.h>
-
 enum { SL__SAFETENSORS_PREFIX = 8 };
 
+typedef struct sl__metadata {
+    const char *key;
+    const char *value;
+} sl__metadata;
+
 struct sl_safetensors {
-    int fd;     /* -1 where the bytes are in memory, and borrowed */
-    char *path; /* of the file, for sentences */
-    json_t *header;
+    int fd;                 /* -1 where the bytes are in memory, and borrowed */
+    char *path;             /* of the file, for sentences */
     sl_safetensor *tensors; /* in order of their bytes */
     size_t count;
+    size_t capacity;
+    const sl_safetensor **by_name;
+    sl__metadata *metadata; /* by key */
+    size_t metadata_count;
+    size_t metadata_capacity;
+    bool has_metadata;
+    char *texts;     /* names and metadata, */
+    char *texts_end; /* up to here */
 };
 
 /* Reads the header's text, behind which there are `data_bytes`; where tensors

@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,9 +36,9 @@ static void what_does_not_add_up_is_refused(void **state)
         size_t bytes;
         const char *text;
     } cases[] = {
-        {"[]", 0, "the header is not an object"},
-        {"{", 0, "the header is not JSON"},
-        {"{" A "," A "}", 8, "the header is not JSON"},
+        {"[]", 0, "the header is not a JSON object: expected '{' at byte 0"},
+        {"{", 0, "the header is not a JSON object: expected a name at byte 1"},
+        {"{" A "," A "}", 8, "the header has 'a' twice"},
         {"{" A "}", 4, "tensor 'a': data_offsets is outside the file"},
         {"{" A "}", 12, "4 bytes after the last tensor"},
         {"{}", 1, "1 bytes after the last tensor"},
@@ -73,12 +74,166 @@ static void what_does_not_add_up_is_refused(void **state)
         {"{\"a\":7}", 0, "dtype is not"},
         {"{\"__metadata__\":7}", 0, "__metadata__ is not an object"},
         {"{\"__metadata__\":{\"a\":7}}", 0, "has a value that is no text"},
+        {"{\"__metadata__\":{\"a\":\"\",\"a\":\"\"}}", 0,
+         "the header has 'a' twice"},
+        {"{\"__metadata__\":{},\"__metadata__\":{}}", 0,
+         "the header has '__metadata__' twice"},
+        {"{\"__metadata__\":{\"a\"}}", 0,
+         "__metadata__ is not a JSON object: expected ':' at byte 4"},
+        {"{" A "} {", 8, "expected the end"},
+        {"{" A ",}", 8, "expected a name"},
+        {"{" A " " A "}", 8, "expected ',' or '}'"},
+        {"{\"a\" 1}", 0, "expected ':'"},
+        {"{\"a\":}", 0, "expected a value"},
+        {"{\"a\":{\"b\\\"}}", 0, "expected a value"},
+        {"{\"\xff\":{}}", 0, "a text that is not JSON"},
+        {"{\"\\ud800\":{}}", 0, "a text that is not JSON"},
+        {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", 0,
+         "tensor 'a': duplicate object key"},
+        {"{\"a\":[}", 0, "tensor 'a': "},
+        {"{\"a\":nul}", 0, "tensor 'a': "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         sl_safetensors *file = NULL;
         assert_fails(parse(cases[i].header, cases[i].bytes, &file), SL_EPARSE,
                      cases[i].text);
         assert_null(file);
+    }
+}
+
+/* Names are what JSON says they are, however they are written. */
+static void names_may_be_escaped(void **state)
+{
+    (void)state;
+    sl_safetensors *file;
+    assert_ok(
+        parse(" { \"\\u00e9\\n\\\"\" : {\"dtype\":\"F32\", \"known\": "
+              "[{\"to\": \"}others{\"}], \"shape\": [1],"
+              "\"data_offsets\":[0,4]} ,\t\"__metadata__\" : "
+              "{ \"k\\u0065y\" : \"\\ud83d\\ude00\" , \"b\":\"\"}\r\n}\n ",
+              4, &file));
+    assert_int_equal(sl_safetensors_count(file), 1);
+    assert_non_null(sl_safetensors_find(file, "\xc3\xa9\n\""));
+    assert_string_equal(sl_safetensors_metadata(file, "key"),
+                        "\xf0\x9f\x98\x80");
+    assert_string_equal(sl_safetensors_metadata(file, "b"), "");
+    sl_safetensors_close(file);
+}
+
+/* -------------------------------------------------------- hostile headers -- */
+
+/* What the trees of JSON take, now and at most: jansson allocates through
+ * these. */
+static size_t tree_bytes, most_bytes;
+
+static void *allocate(size_t bytes)
+{
+    max_align_t *block = malloc(sizeof *block + bytes);
+    if (!block)
+        return NULL;
+    memcpy(block, &bytes, sizeof bytes);
+    tree_bytes += bytes;
+    most_bytes = tree_bytes > most_bytes ? tree_bytes : most_bytes;
+    return block + 1;
+}
+
+static void release(void *data)
+{
+    size_t bytes;
+    if (!data)
+        return;
+    max_align_t *block = (max_align_t *)data - 1;
+    memcpy(&bytes, block, sizeof bytes);
+    tree_bytes -= bytes;
+    free(block);
+}
+
+/* A file whose header is `first`, then `again` so many times, then `last`. In
+ * `again` a %06d is the number. */
+static char *make_hostile(const char *first, const char *again, int count,
+                          const char *last, size_t *bytes)
+{
+    size_t room = 8 + strlen(first) + strlen(last) + 1 +
+                  (size_t)count * (strlen(again) + 8);
+    char *file = calloc(room, 1), *at = file + 8;
+    assert_non_null(file);
+    at += sprintf(at, "%s", first);
+    for (int i = 0; i < count; i++)
+        at += sprintf(at, again, i);
+    at += sprintf(at, "%s", last);
+    *bytes = (size_t)(at - file);
+    for (int i = 0; i < 8; i++)
+        file[i] = (char)((*bytes - 8) >> (8 * i));
+    return file;
+}
+
+/* Whatever a header has in it, it takes no more than a small part of its size in
+ * trees. */
+static void a_hostile_header_takes_little_memory(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *first, *again, *last;
+        sl_status status;
+        const char *text;
+    } cases[] = {
+        {"{\"a\":[[]", ",[]", "]}", SL_EPARSE,
+         "tensor 'a': 600004 bytes of the header are about it, expected at "
+         "most "
+         "65536"},
+        {"{\"a\":", "[", "}", SL_EPARSE, "expected a value at byte 5"},
+        {"{\"\":{}", ",\"%06d\":{}", "}", SL_EPARSE,
+         "tensor '': dtype is not F32"},
+        {"{\"__metadata__\":{\"\":\"\"", ",\"%06d\":\"\"", "}}", SL_OK, ""},
+        {"{\"__metadata__\":{}",
+         ",\"%06d\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}",
+         "}", SL_OK, ""},
+    };
+    enum { TIMES = 200000, MOST_BYTES = 1 << 14 };
+    json_set_alloc_funcs(allocate, release);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t bytes;
+        sl_safetensors *file = NULL;
+        char *text = make_hostile(cases[i].first, cases[i].again, TIMES,
+                                  cases[i].last, &bytes);
+        most_bytes = 0;
+        sl_status status = sl_safetensors_parse(text, bytes, &file);
+        if (cases[i].status)
+            assert_fails(status, cases[i].status, cases[i].text);
+        else
+            assert_ok(status);
+        assert_true(most_bytes < MOST_BYTES);
+        assert_int_equal(tree_bytes, 0);
+        sl_safetensors_close(file);
+        free(text);
+    }
+    json_set_alloc_funcs(malloc, free);
+}
+
+/* The largest header, and one that is a byte larger. */
+static void a_header_beyond_the_limit_is_refused(void **state)
+{
+    (void)state;
+    enum { MOST = 1 << 25 };
+    sl_safetensors *file;
+    for (int more = 0; more < 2; more++) {
+        size_t length = MOST + (size_t)more;
+        char *text = malloc(8 + length);
+        assert_non_null(text);
+        memset(text, ' ', 8 + length);
+        for (int i = 0; i < 8; i++)
+            text[i] = (char)(length >> (8 * i));
+        memcpy(text + 8, "{}", 2);
+        sl_status status = sl_safetensors_parse(text, 8 + length, &file);
+        free(text);
+        if (more) {
+            assert_fails(status, SL_EPARSE,
+                         "the header has 33554433 bytes, expected at most "
+                         "33554432");
+        } else {
+            assert_ok(status);
+            sl_safetensors_close(file);
+        }
     }
 }
 
@@ -347,6 +502,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_add_up_is_refused),
+        cmocka_unit_test(names_may_be_escaped),
+        cmocka_unit_test(a_hostile_header_takes_little_memory),
+        cmocka_unit_test(a_header_beyond_the_limit_is_refused),
         cmocka_unit_test(short_files_are_refused),
         cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(what_is_written_comes_back),
