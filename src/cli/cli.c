@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Saying things and reading things, for all verbs: one sentence on standard
- * error, the exit status that fits, whole files and schedules. */
+ * Saying things and writing things, for all verbs: one sentence on standard
+ * error, the exit status that fits, whole documents; and schedules. */
 #include "cli.h"
 
 #include <errno.h>
@@ -105,7 +105,7 @@ static FILE *open_part(const char *path)
                  ? open(name, O_WRONLY | O_CREAT | O_EXCL, 0666)
                  : -1;
     if (fd < 0)
-        return fopen(path, "w");
+        return cli_open_output(path, false);
     if (there)
         fchmod(fd, info.st_mode & 07777);
     memcpy(part, name, sizeof part);
@@ -119,8 +119,7 @@ int cli_write_to(const char *verb, const char *path, cli_document document,
         return cli_flush(verb, document(what, sl_write_stdio, stdout));
     FILE *file = open_part(path);
     if (!file)
-        return cli_say(verb, CLI_WRONG, "cannot write %.200s: %s", path,
-                       strerror(errno));
+        return cli_say_unwritable(verb, path);
     watch_ends(true);
     sl_status status = document(what, sl_write_stdio, file);
     if (fclose(file) != 0 && !status)
@@ -215,65 +214,7 @@ error_t cli_take_file(const char *argument, const char **file)
     return 0;
 }
 
-/* --------------------------------------------------------------- input -- */
-
-/* No schedule within the limits has as much text. */
-#define MOST_INPUT (UINT64_C(1) << 32)
-
-static int read_all(const char *verb, const char *name, FILE *file,
-                    char **out_text, size_t *out_length)
-{
-    char *text = NULL;
-    size_t length = 0, capacity = 0;
-    for (;;) {
-        if (length > MOST_INPUT) {
-            free(text);
-            return cli_say(verb, CLI_WRONG, "%s has more than 4 GiB", name);
-        }
-        if (capacity - length < 65536) {
-            capacity = capacity ? 2 * capacity : 1 << 17;
-            char *grown = realloc(text, capacity);
-            if (!grown) {
-                free(text);
-                return cli_say(verb, CLI_FAILED, "%s does not fit memory",
-                               name);
-            }
-            text = grown;
-        }
-        size_t got = fread(text + length, 1, capacity - length, file);
-        length += got;
-        if (got == 0)
-            break;
-    }
-    if (ferror(file)) {
-        free(text);
-        return cli_say(verb, CLI_WRONG, "cannot read %s: %s", name,
-                       strerror(errno));
-    }
-    *out_text = text;
-    *out_length = length;
-    return 0;
-}
-
-int cli_read(const char *verb, const char *path, char **out_text,
-             size_t *out_length)
-{
-    if (!path || strcmp(path, "-") == 0) {
-        if (isatty(STDIN_FILENO))
-            fprintf(stderr,
-                    "sluice %s: reading standard input; Ctrl-D ends "
-                    "it\n",
-                    verb);
-        return read_all(verb, "standard input", stdin, out_text, out_length);
-    }
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return cli_say(verb, CLI_WRONG, "cannot read %.200s: %s", path,
-                       strerror(errno));
-    int status = read_all(verb, path, file, out_text, out_length);
-    fclose(file);
-    return status;
-}
+/* ------------------------------------------------------------ schedules -- */
 
 int cli_read_schedule(const char *verb, const char *path, sl_schedule **out)
 {

@@ -9,6 +9,7 @@
 #include "sluice/sluice.h"
 
 #include <argp.h>
+#include <stdio.h>
 
 enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_WRONG = 2 };
 
@@ -67,9 +68,25 @@ error_t cli_parse_word(const char *option, const char *text, const char *a,
                        const char *b, bool *is_b);
 error_t cli_parse_reading(const char *text, sl_reading *out);
 
-/* Reads a whole file, `-` or NULL standard input. The caller frees. */
+/* Reads a whole text, `-` or NULL standard input; a pipe by name is read to its
+ * end. The caller frees. (files.c) */
 int cli_read(const char *verb, const char *path, char **out_text,
              size_t *out_length);
+
+/* The same of what must be a file. (files.c) */
+int cli_read_file(const char *verb, const char *path, char **out_text,
+                  size_t *out_length);
+
+/* Opens a file to write it anew, or behind what is there; a pipe that nobody
+ * reads is not waited for. NULL, and errno, where that cannot be. (files.c) */
+FILE *cli_open_output(const char *path, bool append);
+
+/* Says why a file could not be opened: errno. Returns CLI_WRONG. (files.c) */
+int cli_say_unwritable(const char *verb, const char *path);
+
+/* Opens a file to write behind what is there; NULL after saying why not.
+ * (files.c) */
+FILE *cli_open_append(const char *verb, const char *path);
 
 /* Reads a schedule from CSV in a file or standard input. */
 int cli_read_schedule(const char *verb, const char *path, sl_schedule **out);

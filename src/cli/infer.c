@@ -44,7 +44,7 @@ int infer_config(const char *verb, const char *model, sl_gpt2_config *out)
     char path[4200], *text;
     size_t length;
     snprintf(path, sizeof path, "%s/config.json", model);
-    int exit_status = cli_read(verb, path, &text, &length);
+    int exit_status = cli_read_file(verb, path, &text, &length);
     if (exit_status)
         return exit_status;
     sl_status status = sl_gpt2_read_config(text, length, out);

@@ -72,7 +72,7 @@ static int read_object(const char *path, json_t **out)
     char *text;
     size_t length;
     json_error_t error;
-    int exit_status = cli_read(VERB, path, &text, &length);
+    int exit_status = cli_read_file(VERB, path, &text, &length);
     if (exit_status)
         return exit_status;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);

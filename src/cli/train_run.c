@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define VERB "train"
 
@@ -149,7 +150,7 @@ static int read_config(const char *path, sl_gpt2_config *out)
 {
     char *text;
     size_t length;
-    int exit_status = cli_read(VERB, path, &text, &length);
+    int exit_status = cli_read_file(VERB, path, &text, &length);
     if (exit_status)
         return exit_status;
     sl_status status = sl_gpt2_read_config(text, length, out);
@@ -162,11 +163,7 @@ static int read_config_of(const char *folder, sl_gpt2_config *out)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/config.json", folder);
-    FILE *there = fopen(path, "r");
-    if (!there)
-        return CLI_DONE;
-    fclose(there);
-    return read_config(path, out);
+    return access(path, F_OK) == 0 ? read_config(path, out) : CLI_DONE;
 }
 
 /* What a config says and an option may say instead. */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define VERB "train"
@@ -42,13 +43,18 @@ static long long step_of(const char *line)
 
 /* Cuts off the lines at the end of a log that are of steps past `done`, and what
  * is left of a line that was never finished: these steps come again. */
-static int cut_log(FILE *log, const char *path, int64_t done)
+static int cut_log(const char *path, int64_t done)
 {
     char *line = NULL;
     size_t size = 0;
     long keep = 0, at = 0;
     ssize_t length;
-    rewind(log);
+    struct stat about;
+    FILE *log = stat(path, &about) == 0 && S_ISREG(about.st_mode)
+                    ? fopen(path, "r+")
+                    : NULL;
+    if (!log)
+        return CLI_DONE; /* What cannot be appended to is refused after this. */
     while ((length = getline(&line, &size, log)) > 0) {
         bool whole = line[length - 1] == '\n';
         at += (long)length;
@@ -56,11 +62,11 @@ static int cut_log(FILE *log, const char *path, int64_t done)
             keep = at;
     }
     free(line);
-    if (ferror(log) || ftruncate(fileno(log), keep))
-        return cli_say(VERB, CLI_WRONG, "cannot cut %.200s back: %s", path,
-                       strerror(errno));
-    fseek(log, 0, SEEK_END);
-    return CLI_DONE;
+    bool failed = ferror(log) || ftruncate(fileno(log), keep);
+    fclose(log);
+    return failed ? cli_say(VERB, CLI_FAILED, "cannot cut %.200s back: %s",
+                            path, strerror(errno))
+                  : CLI_DONE;
 }
 
 /* Whether a resumed run goes on with the log that it had. */
@@ -80,16 +86,17 @@ static int open_log(const train_request *asked, int64_t done,
     int exit_status = CLI_DONE;
     shown->path = asked->log;
     shown->csv = is_csv(asked->log);
-    shown->log = fopen(asked->log, "a+");
-    if (!shown->log)
-        return cli_say(VERB, CLI_WRONG, "cannot write %.200s: %s", asked->log,
-                       strerror(errno));
     if (done > 0 && is_same_log(asked))
-        exit_status = cut_log(shown->log, asked->log, done);
-    if (!exit_status && shown->csv && fseek(shown->log, 0, SEEK_END) == 0 &&
+        exit_status = cut_log(asked->log, done);
+    if (exit_status)
+        return exit_status;
+    shown->log = cli_open_append(VERB, asked->log);
+    if (!shown->log)
+        return CLI_WRONG;
+    if (shown->csv && fseek(shown->log, 0, SEEK_END) == 0 &&
         ftell(shown->log) == 0)
         fputs(heads, shown->log);
-    return exit_status;
+    return CLI_DONE;
 }
 
 int train_show(const train_request *asked, int64_t steps, int64_t done,

@@ -185,7 +185,7 @@ static int read_gpt2(const request *asked, sl_gpt2_config *config)
     }
     char *text;
     size_t length;
-    int exit_status = cli_read(VERB, asked->config, &text, &length);
+    int exit_status = cli_read_file(VERB, asked->config, &text, &length);
     if (exit_status)
         return exit_status;
     sl_status status = sl_gpt2_read_config(text, length, config);

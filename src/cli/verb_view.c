@@ -477,10 +477,11 @@ static int open_file(const char *path)
     }
     close(ends[1]);
     if (child > 0)
-        waitpid(child, NULL, 0);
+        TEMP_FAILURE_RETRY(waitpid(child, NULL, 0));
     /* The other end closes when the browser is there. */
-    bool failed =
-        child < 0 || read(ends[0], &reason, sizeof reason) == sizeof reason;
+    bool failed = child < 0 ||
+                  TEMP_FAILURE_RETRY(read(ends[0], &reason, sizeof reason)) ==
+                      sizeof reason;
     close(ends[0]);
     if (failed)
         return cli_say(VERB, CLI_FAILED,
