@@ -71,6 +71,11 @@ static sl_status unreadable(const char *path, const char *file,
     return damaged(path, why);
 }
 
+static int64_t version_of(const json_t *root)
+{
+    return json_integer_value(json_object_get(root, "version"));
+}
+
 /* Reads training.json, of which every byte counts. */
 static sl_status read_training(const char *path, json_t **out)
 {
@@ -92,7 +97,7 @@ static sl_status read_training(const char *path, json_t **out)
     if (!json_is_object(root) || sl__sum_json(root, sum) ||
         strcmp(kept, sum) != 0)
         status = damaged(path, "training.json is not as it was written");
-    else if (json_integer_value(json_object_get(root, "version")) != 1)
+    else if (version_of(root) < 1 || version_of(root) > SL__CHECKPOINT_VERSION)
         status = sl_fail(SL_EINVAL,
                          "the checkpoint '%.300s' is of another version", path);
     else if (!is_sensible(root))
@@ -127,7 +132,7 @@ sl_status sl__checkpoint_progress(const char *path, sl_progress *out)
 }
 
 static sl_status check_file(const char *path, const char *name,
-                            const json_t *expected)
+                            const json_t *expected, int64_t version)
 {
     char sum[17], why[200];
     int64_t bytes = 0;
@@ -136,7 +141,9 @@ static sl_status check_file(const char *path, const char *name,
     char *file = sl__join_path(path, name);
     if (!file)
         return sl_fail(SL_ENOMEM, "out of memory");
-    sl_status status = sl__sum_file(file, &bytes, &value);
+    sl_status status = version == 1
+                           ? sl__sum_file_version_1(file, &bytes, &value)
+                           : sl__sum_file(file, &bytes, &value);
     if (status)
         status = unreadable(path, file, status);
     free(file);
@@ -160,7 +167,7 @@ sl_status sl_checkpoint_check(const char *path, sl_progress *out)
     json_object_foreach(json_object_get(root, "files"), name, value)
     {
         if (!status)
-            status = check_file(path, name, value);
+            status = check_file(path, name, value, version_of(root));
     }
     if (!status)
         read_progress(root, out);

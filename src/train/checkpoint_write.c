@@ -283,8 +283,8 @@ static sl_status write_training(const share *shares, int ranks,
     sl_status status = add_rest(files, folder);
     snprintf(text, sizeof text, "%" PRIu64, progress->seed);
     json_t *root = json_pack(
-        "{s:i, s:I, s:I, s:s, s:o, s:I, s:o}", "version", 1, "step",
-        (json_int_t)progress->step, "sequences",
+        "{s:i, s:I, s:I, s:s, s:o, s:I, s:o}", "version",
+        SL__CHECKPOINT_VERSION, "step", (json_int_t)progress->step, "sequences",
         (json_int_t)progress->sequences, "seed", text, "validation",
         isfinite(progress->validation) ? json_real(progress->validation)
                                        : json_null(),

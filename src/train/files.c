@@ -4,6 +4,7 @@
  * gone when they are removed. */
 #include "train/train.h"
 
+#include "base/checksum.h"
 #include "base/memory.h"
 
 #include <dirent.h>
@@ -23,44 +24,70 @@ char *sl__join_path(const char *folder, const char *name)
 
 /* ------------------------------------------------------------------ sums -- */
 
-typedef struct sum {
-    uint64_t value;
-    int64_t bytes;
-} sum;
+/* What a sum is made with: pieces are added to its state one after the other. */
+typedef void (*sum_fn)(void *state, const void *data, size_t bytes);
 
-/* Every byte moves all bits of the sum. Pieces are whole words but the last. */
-static void add_to_sum(sum *own, const void *data, size_t bytes)
+static sl_status sum_pieces(const char *path, sum_fn add, void *state,
+                            int64_t *out_bytes)
 {
-    const unsigned char *at = data;
-    for (size_t i = 0; i < bytes; i += 8) {
-        uint64_t word = 0;
-        memcpy(&word, at + i, bytes - i < 8 ? bytes - i : 8);
-        own->value = (own->value ^ word) * 0x9e3779b97f4a7c15u;
-        own->value ^= own->value >> 29;
+    enum { PIECE = 1 << 20 };
+    char *piece = NULL;
+    int fd;
+    int64_t bytes = 0;
+    sl_status status = sl__open_file(path, &fd, &bytes);
+    if (status)
+        return status;
+    bytes = 0;
+    status = sl__alloc(PIECE, 1, &piece);
+    for (size_t got = PIECE; !status && got == PIECE;) {
+        status = sl__read_some(fd, path, piece, PIECE, &got);
+        if (!status) {
+            add(state, piece, got);
+            bytes += (int64_t)got;
+        }
     }
-    own->bytes += (int64_t)bytes;
+    free(piece);
+    close(fd);
+    if (!status)
+        *out_bytes = bytes;
+    return status;
+}
+
+static void add_to_checksum(void *state, const void *data, size_t bytes)
+{
+    sl__checksum_add(state, data, bytes);
 }
 
 sl_status sl__sum_file(const char *path, int64_t *out_bytes, uint64_t *out_sum)
 {
-    enum { PIECE = 1 << 20 };
-    sum own = {0};
-    char *piece = NULL;
-    int fd;
-    int64_t bytes;
-    sl_status status = sl__open_file(path, &fd, &bytes);
-    if (status)
-        return status;
-    status = sl__alloc(PIECE, 1, &piece);
-    for (size_t got = PIECE; !status && got == PIECE;) {
-        status = sl__read_some(fd, path, piece, PIECE, &got);
-        if (!status)
-            add_to_sum(&own, piece, got);
+    sl__checksum sum;
+    sl__checksum_start(&sum);
+    sl_status status = sum_pieces(path, add_to_checksum, &sum, out_bytes);
+    if (!status)
+        *out_sum = sl__checksum_end(&sum);
+    return status;
+}
+
+/* All pieces but the last are of whole words. */
+static void add_words(void *state, const void *data, size_t bytes)
+{
+    uint64_t *sum = state;
+    const unsigned char *at = data;
+    for (size_t i = 0; i < bytes; i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, at + i, bytes - i < 8 ? bytes - i : 8);
+        *sum = (*sum ^ word) * 0x9e3779b97f4a7c15u;
+        *sum ^= *sum >> 29;
     }
-    free(piece);
-    close(fd);
-    *out_bytes = own.bytes;
-    *out_sum = own.value;
+}
+
+sl_status sl__sum_file_version_1(const char *path, int64_t *out_bytes,
+                                 uint64_t *out_sum)
+{
+    uint64_t sum = 0;
+    sl_status status = sum_pieces(path, add_words, &sum, out_bytes);
+    if (!status)
+        *out_sum = sum;
     return status;
 }
 

@@ -87,8 +87,13 @@ sl_status sl__checkpoint_progress(const char *path, sl_progress *out);
 
 /* ------------------------------------------------------------- files.c -- */
 
-/* Bytes of a file, and a number that changes with any of them. */
+/* Bytes of a file, and their XXH64. */
 sl_status sl__sum_file(const char *path, int64_t *out_bytes, uint64_t *out_sum);
+
+/* The sum that checkpoints of version 1 have: of words, one after the other, the
+ * last filled up with zeros. */
+sl_status sl__sum_file_version_1(const char *path, int64_t *out_bytes,
+                                 uint64_t *out_sum);
 
 /* Removes a folder of files; one that is not there, or a link, is left alone. */
 void sl__remove_folder(const char *path);
