@@ -500,6 +500,12 @@ int bench_step(int argc, char **argv)
     int exit_status = cli_parse(VERB, &argp, argc, argv, &asked);
     if (exit_status)
         return exit_status;
+    cli_schedule_name named;
+    exit_status = cli_parse_schedule(VERB, asked.schedule, &named);
+    if (exit_status)
+        return exit_status;
+    asked.schedule = named.name;
+    cli_put_sizes(&named.sizes, &asked.sizes);
     if (asked.json && asked.trace && strcmp(asked.trace, "-") == 0)
         return cli_say(VERB, CLI_WRONG,
                        "--json and --trace - both want standard output");

@@ -57,6 +57,22 @@ error_t cli_parse_int(const char *option, const char *text, int *out);
 error_t cli_parse_size(const char *option, const char *text, int *out);
 /* -p, -v and -m, which verbs with a layout share; others are unknown. */
 error_t cli_parse_sizes(int key, const char *text, sl_sizes *out);
+/* A schedule as it is named in an argument. */
+typedef struct cli_schedule_name {
+    const char *name;  /* of a schedule, in `text`; or the argument, a file */
+    const char *words; /* the sizes as they were written; or "" */
+    sl_sizes sizes;    /* what it says itself; 0: nothing */
+    char text[128];
+} cli_schedule_name;
+
+/* Takes NAME:v=2,m=16 apart, sizes for this schedule alone. Returns 0, or
+ * CLI_WRONG after saying what is wrong. */
+int cli_parse_schedule(const char *verb, const char *argument,
+                       cli_schedule_name *out);
+
+/* Puts the sizes that are given over others. */
+void cli_put_sizes(const sl_sizes *given, sl_sizes *over);
+
 error_t cli_parse_number(const char *option, const char *text, double *out);
 error_t cli_parse_bytes(const char *option, const char *text, int64_t *out);
 /* One of several words, in any case; its place in `words`. */
@@ -91,8 +107,9 @@ FILE *cli_open_append(const char *verb, const char *path);
 /* Reads a schedule from CSV in a file or standard input. */
 int cli_read_schedule(const char *verb, const char *path, sl_schedule **out);
 
-/* A schedule by name, or from a file that ends in .csv, which then must be what
- * is asked for; sizes of 0 are not, and `usual`. (infer.c) */
+/* A schedule by name, with sizes of its own (cli_parse_schedule), or from a file
+ * that ends in .csv, which then must be what is asked for; sizes of 0 are not,
+ * and `usual`. (infer.c) */
 int cli_choose_schedule(const char *verb, const char *name,
                         const sl_sizes *asked, const sl_sizes *usual,
                         sl_schedule **out);

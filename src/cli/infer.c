@@ -77,14 +77,19 @@ int cli_choose_schedule(const char *verb, const char *name,
                         sl_schedule **out)
 {
     size_t length = strlen(name);
+    cli_schedule_name named;
     sl_sizes sizes = *asked;
+    int wrong = cli_parse_schedule(verb, name, &named);
+    if (wrong)
+        return wrong;
+    cli_put_sizes(&named.sizes, &sizes);
     if (length > 4 && strcmp(name + length - 4, ".csv") == 0) {
         int exit_status = cli_read_schedule(verb, name, out);
         return exit_status ? exit_status
                            : cli_check_sizes(verb, name, asked, *out);
     }
     const sl_generator *generator;
-    sl_status status = sl_generator_find(name, &generator);
+    sl_status status = sl_generator_find(named.name, &generator);
     if (status)
         return cli_failed(verb, status);
     sizes.ranks = sizes.ranks ? sizes.ranks : usual->ranks;
@@ -92,7 +97,7 @@ int cli_choose_schedule(const char *verb, const char *name,
         sizes.stages_per_rank = generator->default_stages_per_rank;
     if (!sizes.microbatches)
         sizes.microbatches = usual->microbatches;
-    status = sl_generate(name, &sizes, out);
+    status = sl_generate(named.name, &sizes, out);
     return status ? cli_failed(verb, status) : CLI_DONE;
 }
 

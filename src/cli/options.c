@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 /* Why the latest option was refused; empty when argp itself refused it. */
 static char refusal[512];
@@ -228,6 +229,81 @@ error_t cli_parse_sizes(int key, const char *text, sl_sizes *out)
     case 'm': return cli_parse_size("--microbatches", text, &out->microbatches);
     default: return ARGP_ERR_UNKNOWN;
     }
+}
+
+/* ------------------------------------------------------------- schedules -- */
+
+void cli_put_sizes(const sl_sizes *given, sl_sizes *over)
+{
+    if (given->ranks)
+        over->ranks = given->ranks;
+    if (given->stages_per_rank)
+        over->stages_per_rank = given->stages_per_rank;
+    if (given->microbatches)
+        over->microbatches = given->microbatches;
+}
+
+static int *size_of(sl_sizes *sizes, char key)
+{
+    switch (key) {
+    case 'p': return &sizes->ranks;
+    case 'v': return &sizes->stages_per_rank;
+    case 'm': return &sizes->microbatches;
+    default: return NULL;
+    }
+}
+
+/* Parses v=2,m=16 after a name. */
+static bool parse_named_sizes(const char *list, sl_sizes *out)
+{
+    for (bool more = true; more;) {
+        char *end;
+        int *size = size_of(out, *list);
+        if (!size || *size || list[1] != '=' || list[2] < '0' || list[2] > '9')
+            return false;
+        errno = 0;
+        long number = strtol(list + 2, &end, 10);
+        if (errno || number < 1 || number > INT_MAX || (*end && *end != ','))
+            return false;
+        *size = (int)number;
+        more = *end == ',';
+        list = end + 1;
+    }
+    return true;
+}
+
+static bool is_csv(const char *name, size_t length)
+{
+    return length > 4 && strncasecmp(name + length - 4, ".csv", 4) == 0;
+}
+
+int cli_parse_schedule(const char *verb, const char *argument,
+                       cli_schedule_name *out)
+{
+    const sl_generator *generator;
+    size_t length = strcspn(argument, ":");
+    *out = (cli_schedule_name){.name = argument, .words = ""};
+    if (!argument[length] || length >= sizeof out->text)
+        return CLI_DONE;
+    memcpy(out->text, argument, length);
+    bool known = sl_generator_find(out->text, &generator) == SL_OK;
+    /* A file may have a colon in its name. */
+    if (!known &&
+        (access(argument, F_OK) == 0 || is_csv(argument, strlen(argument))))
+        return CLI_DONE;
+    if (!known && (is_csv(argument, length) || access(out->text, F_OK) == 0))
+        return cli_say(verb, CLI_WRONG,
+                       "%.100s is a file and has its sizes; '%.60s' after it "
+                       "is for names only",
+                       out->text, argument + length);
+    out->name = out->text;
+    out->words = argument + length + 1;
+    if (!parse_named_sizes(out->words, &out->sizes))
+        return cli_say(verb, CLI_WRONG,
+                       "after a schedule's name there are p=, v= or m= with a "
+                       "number from 1 up, as in %.60s:v=2,m=16, not '%.60s'",
+                       out->text, out->words);
+    return CLI_DONE;
 }
 
 error_t cli_parse_number(const char *option, const char *text, double *out)

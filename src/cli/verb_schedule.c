@@ -16,6 +16,7 @@ static const char *const form_names[FORMS] = {"order",   "compute", "comms",
 
 typedef struct request {
     const char *name;
+    cli_schedule_name named; /* taken apart */
     sl_sizes sizes;
     int as; /* a form */
     bool as_given;
@@ -82,7 +83,7 @@ static const struct argp argp = {
     "Generate the schedule NAME and print it as CSV, one line per rank.\v"
     "NAME is PyTorch's (ScheduleZBVZeroBubble, ZBVZeroBubble) or a short one "
     "(gpipe, 1f1b, bfs, interleaved, zb1p, zbv, dualpipev, forward), in any "
-    "case.\n\n"
+    "case. Sizes may stand with it: interleaved:v=2,p=4,m=8.\n\n"
     "  sluice schedule 1f1b -p 4 -m 8 --as grid\n"
     "  sluice schedule zbv -p 4 -m 8 | sluice lower | sluice check",
     NULL,
@@ -149,6 +150,11 @@ static int complete_request(request *asked)
         return cli_say(VERB, CLI_WRONG,
                        "which schedule? Give a NAME; `sluice schedule --list` "
                        "shows them");
+    int exit_status = cli_parse_schedule(VERB, asked->name, &asked->named);
+    if (exit_status)
+        return exit_status;
+    asked->name = asked->named.name;
+    cli_put_sizes(&asked->named.sizes, &asked->sizes);
     sl_status status = sl_generator_find(asked->name, &generator);
     if (status)
         return cli_failed(VERB, status);

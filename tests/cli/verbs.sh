@@ -29,6 +29,13 @@ Step 2:        1F1" -- schedule forward -p 2 -m 2 --as grid
 "$sluice" schedule --list --json | grep -q '"short_name": "zbv"' ||
     bad "--list --json"
 
+# Sizes with a name win over options.
+"$sluice" schedule interleaved -p 2 -v 3 -m 4 >"$out"
+"$sluice" schedule interleaved:v=3,m=4 -p 2 -m 16 | cmp -s - "$out" ||
+    bad "sizes with a name"
+refuses "sizes that are none" "as in 1f1b:v=2,m=16, not 'p=two'" \
+    -- schedule 1f1b:p=two -m 4
+
 # Composition, through pipes and `-`.
 "$sluice" schedule zbv -p 4 -m 8 | "$sluice" lower | "$sluice" check >"$out" ||
     bad "schedule | lower | check"
