@@ -388,8 +388,8 @@ typedef struct sl_train_options {
     void (*tell)(void *context, const sl_train_news *news);
     /* On every rank, after every step: whether all are to stop there. */
     bool (*stop)(void *context);
-    /* On rank 0, what happened in the last step; NULL: not wanted, on any rank.
-     */
+    /* On rank 0, what happened in the last step, after `tell`; NULL: not
+     * wanted, on any rank. */
     void (*traced)(void *context, const sl_trace *trace);
     void *context;
 } sl_train_options;

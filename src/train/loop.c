@@ -243,16 +243,6 @@ static bool is_due(int64_t step, int64_t every)
     return every > 0 && step % every == 0;
 }
 
-static sl_status trace(trainer *t)
-{
-    sl_trace *last = NULL;
-    sl_status status = sl_pipeline_trace(t->pipeline, &last);
-    if (!status && last)
-        t->options->traced(t->options->context, last);
-    sl_trace_destroy(last);
-    return status;
-}
-
 static sl_status step(trainer *t)
 {
     const sl_train_options *options = t->options;
@@ -260,8 +250,9 @@ static sl_status step(trainer *t)
     sl_status status = learn(t, &news);
     int64_t done = t->progress.step;
     bool last = t->stopped || done == options->steps;
+    sl_trace *trace = NULL; /* before others are computed: validation is */
     if (!status && last && options->traced)
-        status = trace(t);
+        status = sl_pipeline_trace(t->pipeline, &trace);
     if (!status && options->validation.tokens &&
         (is_due(done, options->validate_every) ||
          (last && options->validate_every > 0 && !t->stopped))) {
@@ -276,6 +267,9 @@ static sl_status step(trainer *t)
     /* Told first: of a step that is in a checkpoint everybody knows. */
     if (!status && is_first(t) && options->tell)
         options->tell(options->context, &news);
+    if (trace)
+        options->traced(options->context, trace);
+    sl_trace_destroy(trace);
     if (!status && news.saved)
         status = save(t);
     return status;
