@@ -3,6 +3,7 @@
  * The page of `sluice view` in a browser: what it shows is what was simulated,
  * whatever that is, on every screen and on paper. */
 #include "page.h"
+#include "view/palette.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -202,6 +203,26 @@ static void late_times_are_exact(void **state)
     tip_says("11708 to 11710, took 2");
     assert_page("document.getElementById('compared').innerText.includes("
                 "'makespan\\t12309')");
+    page_is_content(chromium);
+}
+
+/* A block that ends where the view begins colours nothing. */
+static void what_is_left_of_the_view_is_not_drawn(void **state)
+{
+    (void)state;
+    char script[400];
+    page_add(&shown, "1F1B", test_generate("1F1B", 4, 1, 8), NULL);
+    page_write(&shown);
+    browser_load(chromium, shown.path, "from=4&to=20&show=idle", 1366, 768);
+    sl__colour idle = sl__why_colour(SL__WHY_BACKWARD, false);
+    snprintf(script, sizeof script,
+             "(() => { const c = document.getElementById('blocks'), box = "
+             "document.getElementById('host').getBoundingClientRect(), p = "
+             "sluice.placeOf(0, 4), d = c.getContext('2d').getImageData(200, "
+             "Math.round(p.y - box.top) + 2, 1, 1).data; return d[0] === %d && "
+             "d[1] === %d && d[2] === %d; })()",
+             idle.red, idle.green, idle.blue);
+    assert_page(script);
     page_is_content(chromium);
 }
 
@@ -520,6 +541,7 @@ int main(void)
         PAGE_TEST(page_shows_what_was_simulated),
         PAGE_TEST(page_shows_every_golden_schedule),
         PAGE_TEST(late_times_are_exact),
+        PAGE_TEST(what_is_left_of_the_view_is_not_drawn),
         PAGE_TEST(critical_path_and_memory_show),
         PAGE_TEST(a_run_lies_under_its_plan),
         PAGE_TEST(other_stages_are_not_compared),

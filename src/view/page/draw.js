@@ -263,7 +263,7 @@ function lineOf(t, rank, w, k, from) {
             addThin(l, x0, x1, w, top, bottom);
         else {
             const a = Math.max(0, Math.round(x0)),
-                  z = Math.min(w, Math.round(x1) - (x1 - x0 > 4 ? 1 : 0));
+                  z = Math.max(0, Math.min(w, Math.round(x1) - (x1 - x0 > 4 ? 1 : 0)));
             l.top.fill(top, a, z);
             l.low.fill(bottom, a, z);
         }
