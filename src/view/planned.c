@@ -7,6 +7,8 @@
 #include "base/memory.h"
 #include "schedule/mean_costs.h"
 
+#include <math.h>
+
 /* ------------------------------------------------------------- replicas -- */
 
 /* Whether a rank has a stage that an earlier one has; notes its own if not. */
@@ -202,15 +204,20 @@ static sl_status order_of(const sl_timeline *run, const uint8_t *replicas,
     return SL_OK;
 }
 
-/* What is left to the end looks as it does in a run. */
+/* What is left to the end is compute, and looks as it does in a run. */
 static void show_left(sl_timeline *plan)
 {
     for (int r = 0; r < plan->ranks; r++) {
-        for (size_t i = 0; i < plan->tracks[r].blocks.count; i++) {
-            sl__block *block = &plan->tracks[r].blocks.data[i];
-            if (block->kind == SL_REDUCE_GRAD)
-                block->kind = SL__BLOCK_SETTLE;
+        sl__track *track = &plan->tracks[r];
+        for (size_t i = 0; i < track->blocks.count; i++) {
+            sl__block *block = &track->blocks.data[i];
+            if (block->kind != SL_REDUCE_GRAD)
+                continue;
+            block->kind = SL__BLOCK_SETTLE;
+            track->overhead -= block->end - block->start;
+            track->busy += block->end - block->start;
         }
+        track->overhead = fmax(0, track->overhead);
     }
 }
 

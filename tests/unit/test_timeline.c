@@ -445,6 +445,8 @@ static void what_is_left_to_the_end_is_work(void **state)
     assert_true(fabs(planned->makespan - 18) < 1e-6);
     assert_int_equal(planned->tracks[0].blocks.data[4].kind,
                      run->tracks[0].blocks.data[4].kind);
+    assert_true(fabs(planned->tracks[0].busy - 18) < 1e-6);
+    assert_true(planned->tracks[0].overhead < 1e-6);
     /* Another schedule would do it with its backwards. */
     assert_ok(sl_timeline_costs(run, 1, &costs));
     assert_true(fabs(costs.stages[0].backward - 7) < 1e-6);
