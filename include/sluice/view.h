@@ -69,8 +69,15 @@ SL_API sl_status sl_timeline_planned(const char *title, const sl_timeline *run,
 SL_API sl_status sl_timeline_costs(const sl_timeline *run, int stages,
                                    sl_costs *out);
 
-/* Says that a simulation's costs were seconds, so that it is shown in them. */
+/* Says that a simulation's costs were seconds and bytes, so that it is shown in
+ * them. Without it times are shown in units, those of the costs. */
 SL_API void sl_timeline_set_seconds(sl_timeline *timeline);
+
+/* Says that the activation bytes of a simulation only count microbatches, each
+ * as so many bytes; 0: they are bytes. Without it 1 is a microbatch where every
+ * stage has 1, as in SL_COSTS_INIT. */
+SL_API void sl_timeline_set_microbatch_bytes(sl_timeline *timeline,
+                                             int64_t bytes);
 
 SL_API void sl_timeline_destroy(sl_timeline *timeline);
 

@@ -64,7 +64,7 @@ static const struct argp_option options[] = {
     {0, 0, 0, 0, "What simulations cost:", 1},
 #include "costs.def"
     {"per-rank", KEY_PER_RANK, 0, 0,
-     "Costs and bytes (1 MB) are of all a rank has: each of its stages has its "
+     "Costs and activations are of all a rank has: each of its stages has its "
      "part. So schedules with more or fewer stages do the same work",
      1},
     {"comm", KEY_COMM, "READING", 0, CLI_COMM_HELP, 1},
@@ -80,7 +80,7 @@ static const struct argp_option options[] = {
      "In a picture: side by side, not one above the other", 2},
     {"dark", KEY_DARK, 0, 0, "In a picture: on a dark ground", 2},
     {"memory", KEY_MEMORY, 0, 0,
-     "In a picture: bytes in flight as a curve under each rank", 2},
+     "In a picture: activations held as a curve under each rank", 2},
     {0},
 };
 
@@ -132,15 +132,17 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 static const struct argp argp = {
     options,
     parse_option,
-    "[FILE|NAME...]",
+    "[FILE|NAME[:SIZES]...]",
     "See a schedule, or a run, or up to four beside each other. FILE is CSV, "
     "compute-only or lowered, `-` standard input; NAME is one of `sluice "
-    "schedule --list`.\v"
+    "schedule --list`. SIZES are for this one alone, over -p, -v and -m: "
+    "interleaved:v=2, zbv:p=8,m=32.\v"
     "The page needs no network and no other file. docs/reading-a-timeline.md "
     "tells how to read it.\n\n"
     "  sluice view zbv -p 4 -m 8 --open\n"
     "  sluice view 1f1b zbv -p 4 -m 8 --per-rank -o compared.html\n"
     "  sluice view 1f1b zbv --per-rank --beside -o compared.svg\n"
+    "  sluice view 1f1b interleaved:v=2 interleaved:v=4 -p 4 -m 8\n"
     "  sluice train book.txt -p 4 --trace step.json --out run\n"
     "  sluice view --run step.json --plan -o step.html",
     NULL,
@@ -258,24 +260,80 @@ static const char *base_name(const char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
+/* Whether a schedule can be made with so many stages per rank. */
+static bool admits(const sl_generator *generator, const sl_sizes *asked,
+                   int stages_per_rank)
+{
+    const sl_sizes sizes = {asked->ranks ? asked->ranks : 4, stages_per_rank,
+                            asked->microbatches ? asked->microbatches : 8};
+    return !generator->admit || generator->admit(&sizes) == SL_OK;
+}
+
+/* -v is for every schedule. Where one cannot have it, and without it could,
+ * another may have been meant. */
+static int refuse_common_stages(const request *asked, const char *what,
+                                const sl_generator *generator)
+{
+    const sl_generator *other;
+    int wanted = asked->sizes.stages_per_rank;
+    int usual = generator->default_stages_per_rank;
+    if (!wanted || admits(generator, &asked->sizes, wanted) ||
+        !admits(generator, &asked->sizes, usual))
+        return 0;
+    for (size_t i = 0; i < asked->shown_count; i++) {
+        const char *name = asked->shown[i];
+        if (strcmp(name, what) != 0 &&
+            sl_generator_find(name, &other) == SL_OK &&
+            admits(other, &asked->sizes, wanted))
+            return cli_say(VERB, CLI_WRONG,
+                           "%s has %d stage%s on each rank, and -v %d is for "
+                           "every schedule here; write %.60s:v=%d",
+                           generator->name, usual, usual == 1 ? "" : "s",
+                           wanted, name, wanted);
+    }
+    return 0;
+}
+
 static int read_one(const request *asked, const char *what,
-                    sl_schedule **out_schedule, const char **out_title)
+                    sl_schedule **out_schedule, char title[300])
 {
     const sl_generator *generator;
-    bool known = sl_generator_find(what, &generator) == SL_OK;
+    cli_schedule_name named;
+    int wrong = cli_parse_schedule(VERB, what, &named);
+    if (wrong)
+        return wrong;
+    bool known = sl_generator_find(named.name, &generator) == SL_OK;
     sl_sizes usual = {4, known ? generator->default_stages_per_rank : 1, 8};
-    *out_title = known ? generator->name : base_name(what);
-    if (is_stdin(what))
-        *out_title = "standard input";
+    snprintf(title, 300, "%.200s%s%.60s",
+             is_stdin(what) ? "standard input"
+             : known        ? generator->name
+                            : base_name(what),
+             *named.words ? ", " : "", named.words);
+    if (known && !named.sizes.stages_per_rank)
+        wrong = refuse_common_stages(asked, what, generator);
+    if (wrong)
+        return wrong;
     /* What is no name may be a file by any name. */
     if (known || ends_in(what, ".csv") ||
         (!is_stdin(what) && access(what, F_OK) != 0))
         return cli_choose_schedule(VERB, what, &asked->sizes, &usual,
                                    out_schedule);
     int exit_status = cli_read_schedule(VERB, what, out_schedule);
-    return exit_status ? exit_status
-                       : cli_check_sizes(VERB, *out_title, &asked->sizes,
-                                         *out_schedule);
+    return exit_status
+               ? exit_status
+               : cli_check_sizes(VERB, title, &asked->sizes, *out_schedule);
+}
+
+/* What stands for one microbatch where activations have no bytes and are
+ * divided, as 1 could not be. */
+enum { MICROBATCH_BYTES = 1000000 };
+
+/* Whether memory only counts microbatches. */
+static bool counts_microbatches(const request *asked, const sl_costs *costs)
+{
+    return asked->per_rank && !asked->run &&
+           !asked->costs.activation_bytes_given &&
+           costs->stage.activation_bytes == MICROBATCH_BYTES;
 }
 
 /* Costs that are of all a rank has, for each of its stages. */
@@ -307,19 +365,18 @@ static int divide(sl_costs *costs, double by)
 
 /* What the latest schedule costs: as the run took, or the usual; over that what
  * is asked for. */
-static int find_costs(const shown *own, sl_costs *costs)
+static int find_costs(const shown *own, sl_costs *costs, bool *out_counted)
 {
-    enum { MEGABYTE = 1000000 };
     sl_extent extent = sl_schedule_extent(own->schedule);
     if (own->run) {
         sl_status status = sl_timeline_costs(own->run, extent.stages, costs);
         if (status)
             return cli_failed(VERB, status);
     } else if (own->asked->per_rank) {
-        costs->stage.activation_bytes =
-            MEGABYTE; /* One could not be divided. */
+        costs->stage.activation_bytes = MICROBATCH_BYTES;
     }
     int exit_status = costs_make(VERB, &own->asked->costs, costs);
+    *out_counted = counts_microbatches(own->asked, costs);
     if (!exit_status && own->asked->per_rank && extent.stages > 0)
         exit_status = divide(costs, (double)extent.stages / extent.ranks);
     return exit_status;
@@ -329,7 +386,8 @@ static int show_schedule(shown *own, const char *name, const char *title)
 {
     sl_costs costs = SL_COSTS_INIT;
     char text[300];
-    int exit_status = find_costs(own, &costs);
+    bool counted = false;
+    int exit_status = find_costs(own, &costs, &counted);
     if (exit_status) {
         sl_costs_clear(&costs);
         return exit_status;
@@ -349,6 +407,9 @@ static int show_schedule(shown *own, const char *name, const char *title)
                        "%.200s: %s", name, sl_error_text());
     if (own->run)
         sl_timeline_set_seconds(own->timelines[own->count]);
+    if (counted)
+        sl_timeline_set_microbatch_bytes(own->timelines[own->count],
+                                         MICROBATCH_BYTES);
     own->count++;
     return 0;
 }
@@ -357,12 +418,13 @@ static int show_schedules(shown *own)
 {
     int exit_status = 0;
     for (size_t i = 0; i < own->asked->shown_count && !exit_status; i++) {
-        const char *title, *name = own->asked->shown[i];
+        char title[300];
+        const char *name = own->asked->shown[i];
         sl_schedule_destroy(own->schedule);
         sl_simulation_destroy(own->simulation);
         own->schedule = NULL;
         own->simulation = NULL;
-        exit_status = read_one(own->asked, name, &own->schedule, &title);
+        exit_status = read_one(own->asked, name, &own->schedule, title);
         if (!exit_status)
             exit_status = show_schedule(own, name, title);
     }
@@ -432,8 +494,8 @@ static void tell(const shown *own)
     fprintf(stderr, "%s:", own->asked->out);
     for (size_t i = 0; i < own->count; i++) {
         sl_timeline_summary sum = sl_timeline_summarize(own->timelines[i]);
-        fprintf(stderr, "%s %d ranks, %zu blocks, bubble %.4f", i ? ";" : "",
-                sum.ranks, sum.blocks, sum.bubble);
+        fprintf(stderr, "%s %d ranks, %zu actions, bubble %.1f %%",
+                i ? ";" : "", sum.ranks, sum.blocks, 100 * sum.bubble);
     }
     fprintf(stderr, "\n");
 }

@@ -38,6 +38,9 @@ struct sl__canvas {
     const sl__canvas_ops *ops;
 };
 
+/* How wide text is at most, in whichever font it will have (letters.c). */
+double sl__text_width(const char *text, double size, bool bold);
+
 /* How large the picture of these timelines will be; SL_EINVAL for timelines or
  * options that make none. */
 sl_status sl__picture_size(const sl_timeline *const *timelines, size_t count,

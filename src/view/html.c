@@ -71,9 +71,11 @@ static void put_looks(sl__writer *writer)
     }
     sl__puts(writer, "],\n\"whys\": [");
     for (int why = 0; why < SL__WHYS; why++) {
-        sl__printf(writer, "%s{\"name\": \"%s\", \"text\": \"%s\", \"light\": ",
+        sl__printf(writer,
+                   "%s{\"name\": \"%s\", \"text\": \"%s\", \"when\": \"%s\", "
+                   "\"light\": ",
                    why ? ",\n" : "\n", sl__why_name((sl__why)why),
-                   sl__why_text((sl__why)why));
+                   sl__why_text((sl__why)why), sl__why_when((sl__why)why));
         put_colour(writer, sl__why_colour((sl__why)why, false));
         sl__puts(writer, ", \"dark\": ");
         put_colour(writer, sl__why_colour((sl__why)why, true));
@@ -113,6 +115,35 @@ static void put_track(sl__writer *writer, const sl__track *track)
     sl__puts(writer, "]}");
 }
 
+static void put_range(sl__writer *writer, const char *key,
+                      const sl__range *range)
+{
+    sl__printf(writer, "\"%s\": [", key);
+    sl__put_number(writer, range->least);
+    sl__puts(writer, ", ");
+    sl__put_number(writer, range->most);
+    sl__puts(writer, "], ");
+}
+
+/* What a simulation was made with. */
+static void put_given(sl__writer *writer, const sl__given *given)
+{
+    sl__printf(writer, "\"reading\": \"%s\", ",
+               sl_reading_text(given->reading));
+    for (int kind = 0; kind < SL_ACTION_KINDS; kind++) {
+        sl_action_family family = sl_action_kind_family((sl_action_kind)kind);
+        if (kind != SL_OVERLAP_F_B &&
+            (family == SL_FAMILY_COMPUTE || family == SL_FAMILY_STATE))
+            put_range(writer, sl_action_kind_text((sl_action_kind)kind),
+                      &given->cost[kind]);
+    }
+    put_range(writer, "message", &given->message);
+    put_range(writer, "messageBytes", &given->message_bytes);
+    put_range(writer, "activationBytes", &given->activation_bytes);
+    sl__puts(writer, "\"overlap\": ");
+    sl__put_number(writer, given->overlap);
+}
+
 static void put_timeline(sl__writer *writer, const sl_timeline *timeline,
                          const sl__packed *data)
 {
@@ -122,6 +153,10 @@ static void put_timeline(sl__writer *writer, const sl_timeline *timeline,
                timeline->measured ? "true" : "false",
                timeline->seconds ? "true" : "false",
                timeline->plan ? "true" : "false");
+    put_count(writer, "microbatchBytes",
+              timeline->seconds ? 0 : timeline->microbatch_bytes);
+    sl__printf(writer, "\"sized\": %s, ",
+               timeline->seconds || timeline->sized ? "true" : "false");
     put_count(writer, "ranks", timeline->ranks);
     put_count(writer, "stages", timeline->stages);
     put_count(writer, "microbatches", timeline->microbatches);
@@ -139,6 +174,11 @@ static void put_timeline(sl__writer *writer, const sl_timeline *timeline,
     put_count(writer, "blocks", (int64_t)blocks);
     put_count(writer, "comms", (int64_t)comms);
     put_count(writer, "messages", (int64_t)timeline->message_count);
+    if (!timeline->measured) {
+        sl__puts(writer, "\"given\": {");
+        put_given(writer, &timeline->given);
+        sl__puts(writer, "}, ");
+    }
     sl__puts(writer, "\"tracks\": [");
     for (int r = 0; r < timeline->ranks; r++) {
         sl__puts(writer, r ? ",\n" : "\n");

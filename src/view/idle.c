@@ -41,7 +41,7 @@ static void take_reason(sl__block *block, const sl__block *needed,
 static bool is_held(const reasons *own, const sl__block *block, double since)
 {
     const sl__blocks *comms = &own->timeline->tracks[own->rank].comms;
-    if (!own->timeline->blocking)
+    if (own->timeline->given.reading != SL_BLOCKING)
         return false;
     for (size_t i = 0; i < comms->count; i++) {
         const sl__block *comm = &comms->data[i];

@@ -15,10 +15,11 @@ static const struct {
 static const struct {
     const char *name;
     const char *text;
+    const char *when;
     uint32_t light;
     uint32_t dark;
 } whys[SL__WHYS] = {
-#define SL_WHY(name, text, light, dark) {#name, text, light, dark},
+#define SL_WHY(name, text, when, light, dark) {#name, text, when, light, dark},
 #include "view/whys.def"
 #undef SL_WHY
 };
@@ -77,6 +78,11 @@ const char *sl__why_name(sl__why why)
 const char *sl__why_text(sl__why why)
 {
     return whys[why].text;
+}
+
+const char *sl__why_when(sl__why why)
+{
+    return whys[why].when;
 }
 
 sl__colour sl__why_colour(sl__why why, bool dark)

@@ -31,10 +31,11 @@ sl__colour sl__look_colour(sl__look look, int microbatch);
 /* Whether text on the colour is to be white. */
 bool sl__wants_white(sl__colour colour);
 
-/* Why a rank was idle: its name in the source, in a few words for people, and
- * its colour on a theme. */
+/* Why a rank was idle: its name in the source, in a few words for people, when
+ * in the step that is, and its colour on a theme. */
 const char *sl__why_name(sl__why why);
 const char *sl__why_text(sl__why why);
+const char *sl__why_when(sl__why why);
 sl__colour sl__why_colour(sl__why why, bool dark);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "base/text.h"
+#include "view/thin.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -51,6 +52,7 @@ typedef struct picture {
 
 static const sl_picture_options usual = SL_PICTURE_OPTIONS_INIT;
 static const sl__colour shorter = {0x7f, 0xe0, 0xff};
+static const sl__colour curve = {0x9f, 0xb8, 0xcd};
 
 static sl__colour grey(const picture *own, int light, int dark)
 {
@@ -152,21 +154,91 @@ static void clean(const char *text, char *out, size_t size)
     out[used] = '\0';
 }
 
-static void print_time(const sl_timeline *timeline, double time, double scale,
-                       char text[48])
+/* Three digits, more only left of the point. */
+static void print_short(double number, char text[32])
+{
+    double size = fabs(number);
+    sl__format(text, 32, size >= 1e3 && size < 1e7 ? "%.0f" : "%.3g", number);
+}
+
+/* The unit of seconds that fits a time. */
+static const char *seconds_unit(double scale, double *out_size)
 {
     static const struct {
         double size;
         const char *name;
-    } units[] = {{1, " s"}, {1e-3, " ms"}, {1e-6, " us"}, {1e-9, " ns"}};
+    } units[] = {{1, "s"}, {1e-3, "ms"}, {1e-6, "\xc2\xb5s"}, {1e-9, "ns"}};
     size_t unit = 0;
+    while (unit < 3 && scale < 0.9995 * units[unit].size)
+        unit++;
+    *out_size = units[unit].size;
+    return units[unit].name;
+}
+
+/* How long something took, as the page says it. */
+static void print_time(const sl_timeline *timeline, double time, char text[48])
+{
+    char number[32];
+    double size;
+    if (timeline->seconds) {
+        const char *name = seconds_unit(fabs(time), &size);
+        print_short(time / size, number);
+        sl__format(text, 48, "%s %s", number, name);
+    } else {
+        print_short(time, number);
+        sl__format(text, 48, "%s unit%s", number,
+                 strcmp(number, "1") == 0 ? "" : "s");
+    }
+}
+
+/* A point of the axis, where units are plain numbers. */
+static void print_point(const sl_timeline *timeline, double time, double scale,
+                        char text[48])
+{
+    double size;
     if (!timeline->seconds) {
         sl__format(text, 48, "%.6g", time);
         return;
     }
-    while (unit < 3 && scale < units[unit].size)
-        unit++;
-    sl__format(text, 48, "%.5g%s", time / units[unit].size, units[unit].name);
+    const char *name = seconds_unit(scale, &size);
+    sl__format(text, 48, "%.6g %s", time / size, name);
+}
+
+static void print_percent(double part, char text[32])
+{
+    double percent = 100 * part;
+    if (percent < 0.005)
+        sl__format(text, 32, percent < 1e-5 ? "0 %%" : "< 0.01 %%");
+    else
+        sl__format(text, 32, "%.3g %%", round(100 * percent) / 100);
+}
+
+/* A title, cut where it would not fit beside what follows it. */
+static void print_head(const panel *one, char *text, size_t size)
+{
+    enum { LEAST = 8, SIZE = 13 };
+    char title[400], time[48], part[32], rest[120];
+    const sl_timeline *timeline = one->timeline;
+    clean(timeline->title, title, sizeof title);
+    print_time(timeline, timeline->makespan, time);
+    print_percent(timeline->bubble, part);
+    sl__format(rest, sizeof rest, ": makespan %s, bubble %s", time, part);
+    for (int with_rest = 1; with_rest >= 0; with_rest--) {
+        size_t length = strlen(title);
+        bool cut = false;
+        for (;;) {
+            sl__format(text, size, "%.*s%s%s", (int)length, title,
+                     cut ? "\xe2\x80\xa6" : "", with_rest ? rest : "");
+            if (sl__text_width(text, SIZE, true) <= one->width + RIGHT)
+                return;
+            if (length <= LEAST)
+                break;
+            cut = true;
+            do
+                length--;
+            while (length && ((unsigned char)title[length] & 0xc0) == 0x80);
+        }
+    }
 }
 
 /* 1, 2 or 5 times a power of ten. */
@@ -200,12 +272,9 @@ static void put_text(const picture *own, double x, double y, double size,
 
 static void draw_head(const picture *own, const panel *one)
 {
-    char title[400], time[48], text[480];
+    char text[560];
     const sl_timeline *timeline = one->timeline;
-    clean(timeline->title, title, sizeof title);
-    print_time(timeline, timeline->makespan, timeline->makespan, time);
-    sl__format(text, sizeof text, "%s: %s, bubble %.1f %%", title, time,
-               100 * timeline->bubble);
+    print_head(one, text, sizeof text);
     own->canvas->ops->text(own->canvas, one->x, one->y + 16, 13, true, SL__LEFT,
                            text_colour(own), text);
     double span = own->end - own->begin;
@@ -213,12 +282,15 @@ static void draw_head(const picture *own, const panel *one)
     double scale = fmax(fabs(own->begin), fabs(own->end));
     for (double n = ceil(own->begin / step); n * step <= own->end; n++) {
         double x = x_of(own, one, n * step);
-        print_time(timeline, n * step, scale, text);
+        print_point(timeline, n * step, scale, text);
         put_text(own, x, one->y + HEAD - 10, LETTER - 1, SL__MIDDLE,
                  soft_colour(own), n == 0 ? "0" : text);
         own->canvas->ops->line(own->canvas, x, one->y + HEAD - 6, x,
                                one->y + HEAD - 1, soft_colour(own), false);
     }
+    if (!timeline->seconds)
+        put_text(own, one->x - 14, one->y + HEAD - 10, LETTER - 1, SL__RIGHT,
+                 soft_colour(own), "units");
 }
 
 /* The label that fits: the action, else its microbatch, else none. */
@@ -226,13 +298,12 @@ static void draw_label(const picture *own, const sl_action *part,
                        const sl__box *box, sl__colour colour)
 {
     char text[SL_ACTION_TEXT_MAX];
-    double size = fmin(LETTER, box->height - 2), letter = size * 0.62;
-    size_t length = sl_action_print(part, text);
-    if ((double)length * letter > box->width - 2 &&
+    double size = fmin(LETTER, box->height - 2), room = box->width - 3;
+    sl_action_print(part, text);
+    if (sl__text_width(text, size, false) > room &&
         sl_action_kind_family(part->kind) == SL_FAMILY_COMPUTE)
-        length =
-            (size_t)snprintf(text, sizeof text, "%d", (int)part->microbatch);
-    if (size < 7 || (double)length * letter > box->width - 2)
+        sl__format(text, sizeof text, "%d", (int)part->microbatch);
+    if (size < 7 || sl__text_width(text, size, false) > room)
         return;
     static const sl__colour white = {255, 255, 255}, black = {16, 16, 16};
     put_text(own, box->x + box->width / 2,
@@ -240,23 +311,54 @@ static void draw_label(const picture *own, const sl_action *part,
              sl__wants_white(colour) ? white : black, text);
 }
 
-static void draw_block(const picture *own, const panel *one,
-                       const sl__block *block, double y)
+/* ---------------------------------------------------------------- blocks -- */
+
+/* The parts of a row that thin blocks have, under them. */
+static void draw_shares(const picture *own, const panel *one, double y,
+                        const sl__thin *thin)
+{
+    for (size_t i = 0; i < thin->count; i++) {
+        double x = (double)i * SL__WINDOW, top, height;
+        for (int look = 0; look < SL__LOOKS; look++) {
+            if (!sl__thin_place(thin, x, (sl__look)look, &top, &height))
+                continue;
+            put_box(own, one->x + x, one->x + fmin(x + SL__WINDOW, one->width),
+                    y + top * LANE, height * LANE,
+                    sl__look_colour((sl__look)look, 0), "share", NULL);
+        }
+    }
+}
+
+/* Where a block is, or one of its two halves. */
+static sl__box box_of(const picture *own, const panel *one, size_t block,
+                      double y, int half, int halves, sl__look look,
+                      const sl__thin *thin)
+{
+    const sl__block *shown = &thin->blocks->data[block];
+    double x0 = x_of(own, one, shown->start), x1 = x_of(own, one, shown->end);
+    double gap = x1 - x0 > 3 ? 0.6 : 0, top = (double)half / halves;
+    double height = 1.0 / halves;
+    if (sl__is_thin(thin, block)) {
+        gap = 0;
+        sl__thin_place(thin, (x0 + x1) / 2 - one->x, look, &top, &height);
+    }
+    return (sl__box){x0, y + top * LANE, fmax(0, x1 - x0 - gap), height * LANE};
+}
+
+static void draw_block(const picture *own, const panel *one, size_t at,
+                       double y, const sl__thin *thin)
 {
     char name[SL_ACTION_TEXT_MAX];
+    const sl__block *block = &thin->blocks->data[at];
     sl_action parts[2] = {block->action};
     int count = block->kind == SL_OVERLAP_F_B
                     ? sl_action_parts(&block->action, parts)
                     : 1;
-    double x0 = x_of(own, one, block->start), x1 = x_of(own, one, block->end);
-    double gap = x1 - x0 > 3 ? 0.6 : 0, height = (double)LANE / count;
     sl__block_print(block, name);
     for (int i = 0; i < count; i++) {
-        int kind = count == 2 ? parts[i].kind : block->kind;
-        sl__colour colour =
-            sl__look_colour(sl__look_of(kind), parts[i].microbatch);
-        const sl__box box = {x0, y + i * height, fmax(0, x1 - x0 - gap),
-                             height};
+        sl__look look = sl__look_of(count == 2 ? parts[i].kind : block->kind);
+        sl__colour colour = sl__look_colour(look, parts[i].microbatch);
+        const sl__box box = box_of(own, one, at, y, i, count, look, thin);
         own->canvas->ops->box(own->canvas, &box, colour, i ? "half" : "block",
                               i ? NULL : name);
         if (block->kind < SL_ACTION_KINDS)
@@ -351,8 +453,7 @@ static sl_status draw_memory(const picture *own, const panel *one, int rank,
         xs[2 * i + 2] = xs[2 * i + 1];
     }
     if (!status && count)
-        own->canvas->ops->area(own->canvas, y + MEMORY, xs, ys, count,
-                               (sl__colour){0x9f, 0xb8, 0xcd});
+        own->canvas->ops->area(own->canvas, y + MEMORY, xs, ys, count, curve);
     if (!status && track->planned_bytes > 0) {
         double top = y + MEMORY - (double)track->planned_bytes * scale;
         own->canvas->ops->line(own->canvas, one->x, top, one->x + one->width,
@@ -367,17 +468,26 @@ static sl_status draw_rank(const picture *own, const panel *one, int rank)
 {
     double y = one->y + HEAD + rank * (double)row_height(one);
     const sl__blocks *blocks = &one->timeline->tracks[rank].blocks;
+    enum { FEW = 1000 }; /* ranks whose numbers leave room for the word */
     char name[24];
-    snprintf(name, sizeof name, "rank %d", rank);
+    sl__format(name, sizeof name, rank < FEW ? "rank %d" : "%d", rank);
     put_text(own, one->x - 6, y + LANE / 2.0 + 4, LETTER, SL__RIGHT,
              soft_colour(own), name);
     put_box(own, one->x, one->x + one->width, y, LANE, grey(own, 0xf7, 0x1c),
             "row", NULL);
     draw_gaps(own, one, rank, y);
+    sl__thin thin;
+    sl_status status =
+        sl__thin_find(blocks, own->begin, one->width / (own->end - own->begin),
+                      one->width, &thin);
+    if (status)
+        return status;
+    draw_shares(own, one, y, &thin);
     for (size_t i = 0; i < blocks->count; i++) {
-        draw_block(own, one, &blocks->data[i], y);
+        draw_block(own, one, i, y, &thin);
         mark_difference(own, one, &blocks->data[i], y);
     }
+    sl__thin_clear(&thin);
     if (one->comm)
         draw_comms(own, one, rank, y + LANE);
     return one->memory && own->most_bytes > 0
@@ -421,11 +531,9 @@ static legend find_legend(const picture *own)
 
 /* Puts one entry after the others, on the next line where it must. */
 static void put_entry(picture *own, double *x, sl__colour colour,
-                      const char *before, const char *text)
+                      const char *text)
 {
-    char words[80];
-    snprintf(words, sizeof words, "%s%s", before, text);
-    double width = 18 + (double)strlen(words) * LETTER * 0.56 + 14;
+    double width = 18 + sl__text_width(text, LETTER, false) + 12;
     if (*x > GUTTER && *x + width > own->options->width - RIGHT) {
         *x = GUTTER;
         own->height += LEGEND;
@@ -434,7 +542,7 @@ static void put_entry(picture *own, double *x, sl__colour colour,
         double y = own->height - LEGEND;
         put_box(own, *x, *x + 11, y + 4, 11, colour, "key", NULL);
         put_text(own, *x + 16, y + 13.5, LETTER, SL__LEFT, soft_colour(own),
-                 words);
+                 text);
     }
     *x += width;
 }
@@ -446,19 +554,27 @@ static void put_legend(picture *own)
     own->height += LEGEND + BETWEEN;
     for (int look = 0; look < SL__LOOKS; look++) {
         if (seen.looks[look])
-            put_entry(own, &x, sl__look_colour((sl__look)look, 0), "",
+            put_entry(own, &x, sl__look_colour((sl__look)look, 0),
                       sl__look_text((sl__look)look));
     }
     for (int why = 0; why < SL__WHYS; why++) {
+        char text[120];
+        sl__format(text, sizeof text, "idle: %s, %s", sl__why_text((sl__why)why),
+                 sl__why_when((sl__why)why));
         if (seen.whys[why])
             put_entry(own, &x, sl__why_colour((sl__why)why, own->options->dark),
-                      "idle: ", sl__why_text((sl__why)why));
+                      text);
     }
     if (own->plan) {
-        put_entry(own, &x, text_colour(own), "",
-                  "thick edge: took longer than planned");
-        put_entry(own, &x, shorter, "", "thin edge: took less");
+        put_entry(own, &x, text_colour(own),
+                  "thick edge: more than a tenth longer than planned");
+        put_entry(own, &x, shorter,
+                  "thin edge: more than a tenth shorter than planned");
     }
+    if (own->options->memory && own->most_bytes > 0)
+        put_entry(own, &x, curve,
+                  own->run ? "curve: memory held; dashed line: planned peak"
+                           : "curve: memory held; dashed line: peak");
     own->height += BETWEEN;
 }
 

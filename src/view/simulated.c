@@ -7,6 +7,8 @@
 #include "base/memory.h"
 #include "schedule/action.h"
 
+#include <math.h>
+
 typedef struct maker {
     const sl_schedule *schedule;
     const sl_costs *costs;
@@ -144,6 +146,62 @@ static void mark_path(maker *own)
     }
 }
 
+/* ---------------------------------------------------------------- given -- */
+
+static void widen(sl__range *range, double value, bool first)
+{
+    range->least = first ? value : fmin(range->least, value);
+    range->most = first ? value : fmax(range->most, value);
+}
+
+static void note_stage(sl__given *given, const sl_stage_cost *cost, bool first)
+{
+    widen(&given->cost[SL_FORWARD], cost->forward, first);
+    widen(&given->cost[SL_BACKWARD], cost->backward, first);
+    widen(&given->cost[SL_BACKWARD_INPUT], cost->backward_input, first);
+    widen(&given->cost[SL_BACKWARD_WEIGHT], cost->backward_weight, first);
+    widen(&given->cost[SL_REDUCE_GRAD], cost->reduce_grad, first);
+    widen(&given->activation_bytes, (double)cost->activation_bytes, first);
+}
+
+static void note_edge(sl__given *given, const sl_edge_cost *cost, bool first)
+{
+    double took = cost->latency;
+    if (cost->bandwidth > 0)
+        took += (double)cost->bytes / cost->bandwidth;
+    widen(&given->message, took, first);
+    widen(&given->message_bytes, (double)cost->bytes, first);
+}
+
+/* What was given, and what its bytes are: the usual 1 of each stage is a
+ * microbatch, and the usual 1 of each message is nobody's. */
+static void note_given(const maker *own)
+{
+    const sl_costs *costs = own->costs;
+    sl_timeline *timeline = own->timeline;
+    sl__given *given = &timeline->given;
+    given->reading = sl_simulation_reading(own->simulation);
+    given->overlap = costs->overlap;
+    widen(&given->cost[SL_UNSHARD], costs->unshard, true);
+    widen(&given->cost[SL_RESHARD], costs->reshard, true);
+    note_stage(given, costs->stage_count ? &costs->stages[0] : &costs->stage,
+               true);
+    for (size_t i = 1; i < costs->stage_count; i++)
+        note_stage(given, &costs->stages[i], false);
+    note_edge(given, costs->edge_count ? &costs->edges[0] : &costs->edge, true);
+    for (size_t i = 1; i < costs->edge_count; i++)
+        note_edge(given, &costs->edges[i], false);
+    timeline->microbatch_bytes =
+        given->activation_bytes.least == 1 && given->activation_bytes.most == 1;
+    timeline->sized =
+        given->message_bytes.least != 1 || given->message_bytes.most != 1;
+}
+
+void sl_timeline_set_microbatch_bytes(sl_timeline *timeline, int64_t bytes)
+{
+    timeline->microbatch_bytes = bytes;
+}
+
 static sl_status make(maker *own)
 {
     sl_status status = sl_placement_derive(own->schedule, &own->placement);
@@ -161,8 +219,7 @@ static sl_status make(maker *own)
         sl_rank_usage usage = sl_simulation_rank(own->simulation, rank);
         own->timeline->tracks[rank].planned_bytes = usage.peak_bytes;
     }
-    own->timeline->blocking =
-        sl_simulation_reading(own->simulation) == SL_BLOCKING;
+    note_given(own);
     own->timeline->makespan = sl_simulation_makespan(own->simulation);
     own->timeline->bubble = sl_simulation_bubble(own->simulation);
     return sl__timeline_finish(own->timeline);

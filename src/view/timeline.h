@@ -24,7 +24,7 @@ enum {
 
 /* Why a rank was idle. */
 typedef enum sl__why {
-#define SL_WHY(name, text, light, dark) SL__WHY_##name,
+#define SL_WHY(name, text, when, light, dark) SL__WHY_##name,
 #include "view/whys.def"
 #undef SL_WHY
     SL__WHYS
@@ -83,12 +83,29 @@ typedef struct sl__track {
     size_t sent;
 } sl__track;
 
+typedef struct sl__range {
+    double least;
+    double most;
+} sl__range;
+
+/* What a simulation was made with, over all stages and all boundaries. */
+typedef struct sl__given {
+    sl_reading reading;
+    sl__range cost[SL_ACTION_KINDS]; /* of what costs time by its kind */
+    double overlap;
+    sl__range message; /* the time of one, and its bytes */
+    sl__range message_bytes;
+    sl__range activation_bytes; /* of a stage and a microbatch */
+} sl__given;
+
 struct sl_timeline {
     char *title;
     bool measured;
-    bool seconds;  /* times are */
-    bool plan;     /* of a run: of its own order */
-    bool blocking; /* messages hold the rank */
+    bool seconds; /* times are, and bytes are bytes */
+    bool sized;   /* messages have bytes of their own, not the usual 1 */
+    bool plan;    /* of a run: of its own order */
+    int64_t microbatch_bytes; /* that stand for one; 0: bytes are bytes */
+    sl__given given;          /* unless measured */
     int ranks;
     int stages;
     int microbatches;

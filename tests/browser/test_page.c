@@ -200,9 +200,9 @@ static void late_times_are_exact(void **state)
     browser_type(chromium, "7B3900");
     browser_key(chromium, "Enter", 0);
     /* 7F0 begins at 7; then F and B by turns: B3900 at 7 + 3 * 3900 + 1. */
-    tip_says("11708 to 11710, took 2");
+    tip_says("11708 to 11710 units, took 2 units");
     assert_page("document.getElementById('compared').innerText.includes("
-                "'makespan\\t12309')");
+                "'makespan\\t12309 units')");
     page_is_content(chromium);
 }
 

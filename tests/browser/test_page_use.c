@@ -19,7 +19,7 @@ static void hover_tells_what_why_and_from_whom(void **state)
     browser_move(chromium, at.x, at.y);
     tip_says("1B0 on rank 1");
     tip_says("backward of stage 1, microbatch 0");
-    tip_says("for 2B0 on rank 2, then 0.25 for its message");
+    tip_says("for 2B0 on rank 2, then 0.25 units for its message");
     tip_says("message from rank 2 (gradient of stage 2): 4 MB");
     tip_says("sends to rank 0");
     tip_says("in flight 4.5 MB");
@@ -230,7 +230,8 @@ static void compares_four(void **state)
         browser_text(chromium, "document.getElementById('compared').innerText");
     assert_non_null(strstr(table, "GPipe"));
     assert_non_null(strstr(table, "DualPipeV"));
-    assert_non_null(strstr(table, "makespan\t33\t33\t51 +54.5 %"));
+    assert_non_null(
+        strstr(table, "makespan\t33 units\t33 units\t51 units +54.5 %"));
     free(table);
     page_is_content(chromium);
 }

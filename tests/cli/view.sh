@@ -34,6 +34,12 @@ writes "costs" costly.html '"makespan": 44,' -- 1f1b -p 4 -m 8 --cost F=2,B=2 \
     -o costly.html
 writes "as much work for each" same.html '"makespan": 25.5,' -- zbv -p 4 -m 8 \
     --per-rank -o same.html
+writes "microbatches for each" same.html '"microbatchBytes": 1000000,' -- zbv \
+    -p 4 -m 8 --per-rank -o same.html
+writes "bytes for each" same.html '"microbatchBytes": 0,' -- zbv \
+    -p 4 -m 8 --per-rank --activation-bytes 1000000 -o same.html
+writes "a reading" same.html '"reading": "blocking", "F": [1, 1]' -- 1f1b \
+    --comm blocking -o same.html
 writes "as many bytes for each" same.html '"peak": 4000000,' -- zbv -p 4 -m 8 \
     --per-rank -o same.html
 "$sluice" schedule interleaved -p 2 -v 2 -m 4 --as lowered >low.csv
@@ -65,7 +71,7 @@ writes "a run" run.html '"title": "run.json, measured", "measured": true' \
     -- --run run.json -o run.html
 writes "a run and its plan" both.html '"title": "planned", "measured": false' \
     -- --run run.json --plan -o both.html
-writes "a run and its plan as a picture" both.svg 'thick edge: took longer' \
+writes "a run and its plan as a picture" both.svg 'thick edge: more than a tenth longer than planned' \
     -- --run run.json --plan -o both.svg
 writes "a run beside a schedule" other.html '"title": "GPipe, planned"' \
     -- gpipe -p 2 -m 4 --run run.json -o other.html
@@ -169,6 +175,29 @@ refuses "nowhere" "cannot write no/where.html" -- view 1f1b -o no/where.html
 refuses "standard output and a browser" "--open needs a file" \
     -- view 1f1b -o - --open
 refuses "sizes that cannot be" "1F1B" -- view 1f1b -p 4 -m 8 -v 2
+# Sizes with a name are for that schedule alone.
+writes "sizes by name" named.html '"title": "Interleaved1F1B, v=2"' \
+    -- 1f1b interleaved:v=2 -p 4 -m 8 -o named.html
+grep -qF '"ranks": 4, "stages": 8, "microbatches": 8' named.html &&
+    grep -qF '"ranks": 4, "stages": 4, "microbatches": 8' named.html ||
+    bad "sizes by name: other sizes"
+writes "all sizes by name" named.html \
+    '"ranks": 2, "stages": 6, "microbatches": 16' \
+    -- interleaved:p=2,m=16,v=3 -p 4 -m 8 -o named.html
+"$sluice" schedule 1f1b -p 2 -m 4 >odd:v=2
+writes "a file with a colon" named.html '"title": "odd:v=2"' -- odd:v=2 \
+    -o named.html
+refuses "stages for a schedule that has one" \
+    "-v 2 is for every schedule here; write interleaved:v=2" \
+    -- view 1f1b interleaved -p 4 -v 2 -m 8
+for form in : :v= :v :x=2 :v=0 :v=-1 :v=2x :v=2, :v=2,v=3 :v=2:m=4 \
+    :v=99999999999; do
+    refuses "interleaved$form" "as in interleaved:v=2,m=16, not '${form#:}'" \
+        -- view interleaved$form
+done
+refuses "sizes of a file" "1f1b.csv is a file and has its sizes" \
+    -- view 1f1b.csv:v=2
+refuses "sizes of an unknown name" "nosuch" -- view nosuch:v=2
 refuses "sizes of a file that are others" "-p, -v or -m says otherwise" \
     -- view 1f1b.csv -p 8
 printf '{"stages": [{"F": 1}, {"F": 2}, {"F": 3}, {"F": 4}]}' >costs.json

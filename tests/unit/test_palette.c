@@ -117,6 +117,32 @@ static void labels_can_be_read(void **state)
     }
 }
 
+/* Reasons of idle time, which are pale, and what a row has where there is none. */
+static void reasons_can_be_told_apart(void **state)
+{
+    (void)state;
+    static const sl__colour rows[2] = {{0xf7, 0xf8, 0xf9}, {0x19, 0x1d, 0x22}};
+    for (int dark = 0; dark < 2; dark++) {
+        for (int sight = 0; sight < 4; sight++) {
+            for (int a = SL__WHY_WARM_UP; a < SL__WHYS; a++) {
+                sl__colour first = sl__why_colour((sl__why)a, dark);
+                double apart = difference(first, rows[dark], sight);
+                for (int b = SL__WHY_WARM_UP; b < a; b++)
+                    apart =
+                        fmin(apart,
+                             difference(first, sl__why_colour((sl__why)b, dark),
+                                        sight));
+                if (apart < 7)
+                    fail_msg("%s: %.1f from another, to sight %d",
+                             sl__why_text((sl__why)a), apart, sight);
+            }
+        }
+        /* Both ends of a step at a glance. */
+        assert_true(difference(sl__why_colour(SL__WHY_WARM_UP, dark),
+                               sl__why_colour(SL__WHY_DRAIN, dark), 0) > 15);
+    }
+}
+
 static void neighbours_differ(void **state)
 {
     (void)state;
@@ -133,6 +159,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kinds_can_be_told_apart),
         cmocka_unit_test(labels_can_be_read),
+        cmocka_unit_test(reasons_can_be_told_apart),
         cmocka_unit_test(neighbours_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -248,6 +248,145 @@ static void differences_are_marked(void **state)
     sl_timeline_destroy(both[1]);
 }
 
+static sl_string picture_of(const char *name, int ranks, int stages_per_rank,
+                            int microbatches, const sl_picture_options *options)
+{
+    sl_string svg = SL_STRING_INIT;
+    drawn own =
+        draw(name, test_generate(name, ranks, stages_per_rank, microbatches));
+    const sl_timeline *timeline = own.timeline;
+    assert_ok(sl_view_write_svg(&timeline, 1, options, sl_write_string, &svg));
+    clear(&own);
+    return svg;
+}
+
+static void numbers_have_units_and_few_digits(void **state)
+{
+    (void)state;
+    sl_string svg = picture_of("1F1B", 4, 1, 8, NULL);
+    assert_non_null(
+        strstr(svg.data, ">1F1B: makespan 33 units, bubble 27.3 %</text>"));
+    assert_non_null(strstr(svg.data, ">units</text>"));
+    assert_non_null(
+        strstr(svg.data, ">idle: drain, after the rank's last compute</text>"));
+    sl_string_clear(&svg);
+    static const timed computes[] = {{"0F0", 12345}, {"0B0", 53000}};
+    const sl_timeline *run = run_of(computes, 2);
+    assert_ok(sl_view_write_svg(&run, 1, NULL, sl_write_string, &svg));
+    assert_non_null(
+        strstr(svg.data, ">run: makespan 65.3 ms, bubble 0 %</text>"));
+    assert_null(strstr(svg.data, ">units</text>"));
+    assert_non_null(strstr(svg.data, ">10 ms</text>"));
+    sl_string_clear(&svg);
+    sl_timeline_destroy((sl_timeline *)run);
+}
+
+/* A title that is too long is cut, what is said of it is not. */
+static void titles_fit_their_panel(void **state)
+{
+    (void)state;
+    sl_picture_options options = SL_PICTURE_OPTIONS_INIT;
+    drawn own = draw("A title that is so long that it does not fit",
+                     test_generate("1F1B", 4, 1, 8));
+    const sl_timeline *both[2] = {own.timeline, own.timeline};
+    sl_string svg = SL_STRING_INIT;
+    options.beside = true;
+    options.width = 840;
+    assert_ok(sl_view_write_svg(both, 2, &options, sl_write_string, &svg));
+    assert_null(strstr(svg.data, "does not fit"));
+    assert_non_null(
+        strstr(svg.data, "\xe2\x80\xa6: makespan 33 units, bubble 27.3 %<"));
+    sl_string_clear(&svg);
+    clear(&own);
+}
+
+#ifdef SLUICE_HAS_CAIRO
+/* Whether a label that is centred at x, y lies in one of these blocks. */
+static bool is_inside(const rect *blocks, size_t count, double x, double y,
+                      double width)
+{
+    for (size_t i = 0; i < count; i++) {
+        const rect *one = &blocks[i];
+        if (y > one->y && y < one->y + one->height &&
+            x - width / 2 >= one->x - 0.01 &&
+            x + width / 2 <= one->x + one->width + 0.01)
+            return true;
+    }
+    return false;
+}
+
+/* In the widest of the fonts that a picture asks for. */
+static void labels_fit_their_blocks(void **state)
+{
+    (void)state;
+    cairo_surface_t *surface =
+        cairo_image_surface_create(CAIRO_FORMAT_ARGB32, 8, 8);
+    cairo_t *cairo = cairo_create(surface);
+    int seen = 0;
+    cairo_select_font_face(cairo, "DejaVu Sans", CAIRO_FONT_SLANT_NORMAL,
+                           CAIRO_FONT_WEIGHT_NORMAL);
+    for (int width = 400; width < 6000; width = width * 4 / 3) {
+        sl_picture_options options = SL_PICTURE_OPTIONS_INIT;
+        rect *blocks;
+        options.width = width;
+        sl_string svg = picture_of("ZBVZeroBubble", 4, 2, 14, &options);
+        size_t count = read_blocks(svg.data, &blocks);
+        for (const char *at = svg.data; (at = strstr(at, "<text ")); at++) {
+            double x, y, size;
+            char text[40];
+            cairo_text_extents_t extents;
+            if (sscanf(at,
+                       "<text x=\"%lf\" y=\"%lf\" font-size=\"%lf\" "
+                       "text-anchor=\"middle\" fill=\"#%*x\">%39[^<]<",
+                       &x, &y, &size, text) != 4 ||
+                y < 42)
+                continue;
+            cairo_set_font_size(cairo, size);
+            cairo_text_extents(cairo, text, &extents);
+            if (!is_inside(blocks, count, x, y - 2, extents.x_advance))
+                fail_msg("at %d pixels %s does not fit", width, text);
+            seen++;
+        }
+        free(blocks);
+        sl_string_clear(&svg);
+    }
+    assert_true(seen > 500);
+    cairo_destroy(cairo);
+    cairo_surface_destroy(surface);
+}
+#endif
+
+/* Where F and B alternate in too few pixels, they lie one above the other. */
+static void thin_blocks_share_the_height(void **state)
+{
+    (void)state;
+    rect *blocks;
+    sl_string svg = picture_of("1F1B", 8, 1, 512, NULL);
+    size_t count = read_blocks(svg.data, &blocks);
+    double bottom = 0, top = INFINITY;
+    for (size_t i = 0; i < count; i++) {
+        const rect *one = &blocks[i];
+        const char *kind = one->action + strspn(one->action, "0123456789");
+        /* The first rank's, in the middle of the step. */
+        if (one->y > 66 || one->x < 500 || one->x > 700)
+            continue;
+        assert_true(one->width < 4);
+        if (*kind == 'F')
+            bottom = fmax(bottom, one->y + one->height);
+        else
+            top = fmin(top, one->y);
+    }
+    assert_true(bottom > 42 + 5 && top < 42 + 14);
+    assert_true(bottom < top + 3); /* Shares differ a little along the row. */
+    assert_true(count_text(svg.data, "class=\"share\"") > 8 * 2 * 150);
+    sl_string_clear(&svg);
+    free(blocks);
+    /* Wide ones are as high as their row. */
+    svg = picture_of("1F1B", 4, 1, 8, NULL);
+    assert_int_equal(count_text(svg.data, "class=\"share\""), 0);
+    sl_string_clear(&svg);
+}
+
 static void text_is_text_and_cannot_escape(void **state)
 {
     (void)state;
@@ -314,6 +453,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pictures_of_every_golden_show_its_blocks),
         cmocka_unit_test(differences_are_marked),
+        cmocka_unit_test(numbers_have_units_and_few_digits),
+        cmocka_unit_test(titles_fit_their_panel),
+#ifdef SLUICE_HAS_CAIRO
+        cmocka_unit_test(labels_fit_their_blocks),
+#endif
+        cmocka_unit_test(thin_blocks_share_the_height),
         cmocka_unit_test(text_is_text_and_cannot_escape),
         cmocka_unit_test(impossible_pictures_are_refused),
     };

@@ -1,6 +1,6 @@
 /* Drawing. The blocks of a rank all have one height, so a rank is one line of
- * pixels, repeated: blocks wide enough are spans, the others add up to the mean
- * of their colours in each pixel. Half a million of them take a few
+ * pixels, repeated: blocks wide enough are spans, the others share the height of
+ * each pixel's column by the time they take. Half a million of them take a few
  * milliseconds, and what cannot be seen is not looked at. */
 
 const host = document.getElementById("host"), sheet = document.getElementById("sheet");
@@ -18,7 +18,7 @@ const view = {
     idle: true,
     memory: true,
     arrows: false,
-    layout: timelines.length > 1 && !measuredOne ? "beside" : "stack",
+    layout: timelines.length > 1 && !measuredOne && innerWidth >= 760 ? "beside" : "stack",
     theme: "",
     rows: 1,
 };
@@ -165,40 +165,112 @@ function scratch(width) {
     if (line && line.width >= width) return line;
     line = { width };
     for (const name of ["top", "low", "path", "over", "less"]) line[name] = new Uint32Array(width);
-    for (const name of ["red", "green", "blue", "red2", "green2", "blue2", "part", "bytes"])
-        line[name] = new Float32Array(width);
+    line.bytes = new Float32Array(width);
+    line.thin = about.looks.map(() => null); /* by look, once there are such */
     return line;
 }
 
-function addThin(l, x0, x1, w, top, low) {
+/* Blocks too thin to be seen one by one share a pixel: for each look the part
+ * of it that they take, and their colours. */
+function thinOf(l, look) {
+    l.thin[look] ??= {
+        used: false,
+        part: new Float32Array(l.width),
+        red: new Float32Array(l.width),
+        green: new Float32Array(l.width),
+        blue: new Float32Array(l.width)
+    };
+    l.thin[look].used = true;
+    return l.thin[look];
+}
+
+function addThin(l, look, x0, x1, w, share, colour) {
     const first = Math.max(0, Math.floor(x0)), last = Math.min(w - 1, Math.floor(x1));
+    const thin = thinOf(l, look);
     for (let p = first; p <= last; p++) {
-        const part = Math.min(x1, p + 1) - Math.max(x0, p);
+        const part = share * (Math.min(x1, p + 1) - Math.max(x0, p));
         if (part <= 0) continue;
-        l.part[p] += part;
-        l.red[p] += part * (top & 255);
-        l.green[p] += part * (top >> 8 & 255);
-        l.blue[p] += part * (top >> 16 & 255);
-        l.red2[p] += part * (low & 255);
-        l.green2[p] += part * (low >> 8 & 255);
-        l.blue2[p] += part * (low >> 16 & 255);
+        thin.part[p] += part;
+        thin.red[p] += part * (colour & 255);
+        thin.green[p] += part * (colour >> 8 & 255);
+        thin.blue[p] += part * (colour >> 16 & 255);
     }
 }
 
-function blendThin(l, w) {
-    for (let p = 0; p < w; p++) {
-        const part = l.part[p];
-        if (part <= 0) continue;
-        const rest = Math.max(0, 1 - part), scale = part > 1 ? 1 / part : 1;
-        const top = l.top[p], low = l.low[p];
-        l.top[p] = (255 << 24 | (l.blue[p] * scale + rest * (top >> 16 & 255)) << 16 |
-                    (l.green[p] * scale + rest * (top >> 8 & 255)) << 8 |
-                    (l.red[p] * scale + rest * (top & 255))) >>>
-                   0;
-        l.low[p] = (255 << 24 | (l.blue2[p] * scale + rest * (low >> 16 & 255)) << 16 |
-                    (l.green2[p] * scale + rest * (low >> 8 & 255)) << 8 |
-                    (l.red2[p] * scale + rest * (low & 255))) >>>
-                   0;
+function clearThin(l, w) {
+    for (const thin of l.thin) {
+        if (!thin?.used) continue;
+        thin.used = false;
+        for (const name of ["part", "red", "green", "blue"]) thin[name].fill(0, 0, w);
+    }
+}
+
+function paintColumn(x, fromRow, toRow, colour) {
+    const to = Math.min(canvas.height, toRow), wide = canvas.width;
+    for (let r = Math.max(0, fromRow); r < to; r++) pixels[r * wide + x] = colour;
+}
+
+/* The mean colour of a look's thin blocks in a pixel. */
+function thinColour({ red, green, blue, part }, p) {
+    const all = part[p];
+    return (255 << 24 | blue[p] / all << 16 | green[p] / all << 8 | red[p] / all) >>> 0;
+}
+
+/* Thin blocks of one look are mixed with what is behind them. */
+function paintAlone(l, thin, from, to, x, y, height) {
+    const half = Math.ceil(height / 2);
+    for (let p = from; p < to; p++) {
+        if (!(thin.part[p] > 0)) continue;
+        const colour = thinColour(thin, p), part = Math.min(1, thin.part[p]);
+        paintColumn(x + p, y, y + half, mix(l.top[p], colour, part));
+        paintColumn(x + p, y + half, y + height, mix(l.low[p], colour, part));
+    }
+}
+
+/* Thin blocks of several looks share the height, one look on the other, by the
+ * time they take: their mixed colours would be those of nothing. */
+function paintTogether(looks, from, to, x, y, height) {
+    const sums = looks.map(() => 0), any = looks.map(() => 0);
+    let columns = 0;
+    for (let p = from; p < to; p++) {
+        let some = false;
+        for (let n = 0; n < looks.length; n++) {
+            if (!(looks[n].part[p] > 0)) continue;
+            sums[n] += looks[n].part[p];
+            any[n] = p;
+            some = true;
+        }
+        columns += some ? 1 : 0;
+    }
+    const all = Math.max(columns, sums.reduce((a, b) => a + b, 0));
+    let reached = 0, row = 0;
+    for (let n = 0; n < looks.length; n++) {
+        const { part } = looks[n];
+        reached += sums[n] / all * height;
+        const end = Math.round(reached);
+        for (let p = from; p < to; p++)
+            if (looks.some(thin => thin.part[p] > 0))
+                paintColumn(x + p, y + row, y + end,
+                            thinColour(looks[n], part[p] > 0 ? p : any[n]));
+        row = end;
+    }
+}
+
+/* In steps of a few pixels. */
+const THIN_GROUP = 4;
+function paintThin(l, x, y, w, height) {
+    const looks = l.thin.filter(thin => thin?.used);
+    for (let from = 0; looks.length && from < w; from += THIN_GROUP) {
+        const to = Math.min(w, from + THIN_GROUP);
+        const here = looks.filter(({ part }) => {
+            for (let p = from; p < to; p++)
+                if (part[p] > 0) return true;
+            return false;
+        });
+        if (here.length === 1)
+            paintAlone(l, here[0], from, to, x, y, height);
+        else if (here.length > 1)
+            paintTogether(here, from, to, x, y, height);
     }
 }
 
@@ -229,6 +301,13 @@ function gapsInto(l, t, rank, low, high, w, k, from) {
     }
 }
 
+/* Whether a block is too thin to be seen, or one of few pixels beside such. */
+function isThin(b, i, k) {
+    const width = (b.end[i] - b.start[i]) * k;
+    if (width < 2 || width >= 4) return width < 2;
+    return [i - 1, i + 1].some(n => b.rank[n] === b.rank[i] && (b.end[n] - b.start[n]) * k < 2);
+}
+
 /* One rank's blocks as lines of pixels. */
 function lineOf(t, rank, w, k, from) {
     const l = scratch(w), b = t.blocks;
@@ -239,33 +318,35 @@ function lineOf(t, rank, w, k, from) {
     l.path.fill(0, 0, w);
     l.over.fill(0, 0, w);
     l.less.fill(0, 0, w);
-    for (const name of ["red", "green", "blue", "red2", "green2", "blue2", "part"])
-        l[name].fill(0, 0, w);
+    clearThin(l, w);
     if (view.idle) gapsInto(l, t, rank, low, high, w, k, from);
     const { bright, dim } = ink, follow = view.follow, compares = t === measuredOne && plannedOne;
     for (let i = low; i < high; i++) {
         const x0 = (b.start[i] - from) * k, x1 = (b.end[i] - from) * k;
         const kind = b.kind[i], microbatch = b.microbatch[i];
-        let top, bottom;
+        const look = kind === KIND.OVERLAP_F_B ? FORWARD_LOOK : lookOf[kind];
+        let top, bottom, lowLook = look;
         if (kind === KIND.OVERLAP_F_B) {
             const [kind2, , microbatch2] = b.second.get(i);
-            top =
-                (follow === null || microbatch === follow ? bright
-                                                          : dim)[FORWARD_LOOK][microbatch % SHADES];
-            bottom = (follow === null || microbatch2 === follow
-                          ? bright
-                          : dim)[lookOf[kind2]][microbatch2 % SHADES];
+            lowLook = lookOf[kind2];
+            top = (follow === null || microbatch === follow ? bright : dim)[look];
+            bottom = (follow === null || microbatch2 === follow ? bright : dim)[lowLook];
+            top = top[microbatch % SHADES];
+            bottom = bottom[microbatch2 % SHADES];
         } else {
             const follows = follow === null || (microbatch === follow && classOf(kind) >= 0);
-            top = bottom = (follows ? bright : dim)[lookOf[kind]][microbatch % SHADES];
+            top = bottom = (follows ? bright : dim)[look][microbatch % SHADES];
         }
-        if (x1 - x0 < 2)
-            addThin(l, x0, x1, w, top, bottom);
-        else {
+        if (!isThin(b, i, k)) {
             const a = Math.max(0, Math.round(x0)),
                   z = Math.max(0, Math.min(w, Math.round(x1) - (x1 - x0 > 4 ? 1 : 0)));
             l.top.fill(top, a, z);
             l.low.fill(bottom, a, z);
+        } else if (lowLook === look)
+            addThin(l, look, x0, x1, w, 1, top);
+        else {
+            addThin(l, look, x0, x1, w, 0.5, top);
+            addThin(l, lowLook, x0, x1, w, 0.5, bottom);
         }
         if (view.path && b.critical[i])
             l.path.fill(1, Math.max(0, Math.floor(x0)),
@@ -279,7 +360,6 @@ function lineOf(t, rank, w, k, from) {
                 l.less.fill(1, left, right);
         }
     }
-    blendThin(l, w);
     return l;
 }
 
@@ -362,7 +442,11 @@ function paintRows(panel, ratio) {
         const half = Math.ceil(lane / 2);
         paint(l.top, x, y, w, 0, half);
         paint(l.low, x, y, w, half, lane);
-        paintWhere(l.over, ink.over, x, y, w, 0, lane, 4);
+        paintThin(l, x, y, w, lane);
+        /* Stripes leave the middle to labels. */
+        const edge = panel.lane >= 20 ? Math.round(lane * 0.28) : half;
+        paintWhere(l.over, ink.over, x, y, w, 0, edge, 4);
+        paintWhere(l.over, ink.over, x, y, w, lane - edge, lane, 4);
         paintWhere(l.less, ink.less, x, y, w, 0, Math.max(1, Math.round(2 * ratio)), 0);
         if (view.path)
             paintWhere(l.path, ink.path, x, y, w, lane - Math.max(2, Math.round(lane * 0.16)), lane,
@@ -374,6 +458,17 @@ function paintRows(panel, ratio) {
 
 /* -------------------------------------------------------------------- text */
 
+/* A title cut short, so that it fits with what follows it; or without that. */
+function fittingText(context, title, rest, width) {
+    const fits = text => context.measureText(text).width <= width;
+    for (const end of [rest, ""])
+        for (let kept = title.length; kept >= Math.min(8, title.length); kept--) {
+            const text = (kept < title.length ? title.slice(0, kept) + "…" : title) + end;
+            if (fits(text)) return text;
+        }
+    return "";
+}
+
 function drawAxis(context, panel) {
     const top = panel.y - (printing ? 0 : host.scrollTop), span = view.to - view.from;
     if (top + HEAD < 0 || top > high) return;
@@ -381,9 +476,9 @@ function drawAxis(context, panel) {
     context.font = "600 13px system-ui, 'DejaVu Sans', sans-serif";
     context.textAlign = "left";
     const t = panel.t;
-    const facts = "   " + timeText(t.makespan) + ", bubble " + percent(t.bubble);
-    const hidden = panel.hidden ? "   " + panel.hidden + " messages: zoom in to see them" : "";
-    context.fillText(t.title + facts + hidden, panel.x, top + 15, panel.w);
+    const facts = ": makespan " + timeText(t.makespan) + ", bubble " + percent(t.bubble);
+    const hidden = panel.hidden ? "; " + panel.hidden + " messages: zoom in to see them" : "";
+    context.fillText(fittingText(context, t.title, facts + hidden, panel.w), panel.x, top + 15);
     context.font = "11px system-ui, 'DejaVu Sans', sans-serif";
     context.fillStyle = ink.soft;
     context.strokeStyle = ink.line;
@@ -394,13 +489,12 @@ function drawAxis(context, panel) {
         context.moveTo(x, top + HEAD - 6);
         context.lineTo(x, top + HEAD);
         context.textAlign = "center";
-        context.fillText(n === 0 ? "0"
-                                 : timeText(n * step,
-                                            Math.max(Math.abs(view.from), Math.abs(view.to), step),
-                                            step / 10),
-                         x, top + HEAD - 10);
+        const scale = Math.max(Math.abs(view.from), Math.abs(view.to), step);
+        context.fillText(n === 0 ? "0" : pointText(n * step, scale, step / 10), x, top + HEAD - 10);
     }
     context.stroke();
+    context.textAlign = "right";
+    if (!seconds) context.fillText("units", panel.x - 12, top + HEAD - 10);
 }
 
 function drawRanks(context, panel) {
@@ -436,10 +530,26 @@ function drawLabels(context, panel, moving) {
     }
     if (moving && found.length / 2 > MOST_LABELS_MOVING) return;
     for (let n = 0; n < found.length; n += 2)
-        drawLabel(context, panel, found[n], found[n + 1], k, letter, size);
+        drawLabel(context, panel, found[n], found[n + 1], k, size);
 }
 
-function drawLabel(context, panel, i, y, k, letter, size) {
+/* How wide a label is, from what its letters measure. */
+const widths = new Map();
+function widthOf(context, text, size) {
+    let sum = 0;
+    for (const letter of text) {
+        if (!widths.has(letter)) {
+            const font = context.font;
+            context.font = "100px system-ui, 'DejaVu Sans', sans-serif";
+            widths.set(letter, context.measureText(letter).width / 100);
+            context.font = font;
+        }
+        sum += widths.get(letter);
+    }
+    return sum * size;
+}
+
+function drawLabel(context, panel, i, y, k, size) {
     const b = panel.t.blocks;
     const left = Math.max(panel.x, xOf(panel, b.start[i])),
           right = Math.min(panel.x + panel.w, xOf(panel, b.end[i]));
@@ -447,7 +557,7 @@ function drawLabel(context, panel, i, y, k, letter, size) {
     parts.forEach(([kind, stage, microbatch], n) => {
         const texts = [actionText(kind, stage, microbatch)];
         if (classOf(kind) >= 0) texts.push(String(microbatch));
-        const text = texts.find(one => one.length * letter <= room);
+        const text = texts.find(one => widthOf(context, one, size) <= room);
         if (!text) return;
         const follows = view.follow === null || microbatch === view.follow;
         const white = about.looks[lookOf[kind]].white[microbatch % SHADES];

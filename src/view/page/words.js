@@ -8,7 +8,13 @@ function niceStep(atLeast) {
     return 10 * power;
 }
 
-const UNITS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
+const SECONDS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
+
+/* What is shown has a unit, and all of a page the same: times are seconds, or
+ * units of the costs; memory is bytes, or counts microbatches. */
+const counted = timelines.every(t => t.microbatchBytes > 0 &&
+                                     t.microbatchBytes === timelines[0].microbatchBytes);
+const sized = timelines.some(t => t.sized);
 
 function trimmed(number, digits) {
     if (!Number.isFinite(number)) return String(number);
@@ -18,32 +24,61 @@ function trimmed(number, digits) {
                                 : text;
 }
 
-/* A time in the unit that fits `scale`, so exact that times which are
- * `resolution` apart read differently. Times without a unit are exact. */
-function timeText(time, scale = Math.abs(time), resolution = Math.abs(time) / 1000) {
+/* Three digits, more only left of the point. */
+function short(number) {
+    const size = Math.abs(number);
+    return size >= 1e3 && size < 1e7 ? number.toFixed(0) : trimmed(number, 3);
+}
+
+function counting(text, one, many = one + "s") {
+    return text + " " + (text === "1" ? one : many);
+}
+
+/* How long something took. */
+function timeText(time) {
+    if (!seconds) return counting(short(time), "unit");
+    const size = Math.abs(time);
+    if (size < 0.5e-9) return "0 s";
+    const [unit, name] = SECONDS.find(([one]) => size >= 0.9995 * one) ?? SECONDS[3];
+    return short(time / unit) + " " + name;
+}
+
+/* A point in time in the unit that fits `scale`, with the digits that tell it
+ * from others `resolution` away; without the name of a unit that is plain. */
+function pointText(time, scale, resolution) {
     if (!seconds) return trimmed(time, 10);
     if (Math.abs(time) < 0.5e-9) return "0";
-    const [unit, name] = UNITS.find(([size]) => scale >= size) ?? UNITS[3];
+    const [unit, name] = SECONDS.find(([size]) => scale >= size) ?? SECONDS[3];
     const digits = Math.ceil(Math.log10(Math.abs(time) / Math.max(resolution, 1e-10))) + 1;
-    return trimmed(time / unit, Math.min(15, Math.max(4, digits))) + " " + name;
+    return trimmed(time / unit, Math.min(15, Math.max(3, digits))) + " " + name;
 }
 
 /* From when to when, beside all of a timeline. */
 function spanText(t, start, end) {
-    const fine = end > start ? (end - start) / 100 : t.makespan / 1e4;
-    if (end === start) return "at " + timeText(start, t.makespan, fine);
-    return timeText(start, t.makespan, fine) + " to " + timeText(end, t.makespan, fine);
+    const fine = end > start ? end - start : t.makespan / 1e3;
+    const unit = seconds ? "" : " units";
+    if (end === start) return "at " + pointText(start, t.makespan, fine) + unit;
+    return pointText(start, t.makespan, fine) + " to " + pointText(end, t.makespan, fine) + unit;
 }
 
 function bytesText(bytes) {
     for (const [size, name] of [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]])
-        if (Math.abs(bytes) >= size) return trimmed(bytes / size, 4) + " " + name;
+        if (Math.abs(bytes) >= 0.9995 * size) return short(bytes / size) + " " + name;
     return bytes + " B";
 }
 
+/* What ranks hold between forward and backward. */
+function memoryText(t, bytes) {
+    return counted ? counting(short(bytes / t.microbatchBytes), "microbatch", "microbatches")
+                   : bytesText(bytes);
+}
+
+/* At most three digits, and hundredths at most. */
 function percent(part) {
-    if (Math.abs(part) < 1e-7) return "0 %";
-    return trimmed(100 * part, 3) + " %";
+    const size = Math.abs(100 * part);
+    if (size < 1e-5) return "0 %";
+    if (size < 0.005) return "< 0.01 %";
+    return trimmed(Math.round(1e4 * part) / 100, 3) + " %";
 }
 
 function isComm(kind) {
@@ -177,7 +212,7 @@ function messageText(t, k, arriving) {
                                  (m.forward[k] ? "output" : "gradient") + " of stage " +
                                  m.fromStage[k] + ")"
                            : "sends to rank " + m.toRank[k] + " (stage " + m.toStage[k] + ")";
-    return other + ": " + bytesText(m.bytes[k]) + ", under way " +
+    return other + ": " + (sized ? bytesText(m.bytes[k]) + ", " : "") + "under way " +
            spanText(t, m.sent[k], m.arrived[k]);
 }
 
@@ -194,7 +229,8 @@ function describe(t, i) {
     for (const link of links.gives.slice(0, 4))
         if (link.message >= 0) lines.push(messageText(t, link.message, false));
     if (t.tracks[b.rank[i]].peak > 0)
-        lines.push("in flight " + bytesText(b.during[i]) + ", after it " + bytesText(b.after[i]));
+        lines.push("in flight " + memoryText(t, b.during[i]) + ", after it " +
+                   memoryText(t, b.after[i]));
     const twin = twinOf(t, i);
     if (twin) {
         const [o, j] = twin, later = b.start[i] - o.blocks.start[j];
@@ -208,7 +244,7 @@ function describe(t, i) {
         lines.push(word + " " + spanText(o, o.blocks.start[j], o.blocks.end[j]) + ": this began " +
                    began +
                    (o.blocks.kind[j] === b.kind[i] && Number.isFinite(took)
-                        ? " and took " + trimmed(took, 3) + " times as long"
+                        ? " and took " + short(took) + " times as long"
                         : ""));
     }
     if (b.critical[i]) lines.push("on the critical path");
@@ -219,8 +255,8 @@ function describeComm(t, k) {
     const c = t.comms;
     const lines = [commText(t, k) + " on rank " + c.rank[k]];
     const sends = /^SEND/.test(about.kinds[c.kind[k]].text);
-    lines.push((sends ? "to" : "from") + " rank " + c.peer[k] + ", stage " + c.peerStage[k] + ": " +
-               bytesText(c.bytes[k]));
+    lines.push((sends ? "to" : "from") + " rank " + c.peer[k] + ", stage " + c.peerStage[k] +
+               (sized ? ": " + bytesText(c.bytes[k]) : ""));
     lines.push(spanText(t, c.start[k], c.end[k]) + ", took " + timeText(c.end[k] - c.start[k]));
     if (c.critical[k]) lines.push("on the critical path");
     return lines;
