@@ -102,6 +102,21 @@ SL_API sl_status sl_view_write_html(const sl_timeline *const *timelines,
                                     size_t count, sl_write_fn write,
                                     void *context);
 
+/* The losses of a step of training: means over tokens, in nats. */
+typedef struct sl_view_point {
+    int64_t step;
+    double loss;       /* of its batch */
+    double validation; /* NaN where it was not measured */
+} sl_view_point;
+
+/* The page of a training run: timelines as above, and how the loss went, of
+ * points in order of their steps; where there are very many, neighbours are
+ * shown as their mean. */
+SL_API sl_status sl_view_write_report(const sl_timeline *const *timelines,
+                                      size_t count, const sl_view_point *points,
+                                      size_t point_count, sl_write_fn write,
+                                      void *context);
+
 typedef struct sl_picture_options {
     int width;   /* in pixels, of all of it */
     bool beside; /* side by side, not one above the other */

@@ -34,6 +34,8 @@ typedef struct run {
     int traced;        /* whether what shows it could be written */
     int kept;          /* likewise, the options of the run */
     bool reported;
+    sl_view_point *losses; /* of the steps so far, for the report */
+    size_t loss_count;
 } run;
 
 /* ------------------------------------------------------------- interrupts */
@@ -94,6 +96,21 @@ static void say_unheld(const run *own)
                 own->unheld == 1 ? "" : "s", own->asked->batch);
 }
 
+/* Keeps the losses of a step; there is room up to the next power of two. */
+static void keep_losses(run *own, const sl_train_news *news)
+{
+    size_t count = own->loss_count;
+    if ((count & (count - 1)) == 0) {
+        sl_view_point *grown =
+            realloc(own->losses, (count ? 2 * count : 1) * sizeof *grown);
+        if (!grown)
+            return;
+        own->losses = grown;
+    }
+    own->losses[own->loss_count++] =
+        (sl_view_point){news->step, news->loss, news->validation};
+}
+
 static void tell(void *context, const sl_train_news *news)
 {
     run *own = context;
@@ -106,6 +123,8 @@ static void tell(void *context, const sl_train_news *news)
         own->kept = keep_options(own);
     own->said = true;
     train_tell(own->shown, news);
+    if (own->asked->report)
+        keep_losses(own, news);
 }
 
 static sl_status write_document(const void *what, sl_write_fn write, void *sink)
@@ -113,16 +132,24 @@ static sl_status write_document(const void *what, sl_write_fn write, void *sink)
     return sl_view_write_run(what, write, sink);
 }
 
-/* The page of a step: what was planned above what was measured. */
+/* What a report is made from. */
+typedef struct report {
+    const run *own;
+    const sl_trace *trace;
+} report;
+
+/* The page of a step: what was planned above what was measured, and losses. */
 static sl_status write_report(const void *what, sl_write_fn write, void *sink)
 {
+    const report *from = what;
     sl_timeline *both[2] = {NULL, NULL};
-    sl_status status = sl_timeline_measured("measured", what, &both[1]);
+    sl_status status = sl_timeline_measured("measured", from->trace, &both[1]);
     if (!status)
         status = sl_timeline_planned("planned", both[1], &both[0]);
     if (!status)
-        status = sl_view_write_html((const sl_timeline *const *)both, 2, write,
-                                    sink);
+        status = sl_view_write_report((const sl_timeline *const *)both, 2,
+                                      from->own->losses, from->own->loss_count,
+                                      write, sink);
     sl_timeline_destroy(both[0]);
     sl_timeline_destroy(both[1]);
     return status;
@@ -137,8 +164,9 @@ static void show_last(void *context, const sl_trace *trace)
     if (asked->trace)
         own->traced = cli_write_to(VERB, asked->trace, write_document, trace);
     if (asked->report) {
+        const report from = {own, trace};
         int exit_status =
-            cli_write_to(VERB, asked->report, write_report, trace);
+            cli_write_to(VERB, asked->report, write_report, &from);
         own->reported = !exit_status;
         own->traced = own->traced ? own->traced : exit_status;
     }
@@ -600,6 +628,7 @@ int train_go(const train_request *asked)
     sl_tokens_close(own.validation);
     sl_schedule_destroy(own.schedule);
     free(own.points);
+    free(own.losses);
     sl_string_clear(&own.summary);
     sl_claim_destroy(own.claim);
     return exit_status;

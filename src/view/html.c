@@ -15,6 +15,7 @@
 #include "view/page.h"
 #include "view/palette.h"
 
+#include <math.h>
 #include <string.h>
 
 /* A JSON string within a script element. Bytes that are not UTF-8 would not be
@@ -203,6 +204,59 @@ static void put_base64(sl__writer *writer, const uint8_t *data, size_t length)
     }
 }
 
+/* ----------------------------------------------------------------- curve -- */
+
+typedef struct curve {
+    const sl_view_point *points;
+    size_t count;
+} curve;
+
+static double loss_of(const sl_view_point *point, bool validation)
+{
+    return validation ? point->validation : point->loss;
+}
+
+/* [first step, last step, mean loss] of groups of steps, no more of them than
+ * can be seen. What is no number is left out. */
+static void put_losses(sl__writer *writer, const char *key, const curve *losses,
+                       bool validation)
+{
+    enum { MOST = 1000 };
+    size_t known = 0, in_group = 0, groups = 0;
+    int64_t first = 0;
+    double sum = 0;
+    for (size_t i = 0; i < losses->count; i++)
+        known += isfinite(loss_of(&losses->points[i], validation));
+    size_t size = (known + MOST - 1) / MOST;
+    sl__printf(writer, "\"%s\": [", key);
+    for (size_t i = 0; i < losses->count; i++) {
+        const sl_view_point *point = &losses->points[i];
+        if (!isfinite(loss_of(point, validation)))
+            continue;
+        first = in_group ? first : point->step;
+        sum += loss_of(point, validation);
+        known--;
+        if (++in_group < size && known > 0)
+            continue;
+        sl__printf(writer, "%s[%lld, %lld, ", groups++ ? ", " : "",
+                   (long long)first, (long long)point->step);
+        sl__put_number(writer, sum / (double)in_group);
+        sl__putc(writer, ']');
+        in_group = 0;
+        sum = 0;
+    }
+    sl__putc(writer, ']');
+}
+
+static void put_curve(sl__writer *writer, const curve *losses)
+{
+    sl__puts(writer, ",\n\"curve\": {");
+    put_losses(writer, "loss", losses, false);
+    sl__puts(writer, ",\n");
+    put_losses(writer, "validation", losses, true);
+    sl__putc(writer, '}');
+}
+
 /* -------------------------------------------------------------- document -- */
 
 static void put_title(sl__writer *writer, const sl_timeline *const *timelines,
@@ -216,7 +270,7 @@ static void put_title(sl__writer *writer, const sl_timeline *const *timelines,
 
 static void put_document(sl__writer *writer,
                          const sl_timeline *const *timelines, size_t count,
-                         const sl__packed *data)
+                         const sl__packed *data, const curve *losses)
 {
     sl__puts(writer,
              "<!doctype html>\n<html lang=\"en\">\n<head>\n"
@@ -241,6 +295,8 @@ static void put_document(sl__writer *writer,
         if (timelines[i] == plan)
             sl__printf(writer, ",\n\"plan\": %zu", i);
     }
+    if (losses->count)
+        put_curve(writer, losses);
     sl__puts(writer, ",\n\"timelines\": [");
     for (size_t i = 0; i < count; i++) {
         sl__puts(writer, i ? ",\n" : "\n");
@@ -260,6 +316,15 @@ static void put_document(sl__writer *writer,
 sl_status sl_view_write_html(const sl_timeline *const *timelines, size_t count,
                              sl_write_fn write, void *context)
 {
+    return sl_view_write_report(timelines, count, NULL, 0, write, context);
+}
+
+sl_status sl_view_write_report(const sl_timeline *const *timelines,
+                               size_t count, const sl_view_point *points,
+                               size_t point_count, sl_write_fn write,
+                               void *context)
+{
+    const curve losses = {points, point_count};
     sl__packed data[SL_VIEW_MAX_TIMELINES] = {0};
     sl__writer *writer = NULL;
     if (count < 1 || count > SL_VIEW_MAX_TIMELINES)
@@ -272,7 +337,7 @@ sl_status sl_view_write_html(const sl_timeline *const *timelines, size_t count,
         status = sl__timeline_encode(timelines[i], &data[i]);
     if (!status) {
         sl__writer_start(writer, write, context);
-        put_document(writer, timelines, count, data);
+        put_document(writer, timelines, count, data, &losses);
         status = sl__writer_finish(writer);
     }
     for (size_t i = 0; i < SL_VIEW_MAX_TIMELINES; i++)

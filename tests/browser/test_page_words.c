@@ -318,6 +318,63 @@ static void thin_blocks_keep_their_colours(void **state)
     }
 }
 
+/* -------------------------------------------------------------- report -- */
+
+static void write_report(const sl_view_point *points, size_t count)
+{
+    assert_true(test_make_folder(shown.folder));
+    snprintf(shown.path, sizeof shown.path, "%s/page.html", shown.folder);
+    FILE *file = fopen(shown.path, "w");
+    assert_non_null(file);
+    assert_ok(sl_view_write_report((const sl_timeline *const *)shown.timelines,
+                                   shown.count, points, count, sl_write_stdio,
+                                   file));
+    assert_int_equal(fclose(file), 0);
+    load(&shown, NULL, 1366);
+}
+
+static void a_report_shows_losses(void **state)
+{
+    (void)state;
+    enum { STEPS = 2500 };
+    sl_view_point *points = calloc(STEPS, sizeof *points);
+    assert_non_null(points);
+    for (int i = 0; i < STEPS; i++)
+        points[i] = (sl_view_point){i + 1, i == 7 ? NAN : 5 - i * 0.001,
+                                    (i + 1) % 100 ? NAN : 4.5 - i * 0.001};
+    page_add(&shown, "1F1B", test_generate("1F1B", 4, 1, 8), NULL);
+    write_report(points, STEPS);
+    /* 2499 steps with a loss, three in each group. */
+    assert_page("document.querySelector('#loss polyline.loss').points"
+                ".numberOfItems === 833");
+    assert_page("document.querySelector('#loss polyline.validation').points"
+                ".numberOfItems === 25");
+    assert_page("document.querySelectorAll('#loss circle.validation').length "
+                "=== 25");
+    assert_page("document.getElementById('loss').innerText.includes('training: "
+                "mean of 3 steps')");
+    assert_page("document.getElementById('loss').innerText.includes("
+                "'validation loss 2 at step 2500')");
+    /* It falls, from left to right. */
+    assert_page("(() => { const p = [...document.querySelector('#loss "
+                "polyline.loss').points]; return p.every((one, i) => !i || "
+                "(one.x >= p[i - 1].x && one.y >= p[i - 1].y)) && p.at(-1).x - "
+                "p[0].x > 400 && p.at(-1).y - p[0].y > 100; })()");
+    page_is_content(chromium);
+    page_clear(&shown);
+    /* One step, and none at all. */
+    page_add(&shown, "1F1B", test_generate("1F1B", 4, 1, 8), NULL);
+    write_report(points + 8, 1);
+    assert_page("document.querySelectorAll('#loss circle.loss').length === 1");
+    page_is_content(chromium);
+    page_clear(&shown);
+    page_add(&shown, "1F1B", test_generate("1F1B", 4, 1, 8), NULL);
+    write_report(points + 7, 1);
+    assert_page("document.getElementById('loss') === null");
+    page_is_content(chromium);
+    free(points);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -332,6 +389,7 @@ int main(void)
         PAGE_TEST(tables_use_the_width),
         PAGE_TEST(labels_fit_their_blocks),
         PAGE_TEST(thin_blocks_keep_their_colours),
+        PAGE_TEST(a_report_shows_losses),
     };
     return page_run(tests);
 }

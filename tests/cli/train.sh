@@ -262,6 +262,8 @@ grep -q "^Report: $dir/step.html" "$out" || bad "the page is not told of"
 grep -q '"title": "measured", "measured": true' "$dir/step.html" &&
     grep -q '"title": "planned", "measured": false' "$dir/step.html" ||
     bad "the page does not have both"
+[ "$(grep -c '^"curve": {"loss": \[\[1, 1, .*\[3, 3, [0-9.]*\]\],$' \
+    "$dir/step.html")" = 1 ] || bad "the page does not have three losses"
 grep -q '"cat": "data"' "$dir/step.json" || bad "the trace has no data"
 refuses "a report elsewhere" "--report writes a page" \
     -- train "$dir/text" $small --report -

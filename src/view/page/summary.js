@@ -270,6 +270,7 @@ function differences() {
 
 function showSummary() {
     const parts = [compareTable(), idleTable(), setupTable()];
+    if (about.curve?.loss.length || about.curve?.validation.length) parts.unshift(lossSection());
     if (plannedOne) parts.push(differences());
     parts.push(...timelines.map(rankTable));
     document.getElementById("how").textContent = howText();
