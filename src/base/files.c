@@ -15,6 +15,13 @@ sl_status sl__fail_file(const char *path, const char *what)
                    strerror(errno));
 }
 
+/* Reading or writing what could be opened: not the request was wrong. */
+static sl_status fail_work(const char *path, const char *what)
+{
+    return sl_fail(SL_EFAIL, "cannot %s '%.300s': %s", what, path,
+                   strerror(errno));
+}
+
 /* --------------------------------------------------------------- opening -- */
 
 /* Opens what is a regular file. O_NONBLOCK does nothing to one, and keeps open()
@@ -56,7 +63,7 @@ sl_status sl__read_some(int fd, const char *path, void *out, size_t bytes,
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return sl__fail_file(path, "read");
+            return fail_work(path, "read");
         if (got == 0)
             break;
         done += (size_t)got;
@@ -75,9 +82,9 @@ sl_status sl__read_at(int fd, const char *path, int64_t at, void *out,
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return sl__fail_file(path, "read");
+            return fail_work(path, "read");
         if (got == 0)
-            return sl_fail(SL_EIO, "'%.300s' has become shorter", path);
+            return sl_fail(SL_EFAIL, "'%.300s' has become shorter", path);
         done += (size_t)got;
     }
     return SL_OK;
@@ -133,7 +140,7 @@ sl_status sl__write_all(int fd, const char *path, const void *data,
         if (put < 0 && errno == EINTR)
             continue;
         if (put < 0)
-            return sl__fail_file(path, "write");
+            return fail_work(path, "write");
         done += (size_t)put;
     }
     return SL_OK;
@@ -151,10 +158,10 @@ static int sync_again(int fd)
 sl_status sl__close_written(int fd, const char *path, sl_status status)
 {
     if (!status && sync_again(fd))
-        status = sl__fail_file(path, "write");
+        status = fail_work(path, "write");
     /* An interrupted close() has closed. */
     if (close(fd) && errno != EINTR && !status)
-        status = sl__fail_file(path, "write");
+        status = fail_work(path, "write");
     return status;
 }
 
@@ -178,7 +185,7 @@ sl_status sl__sync_folder(const char *path)
     sl_status status = SL_OK;
     /* Some file systems cannot, and need not. */
     if (sync_again(fd) && errno != EINVAL && errno != EROFS)
-        status = sl__fail_file(path, "write");
+        status = fail_work(path, "write");
     close(fd);
     return status;
 }

@@ -5,7 +5,8 @@
  *
  * Invariants: what is no regular file is refused, so that nobody waits for a
  * pipe; a call that a signal interrupts is made again; a call that does less
- * than it was asked to is followed by another. Failures name the path. */
+ * than it was asked to is followed by another. Failures name the path: SL_EIO
+ * where it cannot be opened, SL_EFAIL where it could. */
 #ifndef SL_BASE_FILES_H
 #define SL_BASE_FILES_H
 
@@ -24,7 +25,7 @@ sl_status sl__read_some(int fd, const char *path, void *out, size_t bytes,
                         size_t *out_bytes);
 
 /* Reads `bytes` from place `at`, which were there when the file was opened; one
- * that has become shorter since is SL_EIO. Any thread may. */
+ * that has become shorter since is SL_EFAIL. Any thread may. */
 sl_status sl__read_at(int fd, const char *path, int64_t at, void *out,
                       size_t bytes);
 

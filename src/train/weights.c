@@ -5,6 +5,8 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "tensor/program.h"
+#include "tensor/safetensors.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -208,7 +210,9 @@ static void note_difference(loading *how, sl_status status)
                  used ? "; " : "", sl_error_text());
 }
 
-static sl_status write_one(const sl__parameter *own, const sl_safetensor *found)
+/* Of callbacks, which take a parameter whole. */
+static sl_status write_whole(const sl__parameter *own,
+                             const sl_safetensor *found)
 {
     char *data;
     sl_status status = sl__alloc(found->bytes, 1, &data);
@@ -222,6 +226,31 @@ static sl_status write_one(const sl__parameter *own, const sl_safetensor *found)
     return status;
 }
 
+/* Looks at all numbers of a tensor, or writes them; in pieces: a copy of the
+ * largest would be memory that nobody planned. */
+static sl_status walk(const sl__parameter *own, const sl_safetensor *found,
+                      bool write)
+{
+    _Alignas(double) char piece[1 << 14];
+    sl_status status = SL_OK;
+    for (size_t at = 0; at < found->bytes && !status; at += sizeof piece) {
+        size_t left = found->bytes - at;
+        size_t now = left < sizeof piece ? left : sizeof piece;
+        status = sl__safetensor_read_part(found, at, now, piece);
+        if (status)
+            return status;
+        if (!write && !sl__is_finite(found->dtype, piece, now))
+            status = sl_fail(SL_EINVAL,
+                             "'%.100s' of the weights has numbers that are not "
+                             "finite",
+                             own->port.name);
+        if (write && !sl__memory_write_piece(own->memory, &own->port, at,
+                                             piece, now))
+            return write_whole(own, found);
+    }
+    return status;
+}
+
 /* Holds a parameter against the weights, or writes it. */
 static sl_status load_one(void *context, const sl__parameter *own)
 {
@@ -229,19 +258,13 @@ static sl_status load_one(void *context, const sl__parameter *own)
     const sl_safetensor *found =
         find_tied(how->weights, how->model, own->stage, own->port.name);
     sl_status status = sl__check_tensor(found, own->port.name, &own->port);
-    if (!status && !how->write &&
-        !sl__is_finite(found->dtype, found->data, found->bytes))
-        status = sl_fail(SL_EINVAL,
-                         "'%.100s' of the weights has numbers that are not "
-                         "finite",
-                         own->port.name);
+    if (!status)
+        status = walk(own, found, how->write);
     if (status && (status == SL_EINVAL || status == SL_ENOTFOUND))
         note_difference(how, status);
     else if (status)
         return status;
-    if (!how->write)
-        return SL_OK;
-    return write_one(own, found);
+    return SL_OK;
 }
 
 sl_status sl_weights_load(const sl_weights *weights, sl_pipeline *pipeline)

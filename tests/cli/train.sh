@@ -146,8 +146,8 @@ echo x >>"$dir/j/step-00000006/model.safetensors"
 run train "$dir/text" $small --steps 5 --save-every 1 --keep 1 --out "$dir/j" \
     --resume
 [ $status = 0 ] || bad "past a damaged one: $(cat "$err")"
-[ "$(ls "$dir/j" | tr '\n' ' ')" = "best latest step-00000005 step-00000006.damaged " ] ||
-    [ "$(ls "$dir/j" | tr '\n' ' ')" = "latest step-00000005 step-00000006.damaged " ] ||
+[ "$(ls "$dir/j" | tr '\n' ' ')" = "best latest options.json step-00000005 step-00000006.damaged " ] ||
+    [ "$(ls "$dir/j" | tr '\n' ' ')" = "latest options.json step-00000005 step-00000006.damaged " ] ||
     bad "after a damaged one: $(ls "$dir/j")"
 # What is not ours stays, also behind links.
 mkdir -p "$dir/k/step-notes" "$dir/precious"

@@ -460,12 +460,12 @@ static void a_file_that_shrinks_is_a_failure(void **state)
     assert_int_equal(truncate(path, about.st_size - 4), 0);
     assert_ok(sl_safetensor_read(a, found));
     assert_memory_equal(found, numbers, sizeof numbers);
-    assert_fails(sl_safetensor_read(b, found), SL_EIO, "has become shorter");
-    assert_fails(sl_safetensors_write(other, b, 1, NULL), SL_EIO,
+    assert_fails(sl_safetensor_read(b, found), SL_EFAIL, "has become shorter");
+    assert_fails(sl_safetensors_write(other, b, 1, NULL), SL_EFAIL,
                  "model' has become shorter");
     assert_int_equal(files_in_folder(), 1);
     assert_int_equal(truncate(path, 0), 0);
-    assert_fails(sl_safetensor_read(a, found), SL_EIO, "has become shorter");
+    assert_fails(sl_safetensor_read(a, found), SL_EFAIL, "has become shorter");
     sl_safetensors_close(file);
     assert_fails(sl_safetensors_open(path, &file), SL_EPARSE,
                  "0 bytes are too few for a header");
