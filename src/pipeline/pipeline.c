@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "comm/comm.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -479,6 +480,54 @@ static sl_status split(sl_pipeline *pipeline, const sl_argument *arguments,
     return SL_OK;
 }
 
+/* What all ranks of a pipeline must be given alike, in a number. */
+static uint64_t number_of(const sl_batch *batch, bool train)
+{
+    uint64_t number = 0xcbf29ce484222325u + train;
+    for (int m = 0; m < sl_batch_microbatches(batch); m++)
+        number = (number ^ (uint64_t)sl_batch_rows(batch, m)) * 0x100000001b3u;
+    return number;
+}
+
+/* The ranks of this pipeline that do not agree, told one by one. */
+static sl_status name_difference(sl_pipeline *pipeline, const sl_group *own,
+                                 bool train)
+{
+    char rows[200] = "";
+    size_t used = 0;
+    for (int m = 0; m < pipeline->microbatches && used + 24 < sizeof rows; m++)
+        used += (size_t)snprintf(
+            rows + used, sizeof rows - used, "%s%lld", m ? " + " : "",
+            (long long)sl_batch_rows(pipeline->batch, m));
+    const sl_comm_item items[] = {
+        {"what the batch is for", train ? "a step" : "an eval"},
+        {"the rows of the batch", rows}};
+    return sl_comm_agree(pipeline->comm, own, SL__TAG_END, items, 2,
+                         pipeline->options.timeout_s);
+}
+
+/* Ranks that were given different batches would wait for messages that are of
+ * another size, or never come: they find out before anyone waits. */
+static sl_status agree(sl_pipeline *pipeline, bool train)
+{
+    int ranks[SL_COMM_MAX_RANKS];
+    const sl_group own = {ranks, pipeline->ranks};
+    uint64_t least = 0, most = 0;
+    if (pipeline->ranks == 1)
+        return SL_OK;
+    for (int r = 0; r < pipeline->ranks; r++)
+        ranks[r] = sl__comm_rank(pipeline, r);
+    atomic_store(&pipeline->beginning, true);
+    sl_status status = sl__comm_range(
+        pipeline->comm, &own, SL__TAG_END, number_of(pipeline->batch, train),
+        pipeline->options.timeout_s, &least, &most);
+    if (!status)
+        atomic_store(&pipeline->beginning, false);
+    if (!status && least != most)
+        status = name_difference(pipeline, &own, train);
+    return explain(pipeline, status, "all ranks to begin the step");
+}
+
 static sl_status run_batch(sl_pipeline *pipeline, const sl_argument *arguments,
                            int count, uint64_t seed, bool train)
 {
@@ -488,10 +537,13 @@ static sl_status run_batch(sl_pipeline *pipeline, const sl_argument *arguments,
     atomic_store(&pipeline->in_step, true);
     sl_status status = split(pipeline, arguments, count);
     if (!status)
+        status = agree(pipeline, train);
+    if (!status)
         status = run_list(pipeline, pipeline->batch, seed, train);
     if (status)
         status = sl__spread(pipeline, status);
     atomic_store(&pipeline->in_step, false);
+    atomic_store(&pipeline->beginning, false);
     atomic_store(&pipeline->doing, NULL);
     return status;
 }

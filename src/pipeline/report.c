@@ -43,7 +43,9 @@ void sl__answer(void *context, char *text, size_t size)
     int used;
     if (!list) {
         snprintf(text, size,
-                 atomic_load(&pipeline->in_step)
+                 atomic_load(&pipeline->beginning)
+                     ? "step %llu: waits for all ranks to begin it"
+                 : atomic_load(&pipeline->in_step)
                      ? "step %llu: makes its list of what to do"
                      : "is not in a step, after %llu",
                  step);

@@ -171,6 +171,7 @@ struct sl_pipeline {
     _Atomic double since_s;
     _Atomic uint64_t steps;         /* begun, evals too */
     _Atomic bool in_step;           /* also while its list is being made */
+    _Atomic bool beginning;         /* waits for all ranks to be in it */
     const sl__instructions *latest; /* that has ended, with its stamps */
     double next_data_s[2]; /* when the next batch was read; 0: unknown */
     double data_s[2];      /* likewise, the latest */

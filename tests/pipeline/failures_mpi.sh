@@ -47,8 +47,10 @@ expect 3 '^heard [013]: rank [013]: wait around . of stage .*: waited 1 s for a 
 expect 3 '^  rank 2 gives no answer: it computes, is gone,'
 expect 3 '^  rank 3 step 1: waits at 3RECV_F'
 run 4 absent 1
-grep -q '^heard 0: rank [023]: wait around . of stage' "$out" || fail "no report"
-grep -q '^  rank 0 step 1: waits at' "$out" || fail "no report"
+grep -q '^heard 0: rank [023]: waited 1 s for all ranks to begin' "$out" ||
+    fail "no report"
+grep -q '^  rank 0 step 1: waits for all ranks to begin' "$out" ||
+    fail "no report"
 
 # A rank that is killed: mpirun ends the job, and says so. Where it is told not
 # to, the others find out by themselves.

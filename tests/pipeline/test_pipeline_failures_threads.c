@@ -3,6 +3,7 @@
  * Pipelines that fail: every rank ends, with the first cause, and nothing is
  * left behind. */
 #include "faults.h"
+#include "pipeline/runtime.h"
 #include "tensor/lending.h"
 
 #include "comm/comm.h"
@@ -97,19 +98,66 @@ static void waiting_ends_with_who_was_waited_for(void **state)
         assert_int_equal(status, SL_ETIME);
         /* Somebody says for whom it waited, and what everybody was doing. */
         const char *const expected[] = {
-            "waited 1 s for a message between it and stage",
-            "\n  rank 0 step 1: waits at ",
+            way ? "waited 1 s for a message between it and stage"
+                : "waited 1 s for all ranks to begin the step",
+            way ? "\n  rank 0 step 1: waits at "
+                : "\n  rank 0 step 1: waits for all ranks to begin",
             way ? "\n  rank 1 step 1: waits at "
                 : "\n  rank 1 is not in a step, after 0",
             way ? "\n  rank 2 step 1: runs 2F1 for "
-                : "\n  rank 2 step 1: waits at 2RECV_F0 for ",
-            "\n  rank 3 step 1: waits at 3RECV_F"};
+                : "\n  rank 2 step 1: waits for all ranks to begin",
+            way ? "\n  rank 3 step 1: waits at 3RECV_F"
+                : "\n  rank 3 step 1: waits for all ranks to begin"};
         for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
             if (!strstr(sl_error_text(), expected[i]))
                 fail_msg("'%s' is not in: %s", expected[i], sl_error_text());
         }
     }
     sl_schedule_destroy(schedule);
+}
+
+/* Ranks with batches of their own: found before a message is waited for. */
+static sl_status step_with_own_rows(sl_comm *comm, void *context)
+{
+    static float x[16 * 4];
+    const sl_array array = {
+        SL_F32, 2, {sl_comm_rank(comm) == 2 ? 12 : 16, 4}, x};
+    const sl_argument batch[] = {{"x", SL_SPREAD_SPLIT, 0, &array, 1},
+                                 {"target", SL_SPREAD_SPLIT, 0, &array, 1}};
+    sl_mlp_model_spec spec = {{4, 4}, SL_CUT_OPTIONS_INIT};
+    sl_pipeline_options options = SL_PIPELINE_OPTIONS_INIT;
+    sl_pipeline *pipeline = NULL;
+    const bool *evals = context;
+    const sl_sizes sizes = {4, 1, MICROBATCHES};
+    sl_schedule *schedule = NULL;
+    sl_status status = sl_generate("1F1B", &sizes, &schedule);
+    spec.cut.by = SL_CUT_BY_COST;
+    spec.cut.stages = 4;
+    options.schedule = schedule;
+    options.timeout_s = 20;
+    if (!status)
+        status = sl_pipeline_create(comm, sl_mlp_model, &spec, &options,
+                                    &pipeline);
+    if (!status)
+        status = *evals && sl_comm_rank(comm) == 2
+                     ? sl_pipeline_eval(pipeline, batch, 2)
+                     : sl_pipeline_step(pipeline, batch, 2, 1);
+    sl_pipeline_destroy(pipeline);
+    sl_schedule_destroy(schedule);
+    return status;
+}
+
+static void batches_that_differ_are_told_before_a_step(void **state)
+{
+    (void)state;
+    bool evals = false;
+    assert_fails(sl_threads_run(4, step_with_own_rows, &evals), SL_EINVAL,
+                 "the rows of the batch is '4 + 4 + 4 + 4' on rank 0 and "
+                 "'3 + 3 + 3 + 3' on rank 2");
+    evals = true;
+    assert_fails(sl_threads_run(4, step_with_own_rows, &evals), SL_EINVAL,
+                 "what the batch is for is 'a step' on rank 0 and 'an eval' on "
+                 "rank 2");
 }
 
 /* Also where all work is done, and the end of the step does not come. */
@@ -298,18 +346,22 @@ static void every_other_kind_of_action_may_fail(void **state)
 
 static sl__transport broken;
 static int broken_rank;
+static sl__transport sound;
 
 static sl_status broken_send(sl_comm *comm, int peer, int tag, const void *data,
                              size_t bytes, sl_request *request)
 {
-    (void)comm, (void)peer, (void)tag, (void)data, (void)bytes, (void)request;
+    /* It is cut once the ranks have begun. */
+    if (tag == SL__TAG_END)
+        return sound.send(comm, peer, tag, data, bytes, request);
     return sl_fail(SL_EIO, "the wire is cut");
 }
 
 static sl_status broken_recv(sl_comm *comm, int peer, int tag, void *buffer,
                              size_t bytes, sl_request *request)
 {
-    (void)comm, (void)peer, (void)tag, (void)buffer, (void)bytes, (void)request;
+    if (tag == SL__TAG_END)
+        return sound.recv(comm, peer, tag, buffer, bytes, request);
     return sl_fail(SL_EIO, "the wire is cut");
 }
 
@@ -327,7 +379,7 @@ static void a_cut_wire_ends_the_step_everywhere(void **state)
     sl_schedule *schedule;
     sl_comm *end;
     assert_ok(sl_threads_create(1, &end));
-    const sl__transport sound = *end->transport;
+    sound = *end->transport;
     sl_comm_destroy(end);
     assert_ok(sl_generate("1F1B", &sizes, &schedule));
     for (int way = 0; way < 8; way++) {
@@ -401,6 +453,7 @@ int main(void)
         cmocka_unit_test(nothing_fails_where_nothing_is_wrong),
         cmocka_unit_test(every_rank_hears_of_a_failing_callback),
         cmocka_unit_test(waiting_ends_with_who_was_waited_for),
+        cmocka_unit_test(batches_that_differ_are_told_before_a_step),
         cmocka_unit_test(the_end_of_a_step_is_not_waited_for_for_ever),
         cmocka_unit_test(a_wrong_shape_ends_the_step_everywhere),
         cmocka_unit_test(what_cannot_run_is_refused),
