@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Trains an MLP on four ranks, which are threads here and processes elsewhere:
- * each makes its end of the same pipeline and steps along. */
+ * Trains an MLP on four ranks: threads of this process, or, under `mpirun -n 4`,
+ * processes. Each makes its end of the same pipeline and steps along. */
 #include <sluice/sluice.h>
 
 #include <stdio.h>
@@ -55,7 +55,7 @@ int main(void)
             x[i / WIDTH][i % WIDTH] * x[i / WIDTH][(i + 1) % WIDTH];
     sl_status status = sl_generate("Interleaved1F1B", &sizes, &schedule);
     if (!status)
-        status = sl_threads_run(RANKS, train, schedule);
+        status = sl_run(RANKS, train, schedule);
     if (status)
         fprintf(stderr, "%s\n", sl_error_text());
     sl_schedule_destroy(schedule);

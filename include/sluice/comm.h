@@ -55,6 +55,9 @@ SL_API sl_status sl_threads_create(int ranks, sl_comm **out);
  * Sluice was built without MPI. */
 SL_API sl_status sl_mpi_create(sl_comm **out);
 
+/* Whether a launcher, as mpirun, has started this process as one of several. */
+SL_API bool sl_mpi_is_launched(void);
+
 SL_API void sl_comm_destroy(sl_comm *comm);
 
 SL_API int sl_comm_rank(const sl_comm *comm);

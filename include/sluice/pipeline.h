@@ -591,9 +591,16 @@ SL_API void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out);
 SL_API sl_status sl_rank_bytes_write(const sl_rank_bytes *ranks, int count,
                                      sl_write_fn write, void *context);
 
-/* Runs `rank` on a thread for each rank, with its end of a transport; ends with
- * the first failure, of which all ranks then know. */
 typedef sl_status (*sl_rank_fn)(sl_comm *comm, void *context);
+
+/* Runs `rank` on every rank of what this process is: under mpirun as the one
+ * rank that it is, else on a thread for each of `ranks`. Ends when all have,
+ * with the first failure, wherever it was: the others then know of it, and none
+ * waits for the rank that failed. Refused where mpirun has started another
+ * number of ranks; 0 takes as many as there are, of threads one. */
+SL_API sl_status sl_run(int ranks, sl_rank_fn rank, void *context);
+
+/* The same on threads, whatever this process is. */
 SL_API sl_status sl_threads_run(int ranks, sl_rank_fn rank, void *context);
 
 /* -------------------------------------------------------------- tracing -- */

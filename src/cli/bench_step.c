@@ -513,7 +513,7 @@ int bench_step(int argc, char **argv)
         return cli_say(VERB, CLI_WRONG,
                        "at most %d steps, and 1000000 before them", STEPS_MAX);
     if (!asked.transport_given)
-        asked.mpi = cli_is_in_job();
+        asked.mpi = sl_mpi_is_launched();
     sl_status status = asked.mpi ? sl_mpi_create(&comm) : SL_OK;
     if (status)
         return cli_failed(VERB, status);

@@ -122,9 +122,6 @@ sl_status cli_add_messages(sl_reading reading, sl_schedule **schedule);
 int cli_check_sizes(const char *verb, const char *name, const sl_sizes *asked,
                     const sl_schedule *schedule);
 
-/* Whether a launcher has started this process as one of several. (job.c) */
-bool cli_is_in_job(void);
-
 /* On all ranks of a job: bytes of the first, a sum, and whether all were told
  * the same. (job.c) */
 sl_status cli_share(sl_comm *comm, void *data, size_t bytes, double timeout_s);

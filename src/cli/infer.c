@@ -123,7 +123,7 @@ int infer_run(const char *verb, const infer_request *asked, infer_fn act,
                .context = context};
     sl_comm *comm = NULL;
     sl_schedule *schedule = NULL;
-    sl_status status = cli_is_in_job() ? sl_mpi_create(&comm) : SL_OK;
+    sl_status status = sl_mpi_is_launched() ? sl_mpi_create(&comm) : SL_OK;
     if (status)
         return cli_failed(verb, status);
     *out_first = !comm || sl_comm_rank(comm) == 0;

@@ -4,16 +4,8 @@
  * each other before they begin. */
 #include "cli.h"
 
-#include <stdlib.h>
-
 /* Between what pipelines use and what a bench does. */
 enum { TAG = SL_COMM_OWN_TAG };
-
-bool cli_is_in_job(void)
-{
-    return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE") ||
-           getenv("PMIX_RANK");
-}
 
 static sl_group everybody(sl_comm *comm, int *ranks)
 {

@@ -176,12 +176,12 @@ int train_read_stored(const train_request *asked, const char *usual_schedule,
         return exit_status;
     /* What goes with something else that is given now, goes with it. */
     bool other = asked->schedule != usual_schedule;
-    if (other || cli_is_in_job())
+    if (other || sl_mpi_is_launched())
         json_object_del(root, "ranks");
     if (other)
         json_object_del(root, "stages-per-rank");
     if (asked->sizes.ranks || asked->sizes.stages_per_rank ||
-        asked->sizes.microbatches || cli_is_in_job())
+        asked->sizes.microbatches || sl_mpi_is_launched())
         drop_file_schedule(root);
     if (asked->steps_given)
         json_object_del(root, "epochs");

@@ -604,8 +604,10 @@ static int check_files(const train_request *asked)
 
 int train_go(const train_request *asked)
 {
-    run own = {
-        .asked = asked, .job = cli_is_in_job(), .first = true, .unheld = -1};
+    run own = {.asked = asked,
+               .job = sl_mpi_is_launched(),
+               .first = true,
+               .unheld = -1};
     sl_comm *comm = NULL;
     if (own.job) {
         sl_status status = sl_mpi_create(&comm);

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
+#include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,6 +30,12 @@ void sl__comm_end(sl_comm *comm)
         return;
     free(comm->requests);
     free(comm->scratch);
+}
+
+bool sl_mpi_is_launched(void)
+{
+    return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE") ||
+           getenv("PMIX_RANK");
 }
 
 void sl_comm_destroy(sl_comm *comm)

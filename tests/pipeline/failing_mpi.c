@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * One step that goes wrong, every process a rank: failing_mpi WAY STAGE, where
- * WAY is the program that fails (F, B, I or W), `hang`, `kill` or `absent`.
+ * WAY is the program that fails (F, B, I or W), `hang`, `kill` or `absent`; or
+ * `beside`, where a rank of that number fails outside of any pipeline.
  * Every rank says what it heard, in one `heard N: ` before its sentence. */
 #include "faults.h"
 
@@ -9,11 +10,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What a program of somebody's own does: it reads its data, and waits for others
+ * where that is there. */
+static sl_status fail_beside(sl_comm *comm, void *context)
+{
+    const int *failing = context, all[] = {0, 1, 2, 3};
+    const sl_group group = {all, 4};
+    if (sl_comm_rank(comm) == *failing)
+        return sl_fail(SL_ENOTFOUND, "the data is not there");
+    return sl_comm_barrier(comm, &group, SL_COMM_OWN_TAG, 30);
+}
+
+static int run_beside(int failing)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    sl_status status = sl_run(4, fail_beside, &failing);
+    printf("heard %s: %s\n", rank ? rank : "", status ? sl_error_text() : "");
+    fflush(stdout);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     sl_comm *comm;
     sl_schedule *schedule;
     static job own;
+    if (argc == 3 && strcmp(argv[1], "beside") == 0)
+        return run_beside(atoi(argv[2]));
     if (argc != 3 || sl_mpi_create(&comm))
         return 1;
     int rank = sl_comm_rank(comm), stage = atoi(argv[2]);

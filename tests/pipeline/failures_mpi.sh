@@ -52,6 +52,10 @@ grep -q '^heard 0: rank [023]: waited 1 s for all ranks to begin' "$out" ||
 grep -q '^  rank 0 step 1: waits for all ranks to begin' "$out" ||
     fail "no report"
 
+# One that fails beside its pipeline, in a program of somebody's own.
+run 4 beside 2
+expect 4 ': rank 2: the data is not there'
+
 # A rank that is killed: mpirun ends the job, and says so. Where it is told not
 # to, the others find out by themselves.
 run 4 kill 2

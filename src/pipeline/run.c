@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks as threads: starts them, waits for them, and says what the first to
- * fail said. */
-#include "sluice/pipeline.h"
+ * A function on every rank: ranks as threads, or this process as one of a job's.
+ * Says what the first to fail said. */
+#include "pipeline/runtime.h"
 
 #include "base/memory.h"
 #include "base/text.h"
@@ -73,4 +73,46 @@ sl_status sl_threads_run(int ranks, sl_rank_fn rank, void *context)
     for (int i = 0; i < ranks; i++)
         sl_comm_destroy(ends[i]);
     return status;
+}
+
+/* A failure of this rank ends the waits of all others; where there is none, the
+ * end comes for all or for none. */
+static sl_status finish(sl_comm *comm, sl_status status)
+{
+    int ranks[SL_COMM_MAX_RANKS];
+    const sl_group all = {ranks, sl_comm_size(comm)};
+    const double for_ever_s = 1e9;
+    char why[SL__REPORT_MAX];
+    for (int i = 0; i < all.count; i++)
+        ranks[i] = i;
+    if (!status)
+        return sl_comm_barrier(comm, &all, SL__TAG_END, for_ever_s);
+    snprintf(why, sizeof why, "%s", sl_error_text());
+    sl_status heard = sl_comm_progress(comm);
+    return heard ? heard : sl__fail_all(comm, status, why);
+}
+
+static sl_status run_as_one(int ranks, sl_rank_fn rank, void *context)
+{
+    sl_comm *comm;
+    sl_status status = sl_mpi_create(&comm);
+    if (status)
+        return status;
+    int size = sl_comm_size(comm);
+    status =
+        ranks == 0 || ranks == size
+            ? rank(comm, context)
+            : sl_fail(SL_EINVAL, "%d ranks, and there are %d", ranks, size);
+    status = finish(comm, status);
+    sl_comm_destroy(comm);
+    return status;
+}
+
+sl_status sl_run(int ranks, sl_rank_fn rank, void *context)
+{
+    if (ranks < 0)
+        return sl_fail(SL_EINVAL, "%d ranks", ranks);
+    return sl_mpi_is_launched()
+               ? run_as_one(ranks, rank, context)
+               : sl_threads_run(ranks ? ranks : 1, rank, context);
 }
