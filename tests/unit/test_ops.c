@@ -372,6 +372,19 @@ static sl_tensor *make_concat_of_products(maker *m)
     return sl_silu(sl_concat(parts, 3, test_random_int(&m->state, 0, 1)));
 }
 
+/* Products of which one size is 1, of operands with gaps between rows. */
+static sl_tensor *make_strided_vectors(maker *m)
+{
+    int64_t a = size(m), b = size(m), g = toss(m) ? 1 : size(m);
+    sl_tensor *column =
+        sl_slice(leaf(m, 3, (int64_t[]){g, a, 3}), 2, 1, 1); /* (g, a, 1) */
+    if (toss(m))
+        return sl_matmul(sl_transpose(column, 1, 2),
+                         leaf(m, 3, (int64_t[]){g, a, b}));
+    return sl_matmul(column,
+                     sl_slice(leaf(m, 3, (int64_t[]){g, 2, b}), 1, 0, 1));
+}
+
 static sl_tensor *make_sum(maker *m)
 {
     sl_tensor *x = maybe_transposed(m, any(m));
@@ -440,6 +453,7 @@ static const struct {
     {"split", make_split},
     {"concat", make_concat},
     {"concat of products", make_concat_of_products},
+    {"strided vectors", make_strided_vectors},
     {"sum", make_sum},
     {"mean", make_mean},
     {"mse", make_mse},

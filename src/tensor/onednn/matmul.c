@@ -190,6 +190,17 @@ static bool is_too_large(const sl__product_spec *spec)
            spec->n > INT32_MAX || spec->k > INT32_MAX;
 }
 
+/* Shapes that some versions of oneDNN 3 compute wrongly with AVX-512: a row
+ * whose elements are not contiguous and a column written with a stride (seen in
+ * 3.7), and batches of products of depth 1 (seen in 3.12). They have few
+ * operations for what they read, so the plain C of `ref` is good enough. */
+static bool is_unsafe(const sl__product_spec *spec)
+{
+    return (spec->m == 1 && spec->src[2] != 1) ||
+           (spec->n == 1 && spec->dst[1] != 1) ||
+           (spec->batch > 1 && spec->k == 1);
+}
+
 /* Whether a product is the gradient of a weight from a few rows. */
 static bool is_flat(const sl__product_spec *spec)
 {
@@ -576,6 +587,8 @@ sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
         return prepare_panels(packs, &spec, src, weights,
                               fat ? sl__splits_choose(context->threads) : NULL,
                               kernel);
+    if (is_unsafe(&spec))
+        return SL_OK;
     dnn_job *job;
     sl_status status = sl__alloc(1, sizeof *job, &job);
     if (status)
