@@ -45,13 +45,10 @@ for layout in "-p 4 -m 8" "-p 4 -v 1 -m 4 --schedule GPipe" \
     same "$layout" "$dir/b.jsonl"
 done
 if command -v mpirun >/dev/null && ! grep -q 'without MPI' "$err"; then
-    # More ranks than cores, as root where it must be.
-    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    export OMPI_MCA_btl_vader_single_copy_mechanism=none
     rm -f "$dir/b.jsonl"
-    ASAN_OPTIONS=detect_leaks=0 timeout 100 mpirun -n 4 "$sluice" train \
-        "$dir/text" $calm -m 8 --log "$dir/b.jsonl" --out "$dir/mpi" >"$out" 2>"$err" || bad "under mpirun: $(cat "$err")"
+    (. ../comm/mpirun.sh && exec timeout 100 mpirun -n 4 "$sluice" train \
+        "$dir/text" $calm -m 8 --log "$dir/b.jsonl" --out "$dir/mpi") >"$out" 2>"$err" ||
+        bad "under mpirun: $(cat "$err")"
     same "mpirun -n 4" "$dir/b.jsonl"
     [ -f "$dir/mpi/latest/model-00004-of-00004.safetensors" ] ||
         bad "no checkpoint under mpirun"

@@ -6,12 +6,7 @@ set -eu
 mpirun=$1
 program=$2
 
-# More ranks than cores, as root where it must be, without what containers do
-# not allow. Other MPIs do not read these. MPI leaks a little by itself.
-export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_btl_vader_single_copy_mechanism=none
-export ASAN_OPTIONS="detect_leaks=0"
+. "$(dirname "$0")/mpirun.sh"
 
 for ranks in 1 2 4; do
     timeout 120 "$mpirun" -np $ranks "$program"

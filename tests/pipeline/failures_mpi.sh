@@ -5,10 +5,7 @@
 set -eu
 mpirun=$1
 program=$2
-export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_btl_vader_single_copy_mechanism=none
-export ASAN_OPTIONS="detect_leaks=0"
+. "$(dirname "$0")/../comm/mpirun.sh"
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 
