@@ -11,7 +11,7 @@
 
 typedef struct browser browser;
 
-/* NULL where there is no chromium. */
+/* NULL where there is no chromium, or only Ubuntu's snap of it. */
 browser *browser_open(void);
 void browser_close(browser *b);
 

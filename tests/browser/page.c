@@ -127,7 +127,8 @@ int page_run_tests(const struct CMUnitTest *tests, size_t count)
     chromium = browser_open();
     if (!chromium) {
         bool required = asked && strcmp(asked, "required") == 0;
-        fprintf(stderr, "no chromium here%s\n", required ? "" : ": skipped");
+        fprintf(stderr, "no chromium here, or only a snap of it%s\n",
+                required ? "" : ": skipped");
         return required ? 1 : SKIPPED;
     }
     int failed = _cmocka_run_group_tests("page", tests, count, NULL, NULL);
