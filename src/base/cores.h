@@ -12,6 +12,10 @@ static inline void sl__pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    /* `yield` does nothing on most cores; this takes about as long as x86's
+     * pause. */
+    __asm__ volatile("isb" ::: "memory");
 #else
     sched_yield();
 #endif
