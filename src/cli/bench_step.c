@@ -476,7 +476,7 @@ static int time_schedule(request *asked, sl_comm *comm)
         else if (!comm || sl_comm_rank(comm) == 0)
             exit_status = show(&own);
     } else if (comm) {
-        sl_comm_abort(comm, SL_EINVAL, "the request was wrong");
+        sl_comm_abort(comm, SL_EINVAL, sl_error_text());
     }
     sl_schedule_destroy(schedule);
     for (int i = 0; i < CANDIDATES; i++)

@@ -146,7 +146,7 @@ int infer_run(const char *verb, const infer_request *asked, infer_fn act,
         if (status)
             exit_status = cli_failed(verb, status);
     } else if (comm) {
-        sl_comm_abort(comm, SL_EINVAL, "the request was wrong");
+        sl_comm_abort(comm, SL_EINVAL, sl_error_text());
     }
     sl_comm_destroy(comm);
     sl_schedule_destroy(schedule);

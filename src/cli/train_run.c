@@ -624,7 +624,7 @@ int train_go(const train_request *asked)
     if (!exit_status)
         exit_status = train(&own, comm);
     else if (comm)
-        sl_comm_abort(comm, SL_EINVAL, "the request was wrong");
+        sl_comm_abort(comm, SL_EINVAL, sl_error_text());
     sl_comm_destroy(comm);
     sl_tokens_close(own.tokens);
     sl_tokens_close(own.validation);
