@@ -186,6 +186,13 @@ void sl__comm_set_idle(sl_comm *comm, sl__idle_fn idle, void *context)
     comm->idle_context = context;
 }
 
+void sl__comm_set_crowded(sl_comm *comm, bool crowded)
+{
+    if (comm->crowd && crowded != comm->crowded)
+        atomic_fetch_add(comm->crowd, crowded ? 1 : -1);
+    comm->crowded = crowded;
+}
+
 void sl__comm_clear_idle(sl_comm *comm, const void *context)
 {
     if (comm->idle_context == context)

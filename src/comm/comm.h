@@ -9,6 +9,7 @@
 #include "sluice/comm.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 typedef struct sl__transport {
     const char *name;
@@ -54,12 +55,19 @@ struct sl_comm {
     void *answer_context;
     sl__idle_fn idle; /* or NULL */
     void *idle_context;
+    bool crowded;
+    atomic_int *crowd; /* how many ranks of the process are; or NULL */
 };
 
 /* What this end does while it waits, where the transport has ranks in one
  * process; others never call it. */
 void sl__comm_set_idle(sl_comm *comm, sl__idle_fn idle, void *context);
 void sl__comm_clear_idle(sl_comm *comm, const void *context);
+
+/* Says whether this rank's core is wanted by other processes too. While that of
+ * any rank of the process is, ranks that wait neither spin nor do anything else:
+ * they would take a core from those that they wait for. */
+void sl__comm_set_crowded(sl_comm *comm, bool crowded);
 
 /* The answer of an end, where it has one. */
 void sl__comm_call_answer(sl_comm *comm, char text[SL_COMM_ANSWER_MAX]);

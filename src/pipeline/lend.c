@@ -8,6 +8,8 @@
 #include "comm/comm.h"
 #include "tensor/lending.h"
 
+#include <sys/resource.h>
+
 static bool lend(void *context, bool (*is_over)(void *wait), void *wait)
 {
     sl_pipeline *pipeline = context;
@@ -34,8 +36,30 @@ void sl__start_lending(sl_pipeline *pipeline)
         sl__lending_start();
 }
 
+bool sl__is_crowded(double seconds, long losses)
+{
+    const double per_second = 60;
+    return losses > 2 && (double)losses > per_second * seconds;
+}
+
+void sl__watch_core(sl_pipeline *pipeline)
+{
+    const double window_s = 0.05;
+    double now = sl__seconds(), watched = now - pipeline->watched_s;
+    struct rusage used;
+    if (watched < window_s || getrusage(RUSAGE_THREAD, &used))
+        return;
+    long losses = used.ru_nivcsw - pipeline->lost_cores;
+    /* Of what came long ago nothing is known. */
+    if (pipeline->watched_s > 0)
+        sl__comm_set_crowded(pipeline->comm, sl__is_crowded(watched, losses));
+    pipeline->watched_s = now;
+    pipeline->lost_cores = used.ru_nivcsw;
+}
+
 void sl__stop_lending(sl_pipeline *pipeline)
 {
+    sl__comm_set_crowded(pipeline->comm, false);
     sl__comm_clear_idle(pipeline->comm, pipeline);
     if (pipeline->lends)
         sl__lending_stop();

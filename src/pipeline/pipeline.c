@@ -542,6 +542,7 @@ static sl_status run_batch(sl_pipeline *pipeline, const sl_argument *arguments,
         status = run_list(pipeline, pipeline->batch, seed, train);
     if (status)
         status = sl__spread(pipeline, status);
+    sl__watch_core(pipeline);
     atomic_store(&pipeline->in_step, false);
     atomic_store(&pipeline->beginning, false);
     atomic_store(&pipeline->doing, NULL);

@@ -178,6 +178,8 @@ struct sl_pipeline {
     double end_s[3];       /* of the latest: list, tied gradients, all ranks */
     bool lends;            /* to other ranks, while it waits */
     sl_adding waits;       /* what a backward adds to gradients, so long */
+    double watched_s;      /* since when losses of the core are counted */
+    long lost_cores;       /* how many there were then */
     double lending_s;      /* since the latest step began */
     double lent_s;         /* until it ended */
     void (*before)(void);  /* called before every instruction, by tests */
@@ -277,6 +279,14 @@ int64_t sl__sum_bytes(const sl_pipeline *pipeline, const sl_model *model);
 void sl__start_lending(sl_pipeline *pipeline);
 void sl__begin_lending(sl_pipeline *pipeline);
 void sl__stop_lending(sl_pipeline *pipeline);
+
+/* At the end of a step: looks how often this thread lost its core, and tells
+ * the transport where that is too often. */
+void sl__watch_core(sl_pipeline *pipeline);
+
+/* Whether so many losses of a core in so many seconds mean that others want it:
+ * a competitor takes it after every few milliseconds, the system now and then. */
+bool sl__is_crowded(double seconds, long losses);
 
 /* -------------------------------------------------- tied_gradients.c -- */
 

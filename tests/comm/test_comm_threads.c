@@ -3,6 +3,7 @@
  * The conformance suite on threads, for several numbers of ranks. */
 #include "comm/comm.h"
 #include "conformance.h"
+#include "pipeline/runtime.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -113,6 +114,41 @@ static void wait_and_work(sl_comm *comm)
     must(!comm->idle);
 }
 
+/* While a rank shares its core with somebody, none does anything but wait; not
+ * even where it is another one. */
+static void wait_in_a_crowd(sl_comm *comm)
+{
+    const int all[] = {0, 1};
+    const sl_group both = {all, 2};
+    sl_request request;
+    char text[8];
+    idler own = {false, false};
+    for (int crowded = 1; crowded >= 0; crowded--) {
+        must(sl_comm_barrier(comm, &both, 9, 10) == SL_OK);
+        if (sl_comm_rank(comm) == 1)
+            sl__comm_set_crowded(comm, crowded);
+        must(sl_comm_barrier(comm, &both, 9, 10) == SL_OK);
+        if (sl_comm_rank(comm) == 1)
+            continue;
+        atomic_store(&idled, 0);
+        sl__comm_set_idle(comm, be_idle, &own);
+        must(sl_comm_recv(comm, 1, 3, text, 8, &request) == SL_OK);
+        must(sl_comm_wait(comm, &request, 0.03) == SL_ETIME);
+        must((atomic_load(&idled) == 0) == crowded);
+        sl_comm_cancel(comm, &request);
+        sl__comm_clear_idle(comm, &own);
+    }
+}
+
+/* A competitor takes the core after every few milliseconds, the system now and
+ * then; in a short time one loss says nothing. */
+static void crowds_are_told_from_the_system(void)
+{
+    must(sl__is_crowded(0.05, 10) && sl__is_crowded(2, 400));
+    must(!sl__is_crowded(0.05, 2) && !sl__is_crowded(2, 30));
+    must(!sl__is_crowded(0.05, 0));
+}
+
 int main(void)
 {
     static const int sizes[] = {1, 2, 3, 4, 8};
@@ -126,7 +162,11 @@ int main(void)
         return 1;
     static const conformance_case working = {"wait and work", wait_and_work,
                                              false};
+    static const conformance_case crowd = {"wait in a crowd", wait_in_a_crowd,
+                                           false};
     run_case(2, &working);
+    run_case(2, &crowd);
+    crowds_are_told_from_the_system();
     sl_comm_destroy(NULL);
     printf("%d cases, up to 8 ranks\n", conformance_count);
     return 0;

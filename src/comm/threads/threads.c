@@ -77,6 +77,9 @@ typedef struct hub {
     sl_status status;
     char sentence[SL__ERROR_TEXT_MAX];
     bool has_cores; /* one for each rank */
+    /* How many ranks share their core with other processes: see
+     * sl__comm_set_crowded. */
+    atomic_int crowded;
 } hub;
 
 struct end {
@@ -173,18 +176,20 @@ static void wait_threads(sl_comm *comm, sl_request *request, double timeout_s)
     enum { SPINS_BETWEEN_LOOKS = 16 };
     const double wake_s = 5e-5, look_s = 1e-3;
     end *own = end_of(comm);
-    const double awake_s = !own->hub->has_cores ? 0
-                           : comm->idle         ? look_s
-                                                : wake_s;
+    const bool crowded =
+        atomic_load_explicit(&own->hub->crowded, memory_order_relaxed) > 0;
+    const bool has_cores = own->hub->has_cores && !crowded;
+    const bool helps = comm->idle && !crowded;
+    const double awake_s = !has_cores ? 0 : helps ? look_s : wake_s;
     waiting w = {own, post_of(request), 0};
     /* With a core per rank, a few microseconds before anything else. */
-    if (spin(&w, own->hub->has_cores ? 400 : 4))
+    if (spin(&w, has_cores ? 400 : 4))
         return;
     double now = sl__seconds(), useful = now;
     w.deadline = now + timeout_s;
     for (; !is_over(&w) && now < w.deadline; now = sl__seconds()) {
         double nap = w.deadline - now < 1 ? w.deadline - now : 1;
-        if (comm->idle && comm->idle(comm->idle_context, is_over_or_late, &w)) {
+        if (helps && comm->idle(comm->idle_context, is_over_or_late, &w)) {
             useful = sl__seconds();
             continue;
         }
@@ -192,7 +197,7 @@ static void wait_threads(sl_comm *comm, sl_request *request, double timeout_s)
             spin(&w, SPINS_BETWEEN_LOOKS);
             continue;
         }
-        if (comm->idle && nap > look_s)
+        if (helps && nap > look_s)
             nap = look_s;
         sleep_for(own, &w, nap);
     }
@@ -456,6 +461,7 @@ sl_status sl_threads_create(int ranks, sl_comm **out)
             atomic_flag_clear(&own->buckets[b].lock);
         if (!status)
             status = sl__comm_start(&own->comm, &threads, i, ranks);
+        own->comm.crowd = &shared->crowded;
     }
     for (int i = 0; i < ranks && status; i++)
         sl__comm_end(&shared->ends[i].comm);
