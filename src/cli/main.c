@@ -17,12 +17,12 @@ static const struct {
     {"lower", verb_lower, "add communication, sharding, gradient reduction"},
     {"check", verb_check, "is a schedule sound, and can it deadlock?"},
     {"simulate", verb_simulate, "how long it takes, and where time is lost"},
-    {"view", verb_view, "see a schedule or a run: page, SVG, PNG, trace"},
-    {"cut", verb_cut, "how a model falls into stages, and what crosses"},
-    {"bench", verb_bench, "time compute here, beside the packed product"},
+    {"view", verb_view, "draw a schedule or a run: page, SVG, PNG, trace"},
+    {"cut", verb_cut, "cut a model into stages, and show what crosses"},
+    {"bench", verb_bench, "time kernels, stages and whole steps here"},
     {"train", verb_train, "train a GPT-2 on text or tokens"},
-    {"eval", verb_eval, "how well a model foretells a text"},
-    {"generate", verb_generate, "a model goes on with a text"},
+    {"eval", verb_eval, "evaluate a model on text"},
+    {"generate", verb_generate, "generate text with a model"},
 };
 #define VERB_COUNT (sizeof verbs / sizeof *verbs)
 

@@ -24,12 +24,14 @@ enum { KEY_LENGTH = 256, KEY_STRIDE, KEY_MOST, KEY_JSON };
 
 static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "Data:", 1},
-    {"seq", KEY_LENGTH, "N", 0, "Tokens of a sequence (the model's most)", 1},
+    {"seq", KEY_LENGTH, "N", 0,
+     "Tokens of a sequence (the model's longest)", 1},
     {"stride", KEY_STRIDE, "N", 0,
-     "Tokens from one sequence to the next (--seq)", 1},
+     "Tokens from the start of one sequence to the start of the next (--seq)",
+     1},
     {"max", KEY_MOST, "N", 0, "Sequences at most (all)", 1},
     {"json", KEY_JSON, NULL, 0, "JSON", 1},
-    INFER_OPTIONS(2, "Sequences under way at once (8)"),
+    INFER_OPTIONS(2, "Microbatches, of one sequence each (8)"),
     {0},
 };
 
@@ -55,9 +57,11 @@ static const struct argp argp = {
     options,
     parse_option,
     "MODEL DATA",
-    "Mean loss and perplexity of a model (a folder with config.json and "
-    "safetensors) over the sequences of a text or a file of tokens, one after "
-    "the other.\v"
+    "Evaluate a model on text: its mean loss and perplexity over the sequences "
+    "of DATA, one after the other. MODEL is a folder with config.json and "
+    "safetensors, or a run, whose latest checkpoint is taken. DATA is text or "
+    "a .bin file of token ids, as for `sluice train`.\v"
+    "  sluice eval run book.txt\n"
     "  sluice eval run/best book.txt\n"
     "  sluice eval gpt2 val.bin --seq 1024 -p 4 -m 16",
     NULL,
