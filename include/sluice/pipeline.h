@@ -587,7 +587,8 @@ SL_API sl_status sl_pipeline_plan(sl_pipeline *pipeline, int64_t rows,
                                   sl_rank_bytes *out);
 SL_API void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out);
 
-/* As a table, a rank in each row, in megabytes by pool. */
+/* As a table, a rank in each row, by pool, in megabytes, or kilobytes where all
+ * have less than ten of the former. */
 SL_API sl_status sl_rank_bytes_write(const sl_rank_bytes *ranks, int count,
                                      sl_write_fn write, void *context);
 

@@ -278,6 +278,10 @@ sl_status sl_rank_bytes_write(const sl_rank_bytes *ranks, int count,
     };
     enum { POOLS = sizeof pools / sizeof *pools };
     bool shown[POOLS] = {false};
+    int64_t most = 0;
+    for (int r = 0; r < count; r++)
+        most = larger(most, ranks[r].planned);
+    const bool small = most < 10000000;
     sl__writer writer;
     sl__writer_start(&writer, write, context);
     sl__puts(&writer, "rank");
@@ -288,14 +292,15 @@ sl_status sl_rank_bytes_write(const sl_rank_bytes *ranks, int count,
         if (shown[p])
             sl__printf(&writer, " %8s", pools[p].name);
     }
-    sl__puts(&writer, " (MB)\n");
+    sl__puts(&writer, small ? " (kB)\n" : " (MB)\n");
     for (int r = 0; r < count; r++) {
         sl__printf(&writer, "%4d", r);
         for (int p = 0; p < POOLS; p++) {
             const char *own = (const char *)&ranks[r] + pools[p].offset;
             if (shown[p])
                 sl__printf(&writer, " %*.1f", width_of(pools[p].name),
-                           (double)*(const int64_t *)own * 1e-6);
+                           (double)*(const int64_t *)own *
+                               (small ? 1e-3 : 1e-6));
         }
         sl__puts(&writer, "\n");
     }

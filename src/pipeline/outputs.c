@@ -118,8 +118,10 @@ static sl_status make_merge(const sl_pipeline *pipeline, sl__bound *bound,
         !is_split_along(bound, parts, microbatches,
                         dim < 0 ? SL_DIMS_MAX : dim))
         return SL_OK;
-    return sl__merge_create(&how, parts, bound->rows[0] ? bound->rows : NULL,
-                            microbatches, bound->dry, out);
+    status = sl__merge_create(&how, parts, bound->rows[0] ? bound->rows : NULL,
+                              microbatches, bound->dry, out);
+    /* Parts that do not fit together so are told of likewise. */
+    return status == SL_EINVAL && !wish ? SL_OK : status;
 }
 
 void sl__drop_merges(sl__bound *bound)
