@@ -55,6 +55,20 @@ refuses "more" "nothing goes with" -- bench step stage
 refuses "stages of few layers" "leave some empty" \
     -- bench step --layers 1 -p 40 --d 8
 
+# A schedule from a file brings its sizes; V schedules have two stages a rank.
+"$sluice" schedule gpipe -p 3 -m 2 >"$tmp/own.csv"
+run bench step --schedule "$tmp/own.csv" --d 8 --layers 3 --steps 1 --warmup 1 --json
+[ $status = 0 ] && grep -q '"ranks": 3, "stages_per_rank": 1, "stages": 3' "$out" ||
+    bad "a CSV: $(cat "$err" "$out")"
+run bench step --schedule zbv --d 8 --layers 4 --steps 1 --warmup 1 --json
+grep -q '"ranks": 2, "stages_per_rank": 2' "$out" || bad "zbv: $(cat "$err" "$out")"
+refuses "sizes of a CSV" "-p, -v or -m says otherwise" \
+    -- bench step --schedule "$tmp/own.csv" -p 2
+refuses "no backward" "has no backward: there is no step" \
+    -- bench step --schedule forward
+run bench --help
+grep -q 'sluice bench step' "$out" || bad "bench --help does not name step"
+
 refuses "no benchmark" "say what to time" -- bench
 refuses "another" "unknown benchmark 'stages'; expected kernels, stage" \
     -- bench stages

@@ -3,6 +3,7 @@
  * Checkpoints: a run goes on from one as if nothing had happened, on the layout
  * that wrote it to the bit, on any other closely; damage is found. */
 #include "tensors.h"
+#include "train/train.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -236,6 +237,43 @@ static void damage_is_found(void **state)
     assert_int_equal(files, 8);
 }
 
+/* What cannot be read now may be sound: it is neither passed over nor renamed.
+ * A folder where a file should be stands for a disk that fails. */
+static void what_cannot_be_read_is_left_alone(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"training.json",
+                                        "model.safetensors.index.json"};
+    char to[300], file[500], away[520], *found = NULL;
+    struct stat about;
+    snprintf(to, sizeof to, "%s/unread", folder);
+    run begin = {.how = &layouts[0], .to = to};
+    go(&begin);
+    begin.first = STEPS;
+    go(&begin);
+    for (int i = 0; i < 2; i++) {
+        int told = 0;
+        snprintf(file, sizeof file, "%s/step-%08d/%s", to, 2 * STEPS, names[i]);
+        if (stat(file, &about))
+            continue; /* One rank has no index. */
+        snprintf(away, sizeof away, "%s.away", file);
+        assert_int_equal(rename(file, away), 0);
+        assert_int_equal(mkdir(file, 0700), 0);
+        assert_int_equal(sl_checkpoint_find(to, tell, &told, &found), SL_EIO);
+        assert_int_equal(told, 0);
+        assert_int_equal(sl__checkpoint_set_aside(to, STEPS), SL_EIO);
+        assert_int_equal(stat(file, &about), 0);
+        rmdir(file);
+        assert_int_equal(rename(away, file), 0);
+    }
+    /* Nor is one that is sound, and newer than what is asked for. */
+    assert_fails(sl__checkpoint_set_aside(to, STEPS), SL_EINVAL,
+                 "is newer than what the run goes on from, and sound");
+    assert_ok(sl_checkpoint_find(to, NULL, NULL, &found));
+    assert_non_null(strstr(found, "step-00000006"));
+    free(found);
+}
+
 static void old_ones_go_and_the_best_stays(void **state)
 {
     (void)state;
@@ -302,6 +340,7 @@ int main(void)
         cmocka_unit_test(a_run_goes_on_on_any_layout),
         cmocka_unit_test(nothing_is_lost_between),
         cmocka_unit_test(damage_is_found),
+        cmocka_unit_test(what_cannot_be_read_is_left_alone),
         cmocka_unit_test(old_ones_go_and_the_best_stays),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };

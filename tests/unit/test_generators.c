@@ -68,6 +68,10 @@ static void unservable_sizes_are_refused_with_the_nearest(void **state)
                    "works: 2 stages per rank, 4 microbatches");
     expect_refusal("gpipe", 4, 2, 8, "works: 1 stage per rank");
     expect_refusal("gpipe", 5, 20000, 1, "works: 1 stage per rank");
+    /* What need not change stays. */
+    expect_refusal("interleaved", 5000, 2, 8,
+                   "5000 ranks are too many; the nearest that works: 4096 "
+                   "ranks");
     expect_refusal("interleaved", 4, 2, 9, "works: 8 or 10 microbatches");
     expect_refusal("zb1p", 5, 4, 17, "works: 15 or 18 microbatches");
     expect_refusal("interleaved", 1000, 1, 43050, "works: 43043 microbatches");

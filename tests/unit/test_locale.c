@@ -156,11 +156,17 @@ static void write_config(sl_string *out)
 {
     sl_gpt2_config config = SL_GPT2_CONFIG_INIT, again;
     config.epsilon = 1.5e-5;
-    config.embedding_dropout = 0.125;
+    config.embedding_dropout = 0.1;
+    config.has_tokens = true;
+    config.first_token = 7;
+    config.last_token = 50256;
     assert_ok(sl_gpt2_write_config(&config, sl_write_string, out));
     assert_ok(sl_gpt2_read_config(out->data, out->length, &again));
     assert_true(again.epsilon == config.epsilon);
     assert_true(again.embedding_dropout == config.embedding_dropout);
+    assert_non_null(strstr(out->data, "\"embd_pdrop\": 0.1,"));
+    assert_true(again.has_tokens && again.first_token == 7 &&
+                again.last_token == 50256);
 }
 
 /* A run that took quarters of microseconds, as `sluice train --trace` has it. */
