@@ -48,8 +48,7 @@ error_t cli_refuse(const char *format, ...)
     "messages go one after another; blocking: each holds both its ranks. A "   \
     "schedule without communication gets it first, as `sluice lower --passes " \
     "send-recv` does"
-#define CLI_STAGES_HELP                                                        \
-    "Stages on each rank (what the schedule has: 1; 2 for zbv and dualpipev)"
+#define CLI_STAGES_HELP "Stages on each rank (1; 2 for zbv and dualpipev)"
 #define CLI_WINDOW_HELP "Stages fetched ahead of their compute by unshard (3)"
 
 /* Options' values; they refuse what is not one. */

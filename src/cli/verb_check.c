@@ -135,8 +135,11 @@ static sl_status print_report(const sl_schedule *schedule,
     else
         printf("%zu finding%s in ", sl_report_total(report),
                sl_report_total(report) == 1 ? "" : "s");
-    printf("%d ranks, %d stages, %d microbatches, %zu actions\n", extent.ranks,
-           extent.stages, extent.microbatches, extent.actions);
+    printf("%d rank%s, %d stage%s, %d microbatch%s, %zu action%s\n",
+           extent.ranks, extent.ranks == 1 ? "" : "s", extent.stages,
+           extent.stages == 1 ? "" : "s", extent.microbatches,
+           extent.microbatches == 1 ? "" : "es", extent.actions,
+           extent.actions == 1 ? "" : "s");
     print_findings(report);
     print_deadlocks(schedule, report, &extent);
     return print_around(schedule, report);

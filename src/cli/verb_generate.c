@@ -35,15 +35,15 @@ enum {
 static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "Text:", 1},
     {"prompt", KEY_PROMPT, "TEXT", 0,
-     "What to go on with, of a model whose tokens are bytes", 1},
-    {"ids", KEY_IDS, "N,N,...", 0, "The same as numbers of tokens", 1},
-    {"tokens", KEY_TOKENS, "N", 0, "Tokens to add (200)", 1},
+     "Text to continue, for a model whose tokens are bytes", 1},
+    {"ids", KEY_IDS, "N,N,...", 0, "Token ids to continue, for any model", 1},
+    {"tokens", KEY_TOKENS, "N", 0, "Tokens to generate (200)", 1},
     {"temperature", KEY_TEMPERATURE, "X", 0,
-     "How freely to choose; 0: always the likeliest (0.8)", 1},
-    {"top-k", KEY_TOP, "N", 0, "Choose among so many of the likeliest (all)",
-     1},
-    {"seed", KEY_SEED, "N", 0, "Of chance (1)", 1},
-    INFER_OPTIONS(2, "Samples, under way at once (1)"),
+     "Sampling temperature; 0: always the likeliest token (0.8)", 1},
+    {"top-k", KEY_TOP, "N", 0, "Sample from the N likeliest tokens (all)", 1},
+    {"seed", KEY_SEED, "N", 0, "Seed for sampling (1)", 1},
+    INFER_OPTIONS(2,
+                  "Samples to generate, as microbatches beside each other (1)"),
     {0},
 };
 
@@ -71,11 +71,11 @@ static const struct argp argp = {
     options,
     parse_option,
     "MODEL",
-    "Go on with a text. MODEL is a folder with config.json and safetensors. "
-    "Every token is computed from all before it: nothing is kept between "
-    "them.\v"
-    "  sluice generate run/latest --prompt 'The schedule '\n"
-    "  sluice generate run/latest --prompt 'A' -p 2 -m 4 --temperature 0.5",
+    "Generate text with a model. MODEL is a folder with config.json and "
+    "safetensors, or a run, whose latest checkpoint is taken. There is no "
+    "key-value cache: every token computes the whole sequence.\v"
+    "  sluice generate run --prompt 'The schedule '\n"
+    "  sluice generate run/best --prompt 'A' -p 2 -m 4 --temperature 0.5",
     NULL,
     NULL,
     NULL};

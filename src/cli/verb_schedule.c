@@ -30,7 +30,7 @@ typedef struct request {
 enum { KEY_AS = 256, KEY_WINDOW, KEY_RECV, KEY_LIST, KEY_JSON };
 
 static const struct argp_option options[] = {
-    {"ranks", 'p', "P", 0, "Workers", 0},
+    {"ranks", 'p', "P", 0, "Ranks", 0},
     {"stages-per-rank", 'v', "V", 0,
      "Stages on each rank (1; 2 for zbv and dualpipev)", 0},
     {"microbatches", 'm', "M", 0, "Microbatches in a step", 0},

@@ -49,7 +49,8 @@ static const struct argp argp = {
     options,
     parse_option,
     "[FILE]",
-    "Run a schedule on paper. FILE is CSV, compute-only or lowered; `-` or "
+    "Simulate a schedule: how long it takes, where ranks are idle, and how "
+    "many activations they hold. FILE is CSV, compute-only or lowered; `-` or "
     "nothing is standard input.\v"
     "Makespan and idle time are in the unit of the costs; bubble is 1 - busy / "
     "(ranks x makespan).\n\n"

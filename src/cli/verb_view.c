@@ -50,7 +50,7 @@ enum {
 };
 
 static const struct argp_option options[] = {
-    {"ranks", 'p', "P", 0, "Workers, of a NAME (4)", 0},
+    {"ranks", 'p', "P", 0, "Ranks, of a NAME (4)", 0},
     {"stages-per-rank", 'v', "V", 0,
      "Stages on each rank (1; 2 for zbv and dualpipev)", 0},
     {"microbatches", 'm', "M", 0, "Microbatches in a step (8)", 0},
@@ -133,7 +133,7 @@ static const struct argp argp = {
     options,
     parse_option,
     "[FILE|NAME[:SIZES]...]",
-    "See a schedule, or a run, or up to four beside each other. FILE is CSV, "
+    "Draw a schedule, or a run, or up to four beside each other. FILE is CSV, "
     "compute-only or lowered, `-` standard input; NAME is one of `sluice "
     "schedule --list`. SIZES are for this one alone, over -p, -v and -m: "
     "interleaved:v=2, zbv:p=8,m=32.\v"
