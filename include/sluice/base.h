@@ -17,6 +17,11 @@
  * What a function gives back through an `out` pointer is the caller's, to
  * destroy or free; what it returns or is passed is borrowed, unless it says
  * otherwise. Every function that allocates may fail with SL_ENOMEM.
+ *
+ * Pointers are needed unless a function says that they may be NULL; contexts of
+ * callbacks may. One that is needed and NULL is refused with SL_EINVAL. A
+ * function that returns no status then gives 0, false, NULL or an empty text,
+ * as it does for an index out of range, and does nothing else.
  */
 #ifndef SLUICE_BASE_H
 #define SLUICE_BASE_H

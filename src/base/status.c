@@ -41,7 +41,8 @@ sl_status sl_fail(sl_status status, const char *format, ...)
     char text[sizeof error_text];
     va_list arguments;
     va_start(arguments, format);
-    sl__vformat(text, sizeof text, format, arguments);
+    sl__vformat(text, sizeof text, format ? format : sl_status_text(status),
+                arguments);
     va_end(arguments);
     /* One line of text, whatever was quoted in it. */
     for (char *at = text; *at; at++) {

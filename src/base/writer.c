@@ -4,6 +4,7 @@
  * which writes nothing more once the sink has failed. */
 #include "base/writer.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/numbers.h"
 
@@ -16,6 +17,9 @@
 
 sl_status sl_write_stdio(void *file, const char *data, size_t length)
 {
+    SL__NEED(file);
+    if (length)
+        SL__NEED(data);
     errno = 0;
     if (fwrite(data, 1, length, file) == length)
         return SL_OK;
@@ -25,12 +29,16 @@ sl_status sl_write_stdio(void *file, const char *data, size_t length)
 
 sl_status sl_write_string(void *string, const char *data, size_t length)
 {
+    SL__NEED(string);
+    if (length)
+        SL__NEED(data);
     sl_string *out = string;
     sl_status status =
         sl__grow(&out->data, &out->capacity, out->length + length + 1, 1);
     if (status)
         return status;
-    memcpy(out->data + out->length, data, length);
+    if (length)
+        memcpy(out->data + out->length, data, length);
     out->length += length;
     out->data[out->length] = '\0';
     return SL_OK;
@@ -38,6 +46,8 @@ sl_status sl_write_string(void *string, const char *data, size_t length)
 
 void sl_string_clear(sl_string *string)
 {
+    if (!string)
+        return;
     free(string->data);
     *string = (sl_string)SL_STRING_INIT;
 }
