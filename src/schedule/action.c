@@ -4,6 +4,7 @@
  * action has one text, and nothing but that text (and blanks around it, or
  * around the halves of an overlap) reads as it. */
 #include "schedule/action.h"
+#include "base/arguments.h"
 #include "base/text.h"
 #include "base/writer.h"
 
@@ -66,7 +67,8 @@ sl_action sl_action_overlap(sl_action forward, sl_action backward)
 
 int sl_action_parts(const sl_action *action, sl_action parts[2])
 {
-    if (action->kind == SL_IDLE || action->kind >= SL_ACTION_KINDS)
+    if (!action || !parts || action->kind == SL_IDLE ||
+        action->kind >= SL_ACTION_KINDS)
         return 0;
     if (action->kind != SL_OVERLAP_F_B) {
         parts[0] = *action;
@@ -80,7 +82,7 @@ int sl_action_parts(const sl_action *action, sl_action parts[2])
 
 bool sl_action_equal(const sl_action *a, const sl_action *b)
 {
-    return a->kind == b->kind && a->stage == b->stage &&
+    return a && b && a->kind == b->kind && a->stage == b->stage &&
            a->microbatch == b->microbatch && a->b_kind == b->b_kind &&
            a->b_stage == b->b_stage && a->b_microbatch == b->b_microbatch;
 }
@@ -120,7 +122,9 @@ size_t sl__action_format(const sl_action *action, char *text)
 
 size_t sl_action_print(const sl_action *action, char *text)
 {
-    size_t length = sl__action_format(action, text);
+    if (!text)
+        return 0;
+    size_t length = action ? sl__action_format(action, text) : 0;
     assert(length < SL_ACTION_TEXT_MAX);
     text[length] = '\0';
     return length;
@@ -253,6 +257,11 @@ const char *sl__action_read(const char *data, size_t length, sl_action *out)
 
 sl_status sl_action_parse(const char *text, size_t length, sl_action *out)
 {
+    SL__NEED(out);
+    if (length)
+        SL__NEED(text);
+    else
+        text = "";
     const char *expected = sl__action_read(text, length, out);
     if (!expected)
         return SL_OK;

@@ -7,6 +7,7 @@
  * deadlock.c's. */
 #include "schedule/check.h"
 #include "schedule/action.h"
+#include "base/arguments.h"
 #include "base/memory.h"
 
 /* ----------------------------------------------------------- sizes -- */
@@ -333,6 +334,7 @@ static sl_status check_all(const sl_schedule *schedule,
 sl_status sl_check(const sl_schedule *schedule, const sl_check_options *options,
                    sl_report **out)
 {
+    SL__NEED(schedule, out);
     static const sl_check_options defaults = SL_CHECK_OPTIONS_INIT;
     if (!options)
         options = &defaults;

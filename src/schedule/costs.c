@@ -4,6 +4,7 @@
  * from JSON (docs/simulating.md). Unknown keys are refused, so that a misspelt
  * one is not silently ignored. */
 #include "schedule/simulation.h"
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -154,6 +155,8 @@ sl_status sl__costs_check(const sl_costs *costs, const sl_extent *extent)
 
 void sl_costs_clear(sl_costs *costs)
 {
+    if (!costs)
+        return;
     free(costs->stages);
     free(costs->edges);
     *costs = (sl_costs)SL_COSTS_INIT;
@@ -338,6 +341,9 @@ static sl_status copy_array(void *pointer, size_t count, size_t size)
 
 sl_status sl_costs_read_json(const char *text, size_t length, sl_costs *costs)
 {
+    SL__NEED(costs);
+    if (length)
+        SL__NEED(text);
     json_error_t error;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     if (!root) {

@@ -6,6 +6,7 @@
  * Python does for a row of one blank cell. */
 #include "schedule/schedule.h"
 #include "schedule/action.h"
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/writer.h"
@@ -95,6 +96,11 @@ static sl_status read_lines(const char *text, size_t length,
 sl_status sl_schedule_read_csv(const char *text, size_t length,
                                sl_schedule **out)
 {
+    SL__NEED(out);
+    if (length)
+        SL__NEED(text);
+    else
+        text = "";
     int ranks = count_lines(text, length);
     if (ranks == 0)
         return sl_fail(SL_EPARSE, "the schedule is empty: expected one line of "
@@ -127,6 +133,7 @@ sl_status sl_schedule_read_csv(const char *text, size_t length,
 sl_status sl_schedule_write_csv(const sl_schedule *schedule, sl_write_fn write,
                                 void *context)
 {
+    SL__NEED(schedule, write);
     sl__writer writer;
     sl__writer_start(&writer, write, context);
     for (int rank = 0; rank < schedule->ranks; rank++) {

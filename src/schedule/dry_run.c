@@ -11,6 +11,7 @@
 #include "schedule/events.h"
 #include "schedule/action.h"
 #include "schedule/visits.h"
+#include "base/arguments.h"
 #include "base/memory.h"
 
 typedef struct dry_run {
@@ -115,6 +116,7 @@ static sl_status run_all(dry_run *run)
 
 sl_status sl_dry_run(const sl_schedule *schedule, size_t *out_steps)
 {
+    SL__NEED(schedule, out_steps);
     sl__events events;
     sl_status status = sl__events_open(schedule, &events);
     if (status)

@@ -4,6 +4,7 @@
  * are as wide as their widest cell; lines carry no trailing blanks. */
 #include "schedule/schedule.h"
 #include "schedule/action.h"
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/writer.h"
 
@@ -71,6 +72,7 @@ sl_status sl_schedule_write_grid(const sl_schedule *schedule, size_t first,
                                  size_t last, size_t marked, sl_write_fn write,
                                  void *context)
 {
+    SL__NEED(schedule, write);
     size_t *widths;
     sl_status status =
         sl__alloc((size_t)schedule->ranks, sizeof *widths, &widths);

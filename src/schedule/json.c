@@ -2,6 +2,7 @@
  *
  * A schedule as JSON, for programs that would rather not split CSV. */
 #include "schedule/schedule.h"
+#include "base/arguments.h"
 #include "base/writer.h"
 
 static void put_row(sl__writer *writer, const sl__row *row)
@@ -42,6 +43,7 @@ static void put_placement(sl__writer *writer, const sl_schedule *schedule)
 sl_status sl_schedule_write_json(const sl_schedule *schedule, sl_write_fn write,
                                  void *context)
 {
+    SL__NEED(schedule, write);
     sl_extent extent = sl_schedule_extent(schedule);
     sl__writer writer;
     sl__writer_start(&writer, write, context);

@@ -3,6 +3,7 @@
  * Placement: which rank a stage lives on, both ways. Made by rule (loop, v) or
  * read off a schedule's compute actions. */
 #include "schedule/schedule.h"
+#include "base/arguments.h"
 #include "base/memory.h"
 
 struct sl_placement {
@@ -65,6 +66,7 @@ static void invert(sl_placement *placement)
 sl_status sl_placement_create(sl_placement_style style, int ranks, int stages,
                               sl_placement **out)
 {
+    SL__NEED(out);
     if (ranks < 1 || ranks > SL_MAX_RANKS || stages < 1 ||
         stages > SL_MAX_STAGES)
         return sl_fail(SL_EINVAL,
@@ -135,6 +137,7 @@ static sl_status derive_all(const sl_schedule *schedule,
 
 sl_status sl_placement_derive(const sl_schedule *schedule, sl_placement **out)
 {
+    SL__NEED(schedule, out);
     sl_extent extent = sl_schedule_extent(schedule);
     sl_placement *placement;
     sl_status status = create_blank(extent.ranks, extent.stages, &placement);
@@ -152,17 +155,17 @@ sl_status sl_placement_derive(const sl_schedule *schedule, sl_placement **out)
 
 int sl_placement_ranks(const sl_placement *placement)
 {
-    return placement->ranks;
+    return placement ? placement->ranks : 0;
 }
 
 int sl_placement_stages(const sl_placement *placement)
 {
-    return placement->stages;
+    return placement ? placement->stages : 0;
 }
 
 int sl_placement_rank_of(const sl_placement *placement, int stage)
 {
-    if (stage < 0 || stage >= placement->stages)
+    if (!placement || stage < 0 || stage >= placement->stages)
         return -1;
     return placement->rank_of[stage];
 }
@@ -170,10 +173,9 @@ int sl_placement_rank_of(const sl_placement *placement, int stage)
 const int *sl_placement_stages_of(const sl_placement *placement, int rank,
                                   int *count)
 {
-    if (rank < 0 || rank >= placement->ranks) {
-        *count = 0;
-        return NULL;
-    }
-    *count = placement->first[rank + 1] - placement->first[rank];
-    return placement->stages_of + placement->first[rank];
+    bool there = placement && rank >= 0 && rank < placement->ranks;
+    const int *first = there ? &placement->first[rank] : NULL;
+    if (count)
+        *count = there ? first[1] - first[0] : 0;
+    return there ? placement->stages_of + *first : NULL;
 }

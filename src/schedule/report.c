@@ -3,6 +3,7 @@
  * The checker's report: findings as data, and its JSON. */
 #include "schedule/report.h"
 #include "schedule/schedule.h"
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "base/writer.h"
@@ -40,6 +41,7 @@ const char *sl_reading_text(sl_reading reading)
 
 sl_status sl_reading_parse(const char *text, sl_reading *out)
 {
+    SL__NEED(text, out);
     for (int i = 0; i < SL_READINGS; i++) {
         if (strcmp(text, readings[i]) == 0) {
             *out = (sl_reading)i;
@@ -133,9 +135,21 @@ void sl__report_add(sl_report *report, sl_finding_code code, int rank, int step,
 
 /* --------------------------------------------------------- deadlocks -- */
 
+static bool has_place(const sl_schedule *schedule, int rank, int step)
+{
+    return step >= 0 && (size_t)step < sl_schedule_length(schedule, rank);
+}
+
 void sl_wait_print(const sl_schedule *schedule, const sl_wait *wait, char *text)
 {
     char waiter[SL_ACTION_TEXT_MAX], on[SL_ACTION_TEXT_MAX];
+    if (!text)
+        return;
+    text[0] = '\0';
+    if (!wait || !has_place(schedule, wait->rank, wait->step) ||
+        (wait->on_rank >= 0 &&
+         !has_place(schedule, wait->on_rank, wait->on_step)))
+        return;
     sl_action_print(&sl_schedule_row(schedule, wait->rank)[wait->step], waiter);
     if (wait->on_rank < 0) {
         snprintf(text, SL_WAIT_TEXT_MAX,
@@ -220,29 +234,31 @@ void sl__report_finish(sl_report *report, sl_reading required)
 
 bool sl_report_is_sound(const sl_report *report)
 {
-    return report->total == 0;
+    return report && report->total == 0;
 }
 
 const sl_finding *sl_report_findings(const sl_report *report, size_t *count)
 {
-    *count = report->count;
-    return report->findings;
+    if (count)
+        *count = report ? report->count : 0;
+    return report ? report->findings : NULL;
 }
 
 size_t sl_report_total(const sl_report *report)
 {
-    return report->total;
+    return report ? report->total : 0;
 }
 
 bool sl_report_deadlock_known(const sl_report *report)
 {
-    return report->deadlock_known;
+    return report && report->deadlock_known;
 }
 
 const sl_finding *sl_report_deadlock(const sl_report *report,
                                      sl_reading reading)
 {
-    if ((unsigned)reading >= SL_READINGS || !report->deadlock[reading].text)
+    if (!report || (unsigned)reading >= SL_READINGS ||
+        !report->deadlock[reading].text)
         return NULL;
     return &report->deadlock[reading];
 }
@@ -260,7 +276,7 @@ static void put_place(sl__writer *writer, const char *key, int number)
 static void put_action(sl__writer *writer, const sl_schedule *schedule,
                        int rank, int step)
 {
-    if (rank < 0 || step < 0) {
+    if (!has_place(schedule, rank, step)) {
         sl__puts(writer, "null");
         return;
     }
@@ -322,6 +338,7 @@ sl_status sl_report_write_json(const sl_report *report,
                                const sl_schedule *schedule, sl_write_fn write,
                                void *context)
 {
+    SL__NEED(report, schedule, write);
     sl_extent extent = sl_schedule_extent(schedule);
     sl__writer writer;
     sl__writer_start(&writer, write, context);

@@ -4,12 +4,12 @@
  * Text forms live beside this file (csv.c, grid.c, json.c). */
 #include "schedule/schedule.h"
 #include "schedule/action.h"
+#include "base/arguments.h"
 #include "base/memory.h"
-
-#include <assert.h>
 
 sl_status sl_schedule_create(int ranks, sl_schedule **out)
 {
+    SL__NEED(out);
     if (ranks < 1 || ranks > SL_MAX_RANKS)
         return sl_fail(SL_EINVAL, "a schedule has 1 to %d ranks, not %d",
                        SL_MAX_RANKS, ranks);
@@ -70,6 +70,7 @@ static bool is_valid(const sl_action *action)
 
 sl_status sl_schedule_append(sl_schedule *schedule, int rank, sl_action action)
 {
+    SL__NEED(schedule);
     if (rank < 0 || rank >= schedule->ranks)
         return sl_fail(SL_EINVAL, "no rank %d in a schedule of %d ranks", rank,
                        schedule->ranks);
@@ -83,19 +84,26 @@ sl_status sl_schedule_append(sl_schedule *schedule, int rank, sl_action action)
 
 int sl_schedule_ranks(const sl_schedule *schedule)
 {
-    return schedule->ranks;
+    return schedule ? schedule->ranks : 0;
+}
+
+/* The row of a rank, or NULL where there is none. */
+static const sl__row *row_of(const sl_schedule *schedule, int rank)
+{
+    bool there = schedule && rank >= 0 && rank < schedule->ranks;
+    return there ? &schedule->rows[rank] : NULL;
 }
 
 size_t sl_schedule_length(const sl_schedule *schedule, int rank)
 {
-    assert(rank >= 0 && rank < schedule->ranks);
-    return schedule->rows[rank].length;
+    const sl__row *row = row_of(schedule, rank);
+    return row ? row->length : 0;
 }
 
 const sl_action *sl_schedule_row(const sl_schedule *schedule, int rank)
 {
-    assert(rank >= 0 && rank < schedule->ranks);
-    return schedule->rows[rank].actions;
+    const sl__row *row = row_of(schedule, rank);
+    return row ? row->actions : NULL;
 }
 
 static void extend(sl_extent *extent, const sl_action *part)
@@ -119,8 +127,8 @@ static void extend(sl_extent *extent, const sl_action *part)
 
 sl_extent sl_schedule_extent(const sl_schedule *schedule)
 {
-    sl_extent extent = {.ranks = schedule->ranks};
-    for (int rank = 0; rank < schedule->ranks; rank++) {
+    sl_extent extent = {.ranks = sl_schedule_ranks(schedule)};
+    for (int rank = 0; rank < extent.ranks; rank++) {
         const sl__row *row = &schedule->rows[rank];
         extent.cells += row->length;
         if (row->length > extent.longest)

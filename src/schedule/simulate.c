@@ -9,6 +9,7 @@
  * What sends and receives do is simulate_messages.c's. */
 #include "schedule/machine.h"
 #include "schedule/action.h"
+#include "base/arguments.h"
 #include "base/memory.h"
 
 #include <stdio.h>
@@ -353,6 +354,7 @@ static sl_status simulate(const sl__events *events, const sl_costs *costs,
 sl_status sl_simulate(const sl_schedule *schedule, const sl_costs *costs,
                       sl_reading reading, sl_simulation **out)
 {
+    SL__NEED(schedule, out);
     static const sl_costs defaults = SL_COSTS_INIT;
     sl__events events;
     if (!costs)

@@ -3,10 +3,9 @@
  * What a simulation found, to read and as JSON. */
 #include "schedule/simulation.h"
 #include "schedule/schedule.h"
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/writer.h"
-
-#include <assert.h>
 
 void sl_simulation_destroy(sl_simulation *simulation)
 {
@@ -24,35 +23,44 @@ void sl_simulation_destroy(sl_simulation *simulation)
 
 double sl_simulation_makespan(const sl_simulation *simulation)
 {
-    return simulation->makespan;
+    return simulation ? simulation->makespan : 0;
 }
 
 sl_reading sl_simulation_reading(const sl_simulation *simulation)
 {
-    return simulation->reading;
+    return simulation ? simulation->reading : SL_ASYNC;
 }
 
 double sl_simulation_bubble(const sl_simulation *simulation)
 {
     double busy = 0;
-    if (simulation->makespan <= 0)
+    if (!simulation || simulation->makespan <= 0)
         return 0;
     for (int rank = 0; rank < simulation->ranks; rank++)
         busy += simulation->busy[rank];
     return 1 - busy / (simulation->ranks * simulation->makespan);
 }
 
-static size_t node_of(const sl_simulation *simulation, int rank, size_t step)
+static bool has_rank(const sl_simulation *simulation, int rank)
 {
-    assert(rank >= 0 && rank < simulation->ranks);
-    size_t node = simulation->first[rank] + step;
-    assert(node < simulation->first[rank + 1]);
-    return node;
+    return simulation && rank >= 0 && rank < simulation->ranks;
+}
+
+/* The node of an action; false where there is no such action. */
+static bool find_node(const sl_simulation *simulation, int rank, size_t step,
+                      size_t *out)
+{
+    if (!has_rank(simulation, rank))
+        return false;
+    const uint32_t *first = &simulation->first[rank];
+    *out = *first + step;
+    return step < first[1] - first[0];
 }
 
 sl_rank_usage sl_simulation_rank(const sl_simulation *simulation, int rank)
 {
-    assert(rank >= 0 && rank < simulation->ranks);
+    if (!has_rank(simulation, rank))
+        return (sl_rank_usage){0};
     double busy = simulation->busy[rank];
     return (sl_rank_usage){busy, simulation->makespan - busy,
                            simulation->peak[rank]};
@@ -61,21 +69,38 @@ sl_rank_usage sl_simulation_rank(const sl_simulation *simulation, int rank)
 sl_interval sl_simulation_action(const sl_simulation *simulation, int rank,
                                  size_t step)
 {
-    size_t node = node_of(simulation, rank, step);
+    size_t node;
+    if (!find_node(simulation, rank, step, &node))
+        return (sl_interval){0};
     return (sl_interval){simulation->start[node], simulation->end[node]};
 }
 
 sl_held_bytes sl_simulation_bytes(const sl_simulation *simulation, int rank,
                                   size_t step)
 {
-    return simulation->bytes[node_of(simulation, rank, step)];
+    size_t node;
+    if (!find_node(simulation, rank, step, &node))
+        return (sl_held_bytes){0};
+    return simulation->bytes[node];
 }
 
 const sl_place *sl_simulation_critical_path(const sl_simulation *simulation,
                                             size_t *count)
 {
-    *count = simulation->path_count;
-    return simulation->path;
+    if (count)
+        *count = simulation ? simulation->path_count : 0;
+    return simulation ? simulation->path : NULL;
+}
+
+sl_status sl__check_simulated(const sl_simulation *simulation,
+                              const sl_schedule *schedule)
+{
+    bool same = simulation->ranks == schedule->ranks;
+    for (int rank = 0; rank < schedule->ranks && same; rank++)
+        same = schedule->rows[rank].length ==
+               simulation->first[rank + 1] - simulation->first[rank];
+    return same ? SL_OK
+                : sl_fail(SL_EINVAL, "the simulation is of another schedule");
 }
 
 static void put_actions(sl__writer *writer, const sl_simulation *simulation,
@@ -136,7 +161,11 @@ sl_status sl_simulation_write_json(const sl_simulation *simulation,
                                    bool actions, sl_write_fn write,
                                    void *context)
 {
+    SL__NEED(simulation, schedule, write);
     sl__writer writer;
+    sl_status status = sl__check_simulated(simulation, schedule);
+    if (status)
+        return status;
     sl__writer_start(&writer, write, context);
     sl__puts(&writer, "{\n  \"makespan\": ");
     sl__put_number(&writer, simulation->makespan);

@@ -20,6 +20,10 @@ struct sl_simulation {
     size_t path_count;
 };
 
+/* Refuses a simulation of a schedule with other rows. */
+sl_status sl__check_simulated(const sl_simulation *simulation,
+                              const sl_schedule *schedule);
+
 /* Costs of one schedule, looked up. */
 const sl_stage_cost *sl__stage_cost(const sl_costs *costs, int stage);
 const sl_edge_cost *sl__edge_cost(const sl_costs *costs, int edge);

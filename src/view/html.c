@@ -7,6 +7,7 @@
  * Invariant: text from outside enters the document as JSON in which `<` and `&`
  * are escaped, or as text of an element likewise, so it can end neither. */
 #include "sluice/view.h"
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/writer.h"
@@ -316,6 +317,7 @@ static void put_document(sl__writer *writer,
 sl_status sl_view_write_html(const sl_timeline *const *timelines, size_t count,
                              sl_write_fn write, void *context)
 {
+    SL__NEED(timelines, write);
     return sl_view_write_report(timelines, count, NULL, 0, write, context);
 }
 
@@ -324,6 +326,9 @@ sl_status sl_view_write_report(const sl_timeline *const *timelines,
                                size_t point_count, sl_write_fn write,
                                void *context)
 {
+    SL__NEED(timelines, write);
+    if (point_count)
+        SL__NEED(points);
     const curve losses = {points, point_count};
     sl__packed data[SL_VIEW_MAX_TIMELINES] = {0};
     sl__writer *writer = NULL;
@@ -332,6 +337,10 @@ sl_status sl_view_write_report(const sl_timeline *const *timelines,
                        "a page shows from 1 to %d timelines, not "
                        "%zu",
                        SL_VIEW_MAX_TIMELINES, count);
+    for (size_t i = 0; i < count; i++) {
+        if (!timelines[i])
+            return sl_fail(SL_EINVAL, "timeline %zu of %zu is NULL", i, count);
+    }
     sl_status status = sl__alloc(1, sizeof *writer, &writer);
     for (size_t i = 0; i < count && !status; i++)
         status = sl__timeline_encode(timelines[i], &data[i]);

@@ -5,6 +5,7 @@
  * rank was idle. */
 #include "view/measured.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "schedule/action.h"
 
@@ -283,6 +284,7 @@ sl_status sl__timeline_from_events(const char *title,
 sl_status sl_timeline_measured(const char *title, const sl_trace *run,
                                sl_timeline **out)
 {
+    SL__NEED(title, run, out);
     sl__rank_events *ranks = NULL;
     int count = sl_trace_ranks(run);
     sl_status status = sl__alloc((size_t)count, sizeof *ranks, &ranks);

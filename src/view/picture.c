@@ -591,6 +591,10 @@ static sl_status start(picture *own, const sl_timeline *const *timelines,
         return sl_fail(SL_EINVAL,
                        "a picture shows from 1 to %d timelines, not %zu",
                        SL_VIEW_MAX_TIMELINES, count);
+    for (size_t i = 0; i < count; i++) {
+        if (!timelines[i])
+            return sl_fail(SL_EINVAL, "timeline %zu of %zu is NULL", i, count);
+    }
     if (own->options->width < NARROWEST || own->options->width > WIDEST)
         return sl_fail(SL_EINVAL,
                        "a picture is from %d to %d pixels wide, not %d",

@@ -4,6 +4,7 @@
  * schedule, with what its compute took in the mean. */
 #include "view/timeline.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "schedule/mean_costs.h"
 
@@ -148,6 +149,7 @@ static sl_status recut(const sl_costs *from, size_t stages, sl_costs *out)
 
 sl_status sl_timeline_costs(const sl_timeline *run, int stages, sl_costs *out)
 {
+    SL__NEED(run, out);
     uint8_t *replicas = NULL;
     sl_costs costs, other;
     if (run->stages < 1 || stages < 1 ||
@@ -224,6 +226,7 @@ static void show_left(sl_timeline *plan)
 sl_status sl_timeline_planned(const char *title, const sl_timeline *run,
                               sl_timeline **out)
 {
+    SL__NEED(title, run, out);
     uint8_t *replicas = NULL;
     sl_costs costs = SL_COSTS_INIT;
     sl_schedule *order = NULL;
@@ -252,5 +255,6 @@ sl_status sl_timeline_planned(const char *title, const sl_timeline *run,
 
 void sl_timeline_set_seconds(sl_timeline *timeline)
 {
-    timeline->seconds = true;
+    if (timeline)
+        timeline->seconds = true;
 }

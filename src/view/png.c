@@ -3,6 +3,8 @@
  * Pictures as PNG, painted by cairo, two pixels to each of the picture's. */
 #include "view/canvas.h"
 
+#include "base/arguments.h"
+
 #ifdef SLUICE_HAS_CAIRO
 
 #include "base/memory.h"
@@ -109,6 +111,7 @@ sl_status sl_view_write_png(const sl_timeline *const *timelines, size_t count,
                             const sl_picture_options *options,
                             sl_write_fn write, void *context)
 {
+    SL__NEED(timelines, write);
     double width, height;
     png own = {.canvas = {&ops}, .write = write, .context = context};
     sl_status status =
@@ -138,10 +141,9 @@ sl_status sl_view_write_png(const sl_timeline *const *timelines, size_t count,
                             const sl_picture_options *options,
                             sl_write_fn write, void *context)
 {
-    (void)timelines;
+    SL__NEED(timelines, write);
     (void)count;
     (void)options;
-    (void)write;
     (void)context;
     return sl_fail(SL_EINVAL, "this Sluice was built without cairo, which "
                               "paints PNG; an SVG needs none");

@@ -6,6 +6,7 @@
  * is refused with the number of its event. */
 #include "view/measured.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 
 #include <jansson.h>
@@ -217,6 +218,9 @@ static sl_status read_root(const char *title, const json_t *root, reader *own,
 sl_status sl_timeline_read(const char *title, const char *text, size_t length,
                            sl_timeline **out)
 {
+    SL__NEED(title, out);
+    if (length)
+        SL__NEED(text);
     json_error_t error;
     reader own = {0};
     json_t *root = json_loadb(text, length, 0, &error);

@@ -3,6 +3,7 @@
  * A measured run as a Chrome/Perfetto trace: a process per rank, in it a track
  * of what the rank did, as many tracks of messages as were under way at once,
  * and an arrow per message. */
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/writer.h"
 #include "sluice/view.h"
@@ -164,6 +165,7 @@ static void put_summary(tracer *trace, const sl_trace *run,
 sl_status sl_view_write_run(const sl_trace *run, sl_write_fn write,
                             void *context)
 {
+    SL__NEED(run, write);
     sl_trace_summary all;
     tracer *trace;
     sl_status status = sl_trace_summarize(run, &all);

@@ -4,8 +4,10 @@
  * every message there, written down or implied, is one between its stages. */
 #include "view/timeline.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "schedule/action.h"
+#include "schedule/simulation.h"
 
 #include <math.h>
 
@@ -23,7 +25,7 @@ typedef struct maker {
 static sl_edge_cost edge_between(const sl_costs *costs, int a, int b)
 {
     int edge = a < b ? a : b;
-    if (edge >= 0 && (size_t)edge < costs->edge_count)
+    if (costs->edges && edge >= 0 && (size_t)edge < costs->edge_count)
         return costs->edges[edge];
     return costs->edge;
 }
@@ -199,7 +201,8 @@ static void note_given(const maker *own)
 
 void sl_timeline_set_microbatch_bytes(sl_timeline *timeline, int64_t bytes)
 {
-    timeline->microbatch_bytes = bytes;
+    if (timeline)
+        timeline->microbatch_bytes = bytes;
 }
 
 static sl_status make(maker *own)
@@ -230,13 +233,15 @@ sl_status sl_timeline_simulated(const char *title, const sl_schedule *schedule,
                                 const sl_simulation *simulation,
                                 sl_timeline **out)
 {
+    SL__NEED(title, schedule, simulation, out);
     static const sl_costs usual = SL_COSTS_INIT;
     maker own = {.schedule = schedule,
                  .costs = costs ? costs : &usual,
                  .simulation = simulation,
                  .extent = sl_schedule_extent(schedule)};
-    sl_status status =
-        sl__timeline_create(title, own.extent.ranks, &own.timeline);
+    sl_status status = sl__check_simulated(simulation, schedule);
+    if (!status)
+        status = sl__timeline_create(title, own.extent.ranks, &own.timeline);
     if (!status)
         status = make(&own);
     for (int rank = 0; own.blocks && rank < own.extent.ranks; rank++)

@@ -5,6 +5,7 @@
  * is its action. */
 #include "view/canvas.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/writer.h"
 #include "view/markup.h"
@@ -90,6 +91,7 @@ sl_status sl_view_write_svg(const sl_timeline *const *timelines, size_t count,
                             const sl_picture_options *options,
                             sl_write_fn write, void *context)
 {
+    SL__NEED(timelines, write);
     double width, height;
     svg *own = NULL;
     sl_status status =

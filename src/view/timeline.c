@@ -324,6 +324,8 @@ void sl__find_plan(const sl_timeline *const *timelines, size_t count,
 
 sl_timeline_summary sl_timeline_summarize(const sl_timeline *timeline)
 {
+    if (!timeline)
+        return (sl_timeline_summary){0};
     sl_timeline_summary out = {.ranks = timeline->ranks,
                                .stages = timeline->stages,
                                .microbatches = timeline->microbatches,

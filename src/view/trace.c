@@ -6,6 +6,8 @@
  * arrows join the computes. */
 #include "sluice/view.h"
 #include "schedule/action.h"
+#include "schedule/simulation.h"
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/writer.h"
 
@@ -299,6 +301,7 @@ sl_status sl_view_write_trace(const sl_schedule *schedule,
                               const sl_simulation *simulation,
                               sl_write_fn write, void *context)
 {
+    SL__NEED(schedule, simulation, write);
     tracer trace = {.schedule = schedule,
                     .simulation = simulation,
                     .extent = sl_schedule_extent(schedule)};
@@ -306,7 +309,9 @@ sl_status sl_view_write_trace(const sl_schedule *schedule,
     size_t messages = 2 * ((size_t)trace.extent.stages + 1) *
                       (size_t)trace.extent.microbatches;
     sl_placement *placement = NULL;
-    sl_status status = sl__alloc(messages, 1, &trace.ends);
+    sl_status status = sl__check_simulated(simulation, schedule);
+    if (!status)
+        status = sl__alloc(messages, 1, &trace.ends);
     if (!status)
         status = sl_placement_derive(schedule, &placement);
     if (status == SL_EUNSOUND)

@@ -2,6 +2,7 @@
  *
  * Generators by name: the built-in ones and those a program registers. */
 #include "schedule/generate/generate.h"
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -69,6 +70,7 @@ static const sl_generator *find_with_prefix(const char *name)
 
 sl_status sl_generator_find(const char *name, const sl_generator **out)
 {
+    SL__NEED(name, out);
     const sl_generator *found = find_with_prefix(name);
     if (found) {
         *out = found;
@@ -96,6 +98,7 @@ static sl_status check_free(const char *name)
 
 sl_status sl_generator_register(const sl_generator *generator)
 {
+    SL__NEED(generator);
     if (!generator->name || !*generator->name || !generator->generate ||
         generator->default_stages_per_rank < 1)
         return sl_fail(SL_EINVAL, "a generator needs a name, a default number "
@@ -120,6 +123,7 @@ sl_status sl_generator_register(const sl_generator *generator)
 sl_status sl_generate(const char *name, const sl_sizes *sizes,
                       sl_schedule **out)
 {
+    SL__NEED(name, sizes, out);
     const sl_generator *generator;
     sl_status status = sl_generator_find(name, &generator);
     if (!status)

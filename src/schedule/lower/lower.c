@@ -3,6 +3,7 @@
  * Passes by name, and the walk that row-by-row passes share. Every pass drops
  * idle cells, so none needs to be run before another. */
 #include "schedule/lower/lower.h"
+#include "base/arguments.h"
 #include "base/text.h"
 
 #include <stdio.h>
@@ -55,6 +56,7 @@ static sl_status copy_row(const sl__row *from, sl__row *to, void *context)
  * cell.  Invalidates: step numbers. */
 sl_status sl_lower_drop_idle(const sl_schedule *in, sl_schedule **out)
 {
+    SL__NEED(in, out);
     return sl__lower_rows(in, copy_row, NULL, out);
 }
 
@@ -104,12 +106,12 @@ static sl_status run_send_recv(const sl_schedule *in,
 static const struct {
     const char *name;
     pass_fn run;
-} passes[] = {
+} known_passes[] = {
     {"drop-idle", run_drop_idle}, {"merge-bw", run_merge_bw},
     {"unshard", run_unshard},     {"reduce-grad", run_reduce_grad},
     {"send-recv", run_send_recv},
 };
-#define PASS_COUNT (sizeof passes / sizeof *passes)
+#define PASS_COUNT (sizeof known_passes / sizeof *known_passes)
 
 static sl_status unknown_pass(const char *name, size_t length)
 {
@@ -117,7 +119,7 @@ static sl_status unknown_pass(const char *name, size_t length)
     for (size_t i = 0; i < PASS_COUNT; i++) {
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
-                 passes[i].name);
+                 known_passes[i].name);
     }
     return sl_fail(SL_EINVAL, "unknown pass '%s'; known ones: %s",
                    sl__quoted(name, length, quoted), known);
@@ -126,9 +128,9 @@ static sl_status unknown_pass(const char *name, size_t length)
 static sl_status find_pass(const char *name, size_t length, pass_fn *out)
 {
     for (size_t i = 0; i < PASS_COUNT; i++) {
-        if (strlen(passes[i].name) == length &&
-            memcmp(passes[i].name, name, length) == 0) {
-            *out = passes[i].run;
+        if (strlen(known_passes[i].name) == length &&
+            memcmp(known_passes[i].name, name, length) == 0) {
+            *out = known_passes[i].run;
             return SL_OK;
         }
     }
@@ -153,14 +155,16 @@ static sl_status check_names(const char *list)
     return status;
 }
 
-sl_status sl_lower(const sl_schedule *in, const char *list,
+sl_status sl_lower(const sl_schedule *in, const char *passes,
                    const sl_lower_options *options, sl_schedule **out)
 {
+    SL__NEED(in, passes, out);
     static const sl_lower_options defaults = SL_LOWER_OPTIONS_INIT;
     if (!options)
         options = &defaults;
-    if (!*list)
+    if (!*passes)
         return sl_lower_drop_idle(in, out);
+    const char *list = passes;
     sl_status status = check_names(list);
     sl_schedule *current = NULL; /* what the passes so far made */
     while (!status && list) {

@@ -5,6 +5,7 @@
  * Requires: nothing.  Ensures: no idle cell; no I directly before its own W.
  * Invalidates: step numbers. */
 #include "schedule/lower/lower.h"
+#include "base/arguments.h"
 
 static bool make_a_backward(const sl_action *first, const sl_action *second)
 {
@@ -32,5 +33,6 @@ static sl_status merge_row(const sl__row *from, sl__row *to, void *context)
 
 sl_status sl_lower_merge_bw(const sl_schedule *in, sl_schedule **out)
 {
+    SL__NEED(in, out);
     return sl__lower_rows(in, merge_row, NULL, out);
 }

@@ -7,6 +7,7 @@
  * rank and stage that has a B or W there.  Invalidates: step numbers. */
 #include "schedule/lower/lower.h"
 #include "schedule/action.h"
+#include "base/arguments.h"
 #include "base/memory.h"
 
 #include <string.h>
@@ -63,6 +64,7 @@ static bool is_reduce_grad(uint8_t kind)
 
 sl_status sl_lower_reduce_grad(const sl_schedule *in, sl_schedule **out)
 {
+    SL__NEED(in, out);
     uint8_t *seen;
     sl_status status = sl__refuse_kinds(in, "reduce-grad", is_reduce_grad);
     if (!status)

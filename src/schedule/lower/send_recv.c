@@ -18,6 +18,7 @@
 #include "schedule/lower/lower.h"
 #include "schedule/action.h"
 #include "schedule/visits.h"
+#include "base/arguments.h"
 #include "base/memory.h"
 
 enum { FORWARD_DONE = 1, BACKWARD_DONE = 2 };
@@ -296,6 +297,7 @@ static sl_status lower(const sl_schedule *in, const sl_placement *placement,
 sl_status sl_lower_send_recv(const sl_schedule *in, sl_recv recv,
                              sl_schedule **out)
 {
+    SL__NEED(in, out);
     sl_placement *placement;
     if (recv != SL_RECV_ASAP && recv != SL_RECV_LATE)
         return sl_fail(SL_EINVAL, "unknown placement of receives: %d",

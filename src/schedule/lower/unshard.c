@@ -14,6 +14,7 @@
  * moves each used stage to the front and remembers where it stood; walking it
  * forwards undoes that, so every step costs only the window. */
 #include "schedule/lower/lower.h"
+#include "base/arguments.h"
 #include "base/memory.h"
 
 #define NONE UINT32_MAX
@@ -243,6 +244,7 @@ static void window_close(window *w)
 sl_status sl_lower_unshard(const sl_schedule *in, int window_size,
                            sl_schedule **out)
 {
+    SL__NEED(in, out);
     if (window_size < 1)
         return sl_fail(SL_EINVAL,
                        "the unshard window must be at least 1, not "
