@@ -389,9 +389,10 @@ SL_API sl_status sl_memory_create_beside(const sl_stage *stage, int slots,
  * less what its owner has. */
 SL_API int64_t sl_memory_bytes(const sl_memory *memory);
 
-/* Copies in and out; `bytes` must be the port's. The slot counts for inputs,
- * outputs and their gradients. Writing a parameter makes the next run pack the
- * weights again, once. */
+/* Copies in and out; `bytes` must be the port's, and the port one of this stage
+ * or of one with the same names. The slot counts for inputs, outputs and their
+ * gradients. Writing a parameter makes the next run pack the weights again,
+ * once. */
 SL_API sl_status sl_memory_write(sl_memory *memory, const sl_port *port,
                                  int slot, const void *data, size_t bytes);
 SL_API sl_status sl_memory_read(const sl_memory *memory, const sl_port *port,

@@ -511,8 +511,12 @@ sl_tensor *(sl_slice)(sl_tensor *x, int dim, int64_t start, int64_t length)
 void(sl_split)(sl_tensor *x, int dim, int count, sl_tensor **parts)
 {
     shape_text text;
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count && parts; i++)
         parts[i] = NULL;
+    if (usable_view(x) && !parts) {
+        sl__refuse(x->graph, "split", "there is no room for the parts");
+        return;
+    }
     if (!usable_view(x) || !usable_dim("split", x, &dim))
         return;
     if (count < 1 || x->shape[dim] % count) {

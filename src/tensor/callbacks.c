@@ -5,6 +5,7 @@
  * other; where a compiled one walks its kernels, it calls. */
 #include "tensor/program.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -35,6 +36,13 @@ static sl_status check_callbacks(const sl_stage_description *given)
                        given->parameter_count);
     if (given->output_count < 1)
         return sl_fail(SL_EINVAL, "a stage of callbacks needs an output");
+    if (given->input_count < 0 || given->parameter_count < 0)
+        return sl_fail(SL_EINVAL, "%d inputs and %d parameters",
+                       given->input_count, given->parameter_count);
+    if ((given->input_count && !given->inputs) || !given->outputs ||
+        (given->parameter_count && !given->parameters))
+        return sl_fail(SL_EINVAL, "a stage of callbacks counts inputs, outputs "
+                                  "or parameters that are not there");
     return SL_OK;
 }
 
@@ -203,14 +211,15 @@ sl_status sl__stage_from_callbacks(const sl_stage_description *given,
     return SL_OK;
 }
 
-sl_status sl_stage_from_callbacks(const sl_stage_description *given,
+sl_status sl_stage_from_callbacks(const sl_stage_description *description,
                                   sl_stage **out)
 {
+    SL__NEED(description, out);
     sl_graph *graph;
-    sl_status status = sl__describe(given, &graph);
+    sl_status status = sl__describe(description, &graph);
     if (status)
         return status;
-    status = sl__stage_from_callbacks(given, graph, out);
+    status = sl__stage_from_callbacks(description, graph, out);
     sl_graph_destroy(graph);
     return status;
 }

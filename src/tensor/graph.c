@@ -5,6 +5,7 @@
  * emit.c. */
 #include "tensor/graph.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "base/text.h"
@@ -60,6 +61,7 @@ sl_tensor *sl_located(sl_tensor *made, const char *file, int line)
     unlocated = NULL;
     if (!graph)
         return made;
+    file = file ? file : "";
     const char *slash = strrchr(file, '/');
     sl_fail(graph->status, "%s:%d: %s", slash ? slash + 1 : file, line,
             graph->refusal ? graph->refusal : "");
@@ -76,6 +78,7 @@ sl_tensor *sl__no_memory(sl_graph *graph)
 
 sl_status sl_graph_status(const sl_graph *graph)
 {
+    SL__NEED(graph);
     if (!graph->status)
         return SL_OK;
     return sl_fail(graph->status, "%s",
@@ -86,6 +89,7 @@ sl_status sl_graph_status(const sl_graph *graph)
 
 sl_status sl_graph_create(sl_graph **out)
 {
+    SL__NEED(out);
     return sl__alloc(1, sizeof **out, out);
 }
 
@@ -195,6 +199,8 @@ sl_tensor *sl__loose_leaf(sl_graph *graph, const char *op, const char *name,
 sl_tensor *(sl_input)(sl_graph *graph, const char *name, sl_dtype dtype,
                       int dims, const int64_t *shape, sl_gradient gradient)
 {
+    if (!graph)
+        return NULL;
     sl_tensor *tensor = new_leaf(graph, "input", name, false, &graph->inputs,
                                  dtype, dims, shape);
     if (!tensor)
@@ -214,6 +220,8 @@ sl_tensor *(sl_input)(sl_graph *graph, const char *name, sl_dtype dtype,
 sl_tensor *(sl_parameter)(sl_graph *graph, const char *name, sl_dtype dtype,
                           int dims, const int64_t *shape)
 {
+    if (!graph)
+        return NULL;
     sl_tensor *tensor = new_leaf(graph, "parameter", name, true,
                                  &graph->parameters, dtype, dims, shape);
     if (!tensor)
@@ -234,6 +242,8 @@ sl_tensor *(sl_parameter)(sl_graph *graph, const char *name, sl_dtype dtype,
 sl_tensor *(sl_buffer)(sl_graph *graph, const char *name, sl_dtype dtype,
                        int dims, const int64_t *shape, const void *data)
 {
+    if (!graph)
+        return NULL;
     sl_tensor *tensor = new_leaf(graph, "buffer", name, true, &graph->buffers,
                                  dtype, dims, shape);
     if (!tensor ||
@@ -274,7 +284,7 @@ sl_tensor *(sl_alias)(sl_tensor *parameter, const char *name)
 static void add_output(sl_graph *graph, const char *op, const char *name,
                        sl_tensor *tensor, sl_gradient gradient)
 {
-    if (graph->status)
+    if (!graph || graph->status)
         return;
     name = scoped_name(graph, op, name, false);
     if (!name || !is_new_name(graph, op, &graph->outputs, name))
@@ -302,7 +312,7 @@ void(sl_output)(sl_graph *graph, const char *name, sl_tensor *tensor,
 void(sl_loss)(sl_graph *graph, sl_tensor *tensor)
 {
     char text[SL__SHAPE_TEXT];
-    if (graph->status)
+    if (!graph || graph->status)
         return;
     if (tensor && tensor->graph == graph &&
         (sl__count(tensor) != 1 || !sl__is_float(tensor->dtype))) {
@@ -321,6 +331,8 @@ void(sl_loss)(sl_graph *graph, sl_tensor *tensor)
 
 const char *sl_tensor_name(const sl_tensor *tensor)
 {
+    if (!tensor)
+        return "";
     /* A result is named by its op and number, when first asked for. */
     if (!tensor->name) {
         char text[64];
@@ -336,17 +348,17 @@ const char *sl_tensor_name(const sl_tensor *tensor)
 
 sl_dtype sl_tensor_dtype(const sl_tensor *tensor)
 {
-    return tensor->dtype;
+    return tensor ? tensor->dtype : (sl_dtype)0;
 }
 
 int sl_tensor_dims(const sl_tensor *tensor)
 {
-    return tensor->dims;
+    return tensor ? tensor->dims : 0;
 }
 
 const int64_t *sl_tensor_shape(const sl_tensor *tensor)
 {
-    return tensor->shape;
+    return tensor ? tensor->shape : NULL;
 }
 
 /* --------------------------------------------------------------- clone -- */

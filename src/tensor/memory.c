@@ -5,6 +5,7 @@
  * or decided here that could have been before. */
 #include "tensor/program.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -109,7 +110,7 @@ const sl_stage *sl__memory_stage(const sl_memory *memory)
 
 int64_t sl_memory_bytes(const sl_memory *memory)
 {
-    return memory->bytes;
+    return memory ? memory->bytes : 0;
 }
 
 static void resolve(const sl__kernel *kernel, void *const *bases,
@@ -266,6 +267,7 @@ static sl_status create(const sl_stage *stage, int slots, sl_memory *owner,
 
 sl_status sl_memory_create(const sl_stage *stage, int slots, sl_memory **out)
 {
+    SL__NEED(stage, out);
     return create(stage, slots, NULL, out);
 }
 
@@ -303,6 +305,7 @@ static sl_status check_same(const sl__names *own, const sl__names *theirs)
 sl_status sl_memory_create_beside(const sl_stage *stage, int slots,
                                   sl_memory *owner, sl_memory **out)
 {
+    SL__NEED(stage, owner, out);
     const sl_stage *other = owner->stage;
     owner = owner->owner;
     sl_status status =
@@ -379,7 +382,7 @@ static sl_status check_called(const sl_stage *stage, const sl_port *port,
     int64_t expected =
         there ? sl__bytes(parameters->data[port->index].tensor) : port->bytes;
     if (there && (int64_t)bytes == expected && port->bytes == expected)
-        return SL_OK;
+        return sl__check_port(stage, port);
     return sl_fail(SL_EINVAL, "'%s' has %lld bytes, found %zu", port->name,
                    (long long)expected, bytes);
 }
@@ -390,6 +393,8 @@ static char *port_memory(const sl_memory *memory, const sl_port *port, int slot,
                          int64_t *bytes)
 {
     const sl_stage *stage = memory->stage;
+    if (port->kind < SL_PORT_PARAMETER || port->kind > SL_PORT_BUFFER)
+        return NULL;
     if (port->kind == SL_PORT_BUFFER) {
         const sl__names *buffers = &stage->graph->buffers;
         if (port->index < 0 || (size_t)port->index >= buffers->count)
@@ -429,12 +434,13 @@ static sl_status find_port(const sl_memory *memory, const sl_port *port,
     if (!*out)
         return sl_fail(SL_EINVAL, "'%s' is not in slot %d of %d of this memory",
                        port->name, slot, memory->slot_count);
-    return SL_OK;
+    return sl__check_port(memory->stage, port);
 }
 
 sl_status sl_memory_write(sl_memory *memory, const sl_port *port, int slot,
                           const void *data, size_t bytes)
 {
+    SL__NEED(memory, port, data);
     char *to;
     const sl_stage *stage = memory->stage;
     if (is_called(stage, port)) {
@@ -470,6 +476,7 @@ bool sl__memory_write_piece(sl_memory *memory, const sl_port *port,
 sl_status sl_memory_read(const sl_memory *memory, const sl_port *port, int slot,
                          void *data, size_t bytes)
 {
+    SL__NEED(memory, port, data);
     char *from;
     const sl_stage *stage = memory->stage;
     if (is_called(stage, port)) {
@@ -488,6 +495,7 @@ sl_status sl_memory_read(const sl_memory *memory, const sl_port *port, int slot,
 
 sl_status sl_memory_descend(sl_memory *memory, double rate)
 {
+    SL__NEED(memory);
     const sl_stage *stage = memory->stage;
     const sl__names *parameters = &stage->graph->parameters;
     if (parameters->count == 0)
@@ -557,6 +565,8 @@ void sl__memory_forget(sl_memory *memory, const sl_port *port, size_t first,
 
 void sl_memory_zero_gradients(sl_memory *memory)
 {
+    if (!memory)
+        return;
     const sl_stage *stage = memory->stage;
     if (sl__is_callbacks(stage) && stage->callbacks.zero_gradients)
         stage->callbacks.zero_gradients(stage->callback_context);
@@ -659,6 +669,7 @@ bool sl__stage_takes_along(const sl_stage *stage, bool lends)
 
 sl_status sl_memory_settle(sl_memory *memory)
 {
+    SL__NEED(memory);
     const sl_stage *stage = memory->stage;
     bool split = stage->programs[SL_PROGRAM_W].exists;
     int program = split ? SL_PROGRAM_W : SL_PROGRAM_B;
@@ -713,6 +724,7 @@ sl_status sl_stage_run(const sl_stage *stage, sl_program program,
                        sl_memory *memory, int slot_index,
                        const sl_run_options *options)
 {
+    SL__NEED(stage, memory);
     static const sl_run_options defaults = SL_RUN_OPTIONS_INIT;
     static const slot_state after[SL_PROGRAM_COUNT] = {SLOT_F, SLOT_I,
                                                        SLOT_EMPTY, SLOT_EMPTY};

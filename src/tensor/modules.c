@@ -44,11 +44,15 @@ void(sl_scope_enter)(sl_graph *graph, const char *format, ...)
 {
     char part[256];
     va_list arguments;
+    if (!graph || graph->status)
+        return;
+    if (!format) {
+        sl__refuse(graph, "scope", "a name is needed");
+        return;
+    }
     va_start(arguments, format);
     int length = sl__vformat(part, sizeof part, format, arguments);
     va_end(arguments);
-    if (graph->status)
-        return;
     if (length < 1 || (size_t)length >= sizeof part || strchr(part, '/')) {
         sl__refuse(graph, "scope",
                    "'%.32s' is empty, too long, or has a slash in it", part);
@@ -59,7 +63,7 @@ void(sl_scope_enter)(sl_graph *graph, const char *format, ...)
 
 void(sl_scope_leave)(sl_graph *graph)
 {
-    if (graph->status)
+    if (!graph || graph->status)
         return;
     if (graph->module == 0) {
         sl__refuse(graph, "scope", "left without having been entered");
@@ -72,7 +76,7 @@ void(sl_scope_leave)(sl_graph *graph)
 
 void(sl_whole_enter)(sl_graph *graph)
 {
-    if (graph->status)
+    if (!graph || graph->status)
         return;
     if (graph->in_region) {
         sl__refuse(graph, "whole", "entered while inside of one");
@@ -90,7 +94,7 @@ void(sl_whole_enter)(sl_graph *graph)
 
 void(sl_whole_leave)(sl_graph *graph)
 {
-    if (graph->status)
+    if (!graph || graph->status)
         return;
     if (!graph->in_region) {
         sl__refuse(graph, "whole", "left without having been entered");
@@ -102,7 +106,7 @@ void(sl_whole_leave)(sl_graph *graph)
 
 void(sl_mark_cut)(sl_graph *graph)
 {
-    if (graph->status)
+    if (!graph || graph->status)
         return;
     if (graph->in_region) {
         sl__refuse(graph, "mark_cut",

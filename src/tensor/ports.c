@@ -3,6 +3,7 @@
  * What a stage shows of itself: its ports by name, and its programs as text. */
 #include "tensor/program.h"
 
+#include "base/arguments.h"
 #include "base/text.h"
 #include "base/writer.h"
 
@@ -66,9 +67,26 @@ static bool is_kind(sl_port_kind kind)
     return kind >= SL_PORT_PARAMETER && kind <= SL_PORT_BUFFER;
 }
 
+sl_status sl__check_port(const sl_stage *stage, const sl_port *port)
+{
+    const sl__names *names = names_of(stage, port->kind);
+    const sl__named *named = port->name && is_kind(port->kind)
+                                 ? sl__find_name(names, port->name)
+                                 : NULL;
+    sl_port own = {.index = -1};
+    if (named)
+        fill_port(stage, port->kind, (size_t)(named - names->data), &own);
+    if (own.index == port->index && own.dtype == port->dtype &&
+        own.bytes == port->bytes)
+        return SL_OK;
+    return sl_fail(SL_EINVAL, "'%.60s' is a port of another stage",
+                   port->name ? port->name : "");
+}
+
 sl_status sl_stage_port(const sl_stage *stage, sl_port_kind kind,
                         const char *name, sl_port *out)
 {
+    SL__NEED(stage, name, out);
     static const char *const kinds[] = {
         "parameter", "parameter with gradient", "input", "input with gradient",
         "output",    "output with gradient",    "buffer"};
@@ -92,6 +110,8 @@ sl_status sl_stage_port(const sl_stage *stage, sl_port_kind kind,
 int sl_stage_port_count(const sl_stage *stage, sl_port_kind kind)
 {
     int count = 0;
+    if (!stage)
+        return 0;
     for (size_t i = 0; is_kind(kind) && i < names_of(stage, kind)->count; i++)
         count += is_port(stage, kind, i);
     return count;
@@ -100,6 +120,7 @@ int sl_stage_port_count(const sl_stage *stage, sl_port_kind kind)
 sl_status sl_stage_port_at(const sl_stage *stage, sl_port_kind kind, int index,
                            sl_port *out)
 {
+    SL__NEED(stage, out);
     int at = 0;
     for (size_t i = 0; is_kind(kind) && i < names_of(stage, kind)->count; i++) {
         if (is_port(stage, kind, i) && at++ == index) {
@@ -166,6 +187,7 @@ static void put_kernel(sl__writer *writer, const sl_stage *stage, char program,
 sl_status sl_stage_write_text(const sl_stage *stage, sl_write_fn write,
                               void *context)
 {
+    SL__NEED(stage, write);
     sl__writer writer;
     sl__writer_start(&writer, write, context);
     for (int p = 0; p < SL_PROGRAM_COUNT; p++) {

@@ -90,6 +90,9 @@ void *sl__memory_pool(const sl_memory *memory, int pool, int slot,
  * it is elsewhere, as the parameters of callbacks are. */
 void *sl__port_memory(const sl_memory *memory, const sl_port *port, int slot);
 
+/* Refuses a port that another stage gave. */
+sl_status sl__check_port(const sl_stage *stage, const sl_port *port);
+
 /* The stage whose memory it is. */
 const sl_stage *sl__memory_stage(const sl_memory *memory);
 

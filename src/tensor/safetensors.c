@@ -5,6 +5,7 @@
  * a failure with a sentence then, and no signal. */
 #include "tensor/safetensors.h"
 
+#include "base/arguments.h"
 #include "base/files.h"
 #include "base/memory.h"
 
@@ -77,6 +78,9 @@ static sl_status parse(sl_safetensors *file, const char *data, size_t bytes)
 sl_status sl_safetensors_parse(const void *data, size_t bytes,
                                sl_safetensors **out)
 {
+    SL__NEED(out);
+    if (bytes)
+        SL__NEED(data);
     sl_safetensors *file;
     sl_status status = sl__alloc(1, sizeof *file, &file);
     if (status)
@@ -136,6 +140,7 @@ static sl_status read_file(sl_safetensors *file, const char *path)
 
 sl_status sl_safetensors_open(const char *path, sl_safetensors **out)
 {
+    SL__NEED(path, out);
     sl_safetensors *file;
     sl_status status = sl__alloc(1, sizeof *file, &file);
     if (status)
@@ -167,18 +172,18 @@ void sl_safetensors_close(sl_safetensors *file)
 
 size_t sl_safetensors_count(const sl_safetensors *file)
 {
-    return file->count;
+    return file ? file->count : 0;
 }
 
 const sl_safetensor *sl_safetensors_at(const sl_safetensors *file, size_t index)
 {
-    return index < file->count ? &file->tensors[index] : NULL;
+    return file && index < file->count ? &file->tensors[index] : NULL;
 }
 
 const sl_safetensor *sl_safetensors_find(const sl_safetensors *file,
                                          const char *name)
 {
-    size_t low = 0, high = file->count;
+    size_t low = 0, high = file && name ? file->count : 0;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         int order = strcmp(file->by_name[middle]->name, name);
@@ -194,7 +199,7 @@ const sl_safetensor *sl_safetensors_find(const sl_safetensors *file,
 
 const char *sl_safetensors_metadata(const sl_safetensors *file, const char *key)
 {
-    for (size_t i = 0; i < file->metadata_count; i++) {
+    for (size_t i = 0; file && key && i < file->metadata_count; i++) {
         if (strcmp(file->metadata[i].key, key) == 0)
             return file->metadata[i].value;
     }
@@ -218,5 +223,8 @@ sl_status sl__safetensor_read_part(const sl_safetensor *tensor, size_t first,
 
 sl_status sl_safetensor_read(const sl_safetensor *tensor, void *out)
 {
+    SL__NEED(tensor);
+    if (tensor->bytes)
+        SL__NEED(out);
     return sl__safetensor_read_part(tensor, 0, tensor->bytes, out);
 }

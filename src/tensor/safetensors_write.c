@@ -4,6 +4,7 @@
  * place, so that a reader sees the old file or the new one. */
 #include "tensor/safetensors.h"
 
+#include "base/arguments.h"
 #include "base/files.h"
 #include "base/memory.h"
 
@@ -195,6 +196,9 @@ static sl_status replace(const char *path, const char *header,
 sl_status sl_safetensors_write(const char *path, const sl_safetensor *tensors,
                                size_t count, const char *const *metadata)
 {
+    SL__NEED(path);
+    if (count)
+        SL__NEED(tensors);
     char *header = NULL;
     sl_status status = check_writable(tensors, count);
     if (!status)

@@ -4,6 +4,7 @@
  * Running is in memory.c. */
 #include "tensor/program.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -352,6 +353,7 @@ static sl_status run_passes(sl_stage *stage, const sl_graph *graph)
 sl_status sl_stage_compile(const sl_graph *graph,
                            const sl_stage_options *options, sl_stage **out)
 {
+    SL__NEED(graph, out);
     static const sl_stage_options defaults = SL_STAGE_OPTIONS_INIT;
     if (!options)
         options = &defaults;
@@ -400,11 +402,13 @@ void sl_stage_destroy(sl_stage *stage)
 
 const sl_plan *sl_stage_plan(const sl_stage *stage)
 {
-    return &stage->plan;
+    return stage ? &stage->plan : NULL;
 }
 
 int64_t sl_plan_bytes(const sl_stage *stage, int slots)
 {
+    if (!stage || slots < 0)
+        return 0;
     const sl_plan *plan = &stage->plan;
     int64_t once = plan->parameter_bytes + plan->gradient_bytes +
                    plan->packed_bytes + plan->workspace_bytes;
@@ -419,6 +423,8 @@ int64_t sl_plan_bytes(const sl_stage *stage, int slots)
 double sl_stage_flops(const sl_stage *stage, sl_program program)
 {
     double flops = 0;
+    if (!stage || program < 0 || program >= SL_PROGRAM_COUNT)
+        return 0;
     for (size_t i = 0; i < stage->programs[program].count; i++)
         flops += sl__product_flops(stage->programs[program].data[i].node);
     return flops;

@@ -4,6 +4,8 @@
  * the gradient. What PyTorch computes, in its order. */
 #include "tensor/program.h"
 
+#include "base/arguments.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -87,14 +89,15 @@ static sl_status find(const sl_memory *memory, const sl_stage *stage,
     *out = sl__port_memory(memory, port, 0);
     if (!*out)
         return sl_fail(SL_EINVAL, "this stage has no gradients here");
-    return SL_OK;
+    return sl__check_port(stage, port);
 }
 
 sl_status sl_memory_update(sl_memory *memory, const sl_port *gradient,
                            const sl_update *how, void *first, void *second)
 {
+    SL__NEED(memory, gradient, how);
     const sl_stage *stage = sl__memory_stage(memory);
-    char *slope;
+    char *slope = NULL;
     sl_status status = find(memory, stage, gradient, &slope);
     if (status)
         return status;
@@ -118,7 +121,8 @@ sl_status sl_memory_update(sl_memory *memory, const sl_port *gradient,
 sl_status sl_memory_square_sum(const sl_memory *memory, const sl_port *gradient,
                                double *out)
 {
-    char *slope;
+    SL__NEED(memory, gradient, out);
+    char *slope = NULL;
     sl_status status = find(memory, sl__memory_stage(memory), gradient, &slope);
     if (status)
         return status;

@@ -3,6 +3,7 @@
  * The yardstick: how fast oneDNN itself multiplies by a packed weight. */
 #include "tensor/onednn/product.h"
 
+#include "base/arguments.h"
 #include "base/clock.h"
 #include "base/memory.h"
 
@@ -82,6 +83,7 @@ static sl_status measure_product(const sl__dnn_context *dnn,
 sl_status sl_measure_packed_matmul(int m, int n, int k, int threads,
                                    double seconds, double *out_gflops)
 {
+    SL__NEED(out_gflops);
     const sl__backend *backend = &sl__backend_onednn;
     if (m < 1 || n < 1 || k < 1)
         return sl_fail(SL_EINVAL, "a product of %d x %d x %d", m, n, k);
