@@ -104,7 +104,8 @@ SL_API bool sl_comm_hands_over(const sl_comm *comm);
 SL_API void sl_comm_release(sl_comm *comm, sl_request *request);
 
 /* Whether a request is complete; never waits. A message of another size than
- * the receiver expects fails there with SL_EINVAL. */
+ * the receiver expects fails there with SL_EINVAL, as does a request that was
+ * never posted, or was cancelled. */
 SL_API sl_status sl_comm_test(sl_comm *comm, sl_request *request,
                               bool *out_done);
 

@@ -538,7 +538,8 @@ SL_API const int *sl_pipeline_stages(const sl_pipeline *pipeline, int *count);
 SL_API const sl_model *sl_pipeline_model(const sl_pipeline *pipeline);
 
 /* A stage of this rank with the memory that has its parameters and gradients;
- * after sl_pipeline_prepare or a step. */
+ * after sl_pipeline_prepare or a step, before which it is SL_EINVAL. A stage of
+ * another rank is SL_ENOTFOUND. */
 SL_API sl_status sl_pipeline_stage(const sl_pipeline *pipeline, int stage,
                                    const sl_stage **out_stage,
                                    sl_memory **out_memory);

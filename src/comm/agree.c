@@ -5,6 +5,7 @@
  * look for the item, and say what each has. */
 #include "comm/comm.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 
 #include <stdio.h>
@@ -62,6 +63,14 @@ static sl_status say_difference(sl_comm *comm, const sl_group *group, int tag,
 sl_status sl_comm_agree(sl_comm *comm, const sl_group *group, int tag,
                         const sl_comm_item *items, int count, double timeout_s)
 {
+    SL__NEED(comm, group);
+    if (count > 0)
+        SL__NEED(items);
+    for (int i = 0; i < count; i++) {
+        if (!items[i].name || !items[i].value)
+            return sl_fail(SL_EINVAL, "option %d of %d has no name or value", i,
+                           count);
+    }
     char number[32];
     uint64_t all = 0, least, most;
     snprintf(number, sizeof number, "%d", count);

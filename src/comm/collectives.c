@@ -5,6 +5,7 @@
  * over the wire twice, and the bits depend on the group alone. */
 #include "comm/comm.h"
 
+#include "base/arguments.h"
 #include "base/clock.h"
 #include "base/memory.h"
 
@@ -23,6 +24,9 @@ static sl_status start(sl_comm *comm, const sl_group *group, int tag,
                        double timeout_s, collective *out)
 {
     *out = (collective){comm, group, tag, -1, sl__seconds() + timeout_s};
+    if (group->count > 0 && !group->ranks)
+        return sl_fail(SL_EINVAL, "rank %d: a group without its ranks",
+                       comm->rank);
     for (int i = 0; i < group->count; i++) {
         int rank = group->ranks[i];
         if (rank < 0 || rank >= comm->size)
@@ -84,10 +88,17 @@ static sl_status wait_for(const collective *c, sl_request *request)
 void sl_group_part(const sl_group *group, size_t count, int index,
                    size_t *out_first, size_t *out_length)
 {
-    size_t ranks = (size_t)group->count, i = (size_t)index;
-    size_t even = count / ranks, more = count % ranks;
-    *out_first = even * i + (i < more ? i : more);
-    *out_length = even + (i < more);
+    size_t first = 0, length = 0;
+    if (group && index >= 0 && index < group->count) {
+        size_t ranks = (size_t)group->count, i = (size_t)index;
+        size_t even = count / ranks, more = count % ranks;
+        first = even * i + (i < more ? i : more);
+        length = even + (i < more);
+    }
+    if (out_first)
+        *out_first = first;
+    if (out_length)
+        *out_length = length;
 }
 
 static size_t number_bytes(sl_number number)
@@ -154,6 +165,7 @@ static sl_status finish_sends(const collective *c)
 sl_status sl_comm_barrier(sl_comm *comm, const sl_group *group, int tag,
                           double timeout_s)
 {
+    SL__NEED(comm, group);
     collective c;
     sl_status status = start(comm, group, tag, timeout_s, &c);
     /* In rounds, each to and from ranks twice as far. */
@@ -273,6 +285,9 @@ sl_status sl_comm_allreduce(sl_comm *comm, const sl_group *group, int tag,
                             sl_number number, void *data, size_t count,
                             double timeout_s)
 {
+    SL__NEED(comm, group);
+    if (count)
+        SL__NEED(data);
     collective c;
     size_t first, length, size = number_bytes(number);
     sl_status status = start(comm, group, tag, timeout_s, &c);
@@ -289,6 +304,9 @@ sl_status sl_comm_reduce_scatter(sl_comm *comm, const sl_group *group, int tag,
                                  sl_number number, const void *data,
                                  size_t count, void *out, double timeout_s)
 {
+    SL__NEED(comm, group);
+    if (count)
+        SL__NEED(data, out);
     collective c;
     sl_status status = start(comm, group, tag, timeout_s, &c);
     if (!status)
@@ -300,6 +318,9 @@ sl_status sl_comm_allgather(sl_comm *comm, const sl_group *group, int tag,
                             size_t size, void *data, size_t count,
                             double timeout_s)
 {
+    SL__NEED(comm, group);
+    if (count)
+        SL__NEED(data);
     collective c;
     sl_status status = start(comm, group, tag, timeout_s, &c);
     if (!status)
@@ -311,6 +332,9 @@ sl_status sl_comm_broadcast(sl_comm *comm, const sl_group *group, int tag,
                             int root, void *data, size_t bytes,
                             double timeout_s)
 {
+    SL__NEED(comm, group);
+    if (bytes)
+        SL__NEED(data);
     collective c;
     sl_status status = start(comm, group, tag, timeout_s, &c);
     if (!status && (root < 0 || root >= group->count))

@@ -3,6 +3,7 @@
  * Messages, whatever carries them: what every transport would check. */
 #include "comm/comm.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -46,22 +47,22 @@ void sl_comm_destroy(sl_comm *comm)
 
 int sl_comm_rank(const sl_comm *comm)
 {
-    return comm->rank;
+    return comm ? comm->rank : 0;
 }
 
 int sl_comm_size(const sl_comm *comm)
 {
-    return comm->size;
+    return comm ? comm->size : 0;
 }
 
 const char *sl_comm_name(const sl_comm *comm)
 {
-    return comm->transport->name;
+    return comm ? comm->transport->name : "";
 }
 
 bool sl_comm_hands_over(const sl_comm *comm)
 {
-    return comm->transport->hands_over;
+    return comm && comm->transport->hands_over;
 }
 
 static sl_status check_message(sl_comm *comm, int peer, int tag)
@@ -80,6 +81,9 @@ static sl_status check_message(sl_comm *comm, int peer, int tag)
 sl_status sl_comm_send(sl_comm *comm, int peer, int tag, const void *data,
                        size_t bytes, sl_request *request)
 {
+    SL__NEED(comm, request);
+    if (bytes)
+        SL__NEED(data);
     sl_status status = check_message(comm, peer, tag);
     if (status)
         return status;
@@ -92,6 +96,7 @@ sl_status sl_comm_send(sl_comm *comm, int peer, int tag, const void *data,
 sl_status sl_comm_recv(sl_comm *comm, int peer, int tag, void *buffer,
                        size_t bytes, sl_request *request)
 {
+    SL__NEED(comm, request);
     sl_status status = check_message(comm, peer, tag);
     if (!status && !buffer && bytes && !comm->transport->hands_over)
         status = sl_fail(SL_EINVAL, "rank %d: over %s a receive needs a buffer",
@@ -106,6 +111,8 @@ sl_status sl_comm_recv(sl_comm *comm, int peer, int tag, void *buffer,
 
 void sl_comm_cancel(sl_comm *comm, sl_request *request)
 {
+    if (!comm || !request)
+        return;
     if (request->posted)
         comm->transport->cancel(comm, request);
     request->posted = false;
@@ -113,17 +120,29 @@ void sl_comm_cancel(sl_comm *comm, sl_request *request)
 
 bool sl_comm_holds_memory(const sl_comm *comm)
 {
-    return comm->holds_memory;
+    return comm && comm->holds_memory;
 }
 
 void sl_comm_release(sl_comm *comm, sl_request *request)
 {
-    if (comm->transport->release)
+    if (comm && request && comm->transport->release)
         comm->transport->release(comm, request);
+}
+
+/* A request that was never posted, or was cancelled, will not complete. */
+static sl_status refuse_unposted(sl_comm *comm)
+{
+    sl_status status = comm->transport->check(comm);
+    return status ? status
+                  : sl_fail(SL_EINVAL, "rank %d: the request is not posted",
+                            comm->rank);
 }
 
 sl_status sl_comm_test(sl_comm *comm, sl_request *request, bool *out_done)
 {
+    SL__NEED(comm, request, out_done);
+    if (!request->posted && request->done_s == 0)
+        return refuse_unposted(comm);
     sl_status status = comm->transport->test(comm, request, out_done);
     if (!status && *out_done)
         request->posted = false;
@@ -132,6 +151,7 @@ sl_status sl_comm_test(sl_comm *comm, sl_request *request, bool *out_done)
 
 sl_status sl_comm_wait(sl_comm *comm, sl_request *request, double timeout_s)
 {
+    SL__NEED(comm, request);
     bool done = false;
     if (!(timeout_s >= 0))
         return sl_fail(SL_EINVAL, "rank %d: %g seconds to wait", comm->rank,
@@ -149,6 +169,7 @@ sl_status sl_comm_wait(sl_comm *comm, sl_request *request, double timeout_s)
 
 sl_status sl_comm_progress(sl_comm *comm)
 {
+    SL__NEED(comm);
     return comm->transport->progress(comm);
 }
 
@@ -156,6 +177,8 @@ sl_status sl_comm_progress(sl_comm *comm)
 
 void sl_comm_set_answer(sl_comm *comm, sl_answer_fn answer, void *context)
 {
+    if (!comm)
+        return;
     pthread_mutex_lock(&comm->answering);
     comm->answer = answer;
     comm->answer_context = context;
@@ -164,6 +187,8 @@ void sl_comm_set_answer(sl_comm *comm, sl_answer_fn answer, void *context)
 
 void sl_comm_clear_answer(sl_comm *comm, const void *context)
 {
+    if (!comm)
+        return;
     pthread_mutex_lock(&comm->answering);
     if (comm->answer_context == context) {
         comm->answer = NULL;
@@ -202,6 +227,8 @@ void sl__comm_clear_idle(sl_comm *comm, const void *context)
 void sl_comm_ask(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
                  double timeout_s)
 {
+    if (!comm || !texts)
+        return;
     for (int i = 0; i < comm->size; i++)
         texts[i][0] = '\0';
     sl__comm_call_answer(comm, texts[comm->rank]);
@@ -210,7 +237,10 @@ void sl_comm_ask(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
 
 void sl_comm_abort(sl_comm *comm, sl_status status, const char *sentence)
 {
+    if (!comm)
+        return;
     char kept[SL__ERROR_TEXT_MAX];
-    snprintf(kept, sizeof kept, "rank %d: %s", comm->rank, sentence);
+    snprintf(kept, sizeof kept, "rank %d: %s", comm->rank,
+             sentence ? sentence : sl_status_text(status));
     comm->transport->abort(comm, status ? status : SL_EINVAL, kept);
 }

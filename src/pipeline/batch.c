@@ -5,6 +5,7 @@
 #include "pipeline/arrays.h"
 #include "pipeline/model.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -36,7 +37,9 @@ struct sl_batch {
 
 int64_t sl_microbatch_rows(int64_t rows, int count, int index)
 {
-    return count < 1 ? 0 : rows / count + (index < rows % count);
+    if (rows < 0 || index < 0 || index >= count)
+        return 0;
+    return rows / count + (index < rows % count);
 }
 
 /* Where the rows of a microbatch begin in the whole. */
@@ -264,12 +267,15 @@ static sl_status fill(sl_batch *batch, const sl_model *model,
 sl_status sl_batch_create(const sl_model *model, const sl_argument *arguments,
                           int count, int microbatches, sl_batch **out)
 {
+    SL__NEED(out);
     enum { MICROBATCHES_MAX = 1 << 20 };
     if (microbatches < 1 || microbatches > MICROBATCHES_MAX)
         return sl_fail(SL_EINVAL, "%d microbatches, expected 1 to %d",
                        microbatches, MICROBATCHES_MAX);
     if (count < 0)
         return sl_fail(SL_EINVAL, "%d arguments", count);
+    if (count)
+        SL__NEED(arguments);
     sl_batch *batch;
     sl_status status = sl__alloc(1, sizeof *batch, &batch);
     if (status)
@@ -296,24 +302,26 @@ void sl_batch_destroy(sl_batch *batch)
 
 int sl_batch_microbatches(const sl_batch *batch)
 {
-    return batch->microbatches;
+    return batch ? batch->microbatches : 0;
 }
 
 int64_t sl_batch_rows(const sl_batch *batch, int microbatch)
 {
-    bool is_one = microbatch >= 0 && microbatch < batch->microbatches;
+    bool is_one = batch && microbatch >= 0 && microbatch < batch->microbatches;
     return is_one && batch->has_rows ? batch->rows[microbatch] : 0;
 }
 
 const int64_t *sl_batch_sizes(const sl_batch *batch, int *count)
 {
-    *count = batch->size_count;
-    return batch->size_count ? batch->sizes : NULL;
+    int found = batch ? batch->size_count : 0;
+    if (count)
+        *count = found;
+    return found ? batch->sizes : NULL;
 }
 
 int sl_batch_find(const sl_batch *batch, const char *input)
 {
-    for (int i = 0; i < batch->count; i++) {
+    for (int i = 0; batch && input && i < batch->count; i++) {
         if (batch->arguments[i].name &&
             strcmp(batch->arguments[i].name, input) == 0)
             return i;
@@ -324,6 +332,7 @@ int sl_batch_find(const sl_batch *batch, const char *input)
 sl_status sl_batch_replace(sl_batch *batch, int index, const sl_array *arrays,
                            int count)
 {
+    SL__NEED(batch, arrays);
     char found[SL__ARRAY_TEXT], expected[SL__ARRAY_TEXT];
     if (index < 0 || index >= batch->count)
         return sl_fail(SL_EINVAL, "argument %d, expected 0 to %d", index,
@@ -397,6 +406,7 @@ static sl_status find_part(const sl_batch *batch, int index, int microbatch,
 sl_status sl_batch_part(const sl_batch *batch, int index, int microbatch,
                         sl_array *out)
 {
+    SL__NEED(batch, out);
     const sl_array *whole;
     sl_array part;
     int64_t first;
@@ -420,6 +430,7 @@ sl_status sl_batch_part(const sl_batch *batch, int index, int microbatch,
 sl_status sl_batch_copy(const sl_batch *batch, int index, int microbatch,
                         void *out, size_t bytes)
 {
+    SL__NEED(batch, out);
     const sl_array *whole;
     sl_array part;
     int64_t first;

@@ -4,6 +4,7 @@
  * allocated and given back. */
 #include "pipeline/runtime.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/writer.h"
 #include "comm/comm.h"
@@ -207,8 +208,12 @@ static sl_status add_bound(const sl_pipeline *pipeline, const sl__bound *bound,
 sl_status sl_pipeline_plan(sl_pipeline *pipeline, int64_t rows,
                            sl_rank_bytes *out)
 {
+    SL__NEED(pipeline, out);
     sl__bound *bound;
     sl_rank_bytes bytes = {0};
+    if (rows < pipeline->microbatches && rows != 0)
+        return sl_fail(SL_EINVAL, "%lld rows, fewer than the %d microbatches",
+                       (long long)rows, pipeline->microbatches);
     for (int m = 0; m < pipeline->microbatches; m++)
         pipeline->rows[m] = sl_microbatch_rows(rows, pipeline->microbatches, m);
     sl_status status = sl__bind_dry(pipeline, pipeline->rows, &bound);
@@ -226,6 +231,11 @@ sl_status sl_pipeline_plan(sl_pipeline *pipeline, int64_t rows,
 
 void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out)
 {
+    if (!out)
+        return;
+    *out = (sl_rank_bytes){0};
+    if (!pipeline)
+        return;
     sl_rank_bytes bytes = {.optimizer = pipeline->optimizer_bytes};
     const sl_model *model = sl_pipeline_model(pipeline);
     /* Only what is sharded can fail, for want of memory: then it is told of
@@ -260,6 +270,9 @@ static int width_of(const char *name)
 sl_status sl_rank_bytes_write(const sl_rank_bytes *ranks, int count,
                               sl_write_fn write, void *context)
 {
+    SL__NEED(write);
+    if (count > 0)
+        SL__NEED(ranks);
     static const struct {
         const char *name;
         size_t offset;

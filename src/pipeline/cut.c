@@ -4,6 +4,7 @@
  * between them. */
 #include "pipeline/model.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -223,6 +224,9 @@ static sl_status check_options(const sl_cut_options *options)
     if (options->point_count < 0 || options->cost_count < 0)
         return sl_fail(SL_EINVAL, "%d points and %d costs",
                        options->point_count, options->cost_count);
+    if ((options->point_count && !options->points) ||
+        (options->cost_count && !options->costs))
+        return sl_fail(SL_EINVAL, "points or costs that are not there");
     bool by_cost = options->by == SL_CUT_BY_COST;
     if (options->by != SL_CUT_AT_NAMES && options->point_count)
         return sl_fail(SL_EINVAL, "points go with a cut at names");
@@ -314,6 +318,7 @@ static sl_status check_graph(const sl_graph *graph)
 sl_status sl_model_cut(const sl_graph *graph, const sl_cut_options *options,
                        sl_model **out)
 {
+    SL__NEED(graph, out);
     static const sl_cut_options defaults = SL_CUT_OPTIONS_INIT;
     if (!options)
         options = &defaults;

@@ -4,6 +4,7 @@
  * rank with the action it happened in. */
 #include "pipeline/runtime.h"
 
+#include "base/arguments.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "tensor/program.h"
@@ -38,6 +39,7 @@ static sl_action_call call_of(const sl_pipeline *pipeline,
 
 sl_status sl_action_call_run(const sl_action_call *call)
 {
+    SL__NEED(call);
     if (sl_action_kind_family(call->action.kind) != SL_FAMILY_COMPUTE)
         return sl_fail(SL_EINVAL, "only compute has a program to run");
     return sl_stage_run(call->stage, call->program, call->memory, call->slot,

@@ -3,6 +3,7 @@
  * What modules cost on this machine: a stage of each, run alone. */
 #include "pipeline/model.h"
 
+#include "base/arguments.h"
 #include "base/clock.h"
 #include "base/memory.h"
 
@@ -95,6 +96,7 @@ sl_measure_modules(const sl_graph *graph, const sl_stage_options *options,
                    void (*progress)(void *context, int done, int count),
                    void *context, sl_module_cost **out_costs, int *out_count)
 {
+    SL__NEED(graph, out_costs, out_count);
     sl_stage_options compile = SL_STAGE_OPTIONS_INIT;
     sl_cut_options asked = SL_CUT_OPTIONS_INIT;
     sl__items items = {0};

@@ -7,6 +7,7 @@
 #include "pipeline/model.h"
 
 #include "base/arena.h"
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "tensor/graph.h"
 
@@ -153,6 +154,7 @@ sl_status sl_merge_create(const sl_merge_options *options,
                           const sl_array *parts, const int64_t *rows,
                           int microbatches, sl_merge **out)
 {
+    SL__NEED(parts, out);
     return sl__merge_create(options, parts, rows, microbatches, false, out);
 }
 
@@ -201,6 +203,8 @@ void sl_merge_destroy(sl_merge *merge)
 
 void sl_merge_restart(sl_merge *merge)
 {
+    if (!merge)
+        return;
     merge->missing = merge->count;
     for (int i = 0; i < merge->count; i++)
         merge->parts[i].is_there = false;
@@ -216,7 +220,7 @@ static sl_status check_index(const sl_merge *merge, int microbatch)
 
 void *sl_merge_place(const sl_merge *merge, int microbatch)
 {
-    if (microbatch < 0 || microbatch >= merge->count)
+    if (!merge || microbatch < 0 || microbatch >= merge->count)
         return NULL;
     return (void *)merge->parts[microbatch].array.data;
 }
@@ -224,6 +228,7 @@ void *sl_merge_place(const sl_merge *merge, int microbatch)
 sl_status sl_merge_put(sl_merge *merge, int microbatch, const void *data,
                        size_t bytes)
 {
+    SL__NEED(merge, data);
     sl_status status = check_index(merge, microbatch);
     if (status)
         return status;
@@ -315,6 +320,7 @@ static sl_status check_there(const sl_merge *merge)
 
 sl_status sl_merge_finish(sl_merge *merge, sl_array *out)
 {
+    SL__NEED(merge, out);
     sl_merge_by by = merge->options.by;
     int64_t bytes = sl__array_bytes(&merge->whole);
     int64_t count = bytes / (int64_t)sl_dtype_bytes(merge->whole.dtype);
@@ -339,6 +345,7 @@ sl_status sl_merge_finish(sl_merge *merge, sl_array *out)
 
 sl_status sl_merge_part(const sl_merge *merge, int microbatch, sl_array *out)
 {
+    SL__NEED(merge, out);
     sl_status status = check_index(merge, microbatch);
     if (status)
         return status;

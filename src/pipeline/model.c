@@ -3,6 +3,7 @@
  * Models in stages: life, adding stages by hand, and reading. */
 #include "pipeline/model.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "tensor/program.h"
@@ -22,6 +23,7 @@ sl_status sl__push(sl__ints *ints, int value)
 
 sl_status sl_model_create(sl_model **out)
 {
+    SL__NEED(out);
     return sl__alloc(1, sizeof **out, out);
 }
 
@@ -133,9 +135,10 @@ sl_tensor *sl_model_receive(const sl_model *model, sl_graph *graph,
                             const char *name)
 {
     char quoted[SL__QUOTED_MAX];
-    const sl__named *given = name ? sl__find_name(&model->given, name) : NULL;
-    if (graph->status)
+    if (!graph || graph->status)
         return NULL;
+    const sl__named *given =
+        model && name ? sl__find_name(&model->given, name) : NULL;
     if (!given || !given->tensor)
         return sl__refuse(graph, "receive", "no stage before gives '%s'",
                           name ? sl__quoted(name, strlen(name), quoted) : "");
@@ -146,6 +149,7 @@ sl_tensor *sl_model_receive(const sl_model *model, sl_graph *graph,
 
 sl_status sl_model_add_graph(sl_model *model, sl_graph *graph)
 {
+    SL__NEED(model, graph);
     sl_status status = sl_graph_status(graph);
     if (!status && graph->outputs.count == 0)
         status = sl_fail(SL_EINVAL,
@@ -165,6 +169,7 @@ sl_status sl_model_add_graph(sl_model *model, sl_graph *graph)
 sl_status sl_model_add_callbacks(sl_model *model,
                                  const sl_stage_description *description)
 {
+    SL__NEED(model, description);
     sl__part part = {.is_callbacks = true,
                      .callbacks = description->callbacks,
                      .context = description->context};
@@ -180,6 +185,7 @@ sl_status sl_model_add_callbacks(sl_model *model,
 
 sl_status sl_model_link(sl_model *model)
 {
+    SL__NEED(model);
     if (model->linked)
         return SL_OK;
     if (model->broken)
@@ -194,12 +200,13 @@ sl_status sl_model_link(sl_model *model)
 
 int sl_model_stage_count(const sl_model *model)
 {
-    return (int)model->part_count;
+    return model ? (int)model->part_count : 0;
 }
 
 const sl_stage_info *sl_model_stage(const sl_model *model, int stage)
 {
-    if (stage < 0 || (size_t)stage >= model->part_count || !model->linked)
+    if (!model || stage < 0 || (size_t)stage >= model->part_count ||
+        !model->linked)
         return NULL;
     return &model->parts[stage].info;
 }
@@ -207,6 +214,8 @@ const sl_stage_info *sl_model_stage(const sl_model *model, int stage)
 double sl_model_balance(const sl_model *model)
 {
     double largest = 0, sum = 0;
+    if (!model)
+        return 0;
     for (size_t i = 0; i < model->part_count; i++) {
         double cost = model->parts[i].info.cost;
         sum += cost;
@@ -217,32 +226,37 @@ double sl_model_balance(const sl_model *model)
 
 const sl_crossing *sl_model_crossings(const sl_model *model, int *count)
 {
-    *count = model->crossing_count;
-    return model->crossings;
+    if (count)
+        *count = model ? model->crossing_count : 0;
+    return model ? model->crossings : NULL;
 }
 
 const sl_edge *sl_model_edges(const sl_model *model, int *count)
 {
-    *count = model->edge_count;
-    return model->edges;
+    if (count)
+        *count = model ? model->edge_count : 0;
+    return model ? model->edges : NULL;
 }
 
 const sl_tie *sl_model_ties(const sl_model *model, int *count)
 {
-    *count = model->tie_count;
-    return model->ties;
+    if (count)
+        *count = model ? model->tie_count : 0;
+    return model ? model->ties : NULL;
 }
 
 const sl_model_port *sl_model_inputs(const sl_model *model, int *count)
 {
-    *count = model->input_count;
-    return model->inputs;
+    if (count)
+        *count = model ? model->input_count : 0;
+    return model ? model->inputs : NULL;
 }
 
 const sl_model_port *sl_model_outputs(const sl_model *model, int *count)
 {
-    *count = model->output_count;
-    return model->outputs;
+    if (count)
+        *count = model ? model->output_count : 0;
+    return model ? model->outputs : NULL;
 }
 
 /* Every parameter name of the stages that is in `known` is noted in `seen`. */
@@ -287,10 +301,15 @@ sl_status sl__check_parameters(const sl_model *model, const sl__names *known)
 sl_status sl_model_check_parameters(const sl_model *model,
                                     const char *const *names, int count)
 {
+    SL__NEED(model);
+    if (count > 0)
+        SL__NEED(names);
     sl__names known = {0};
     sl_status status = SL_OK;
     for (int i = 0; i < count && !status; i++) {
-        if (!sl__find_name(&known, names[i]))
+        if (!names[i])
+            status = sl_fail(SL_EINVAL, "name %d of %d is NULL", i, count);
+        else if (!sl__find_name(&known, names[i]))
             status = sl__add_name(&known, names[i], NULL, SL_NO_GRADIENT);
     }
     if (!status)
@@ -358,5 +377,6 @@ sl_status sl__model_compile(const sl_model *model, int stage, bool loss_alone,
 sl_status sl_model_compile(const sl_model *model, int stage,
                            const sl_stage_options *options, sl_stage **out)
 {
+    SL__NEED(model, out);
     return sl__model_compile(model, stage, false, options, out);
 }

@@ -5,6 +5,7 @@
 #include "pipeline/arrays.h"
 #include "pipeline/runtime.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -194,6 +195,7 @@ static sl_status find_merge(const sl_pipeline *pipeline, const char *name,
 sl_status sl_pipeline_output(sl_pipeline *pipeline, const char *name,
                              sl_array *out)
 {
+    SL__NEED(pipeline, name, out);
     sl_merge *merge;
     sl_status status = find_merge(pipeline, name, &merge);
     return status ? status : sl_merge_finish(merge, out);
@@ -202,6 +204,7 @@ sl_status sl_pipeline_output(sl_pipeline *pipeline, const char *name,
 sl_status sl_pipeline_output_part(const sl_pipeline *pipeline, const char *name,
                                   int microbatch, sl_array *out)
 {
+    SL__NEED(pipeline, name, out);
     sl_merge *merge;
     sl_status status = find_merge(pipeline, name, &merge);
     return status ? status : sl_merge_part(merge, microbatch, out);

@@ -3,6 +3,7 @@
  * Pipelines: one rank's stages under a schedule; steps and evals. */
 #include "pipeline/runtime.h"
 
+#include "base/arguments.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -262,8 +263,9 @@ sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build, void *context,
                              const sl_pipeline_options *options,
                              sl_pipeline **out)
 {
+    SL__NEED(comm, build, options, out);
     sl_pipeline *pipeline;
-    if (!options || !(options->timeout_s > 0) || options->loss < SL_LOSS_MEAN ||
+    if (!(options->timeout_s > 0) || options->loss < SL_LOSS_MEAN ||
         options->loss > SL_LOSS_SUM || options->replicas < 1)
         return sl_fail(SL_EINVAL, "a pipeline needs a schedule, a time to wait "
                                   "at most, a kind of loss, and a replica");
@@ -364,6 +366,7 @@ static sl_status bind_batch(sl_pipeline *pipeline, const sl_batch *batch,
 
 sl_status sl_pipeline_prepare(sl_pipeline *pipeline, int64_t rows)
 {
+    SL__NEED(pipeline);
     sl__bound *bound;
     if (rows < pipeline->microbatches && rows != 0)
         return sl__spread(pipeline,
@@ -552,6 +555,9 @@ static sl_status run_batch(sl_pipeline *pipeline, const sl_argument *arguments,
 sl_status sl_pipeline_step(sl_pipeline *pipeline, const sl_argument *arguments,
                            int count, uint64_t seed)
 {
+    SL__NEED(pipeline);
+    if (count > 0)
+        SL__NEED(arguments);
     if (pipeline->options.stage.backward == SL_BACKWARD_NONE)
         return sl_fail(SL_EINVAL, "the schedule has no backward: eval is what "
                                   "it can do");
@@ -561,6 +567,9 @@ sl_status sl_pipeline_step(sl_pipeline *pipeline, const sl_argument *arguments,
 sl_status sl_pipeline_eval(sl_pipeline *pipeline, const sl_argument *arguments,
                            int count)
 {
+    SL__NEED(pipeline);
+    if (count > 0)
+        SL__NEED(arguments);
     return run_batch(pipeline, arguments, count, 0, false);
 }
 
@@ -568,12 +577,15 @@ sl_status sl_pipeline_eval(sl_pipeline *pipeline, const sl_argument *arguments,
 
 const double *sl_pipeline_losses(const sl_pipeline *pipeline, int *count)
 {
-    *count = pipeline->has_losses ? pipeline->microbatches : 0;
-    return pipeline->has_losses ? pipeline->losses : NULL;
+    bool there = pipeline && pipeline->has_losses;
+    if (count)
+        *count = there ? pipeline->microbatches : 0;
+    return there ? pipeline->losses : NULL;
 }
 
 sl_status sl_pipeline_loss(const sl_pipeline *pipeline, double *out)
 {
+    SL__NEED(pipeline, out);
     double loss = 0;
     if (!pipeline->has_losses)
         return sl_fail(SL_EINVAL, "rank %d has no losses",
@@ -588,24 +600,41 @@ sl_status sl_pipeline_loss(const sl_pipeline *pipeline, double *out)
 
 const int *sl_pipeline_stages(const sl_pipeline *pipeline, int *count)
 {
-    *count = pipeline->own_count;
-    return pipeline->own_stages;
+    if (count)
+        *count = pipeline ? pipeline->own_count : 0;
+    return pipeline ? pipeline->own_stages : NULL;
 }
 
 const sl_model *sl_pipeline_model(const sl_pipeline *pipeline)
 {
+    if (!pipeline)
+        return NULL;
     const sl__bound *bound = pipeline->last ? pipeline->last : pipeline->bounds;
     return bound ? bound->model : NULL;
+}
+
+/* Says why a stage cannot be had on this rank. */
+static sl_status refuse_stage(const sl_pipeline *pipeline, int stage)
+{
+    if (stage < 0 || stage >= pipeline->stages)
+        return sl_fail(SL_ENOTFOUND, "stage %d, expected 0 to %d", stage,
+                       pipeline->stages - 1);
+    if (sl__is_own(pipeline, stage))
+        return sl_fail(SL_EINVAL,
+                       "stage %d is on this rank, but sl_pipeline_prepare has "
+                       "not been called",
+                       stage);
+    return sl_fail(SL_ENOTFOUND, "stage %d is on rank %d, not on rank %d",
+                   stage, sl__comm_rank(pipeline, pipeline->rank_of[stage]),
+                   sl_comm_rank(pipeline->comm));
 }
 
 sl_status sl_pipeline_stage(const sl_pipeline *pipeline, int stage,
                             const sl_stage **out_stage, sl_memory **out_memory)
 {
+    SL__NEED(pipeline, out_stage, out_memory);
     if (stage < 0 || stage >= pipeline->stages || !pipeline->owners[stage])
-        return sl_fail(SL_ENOTFOUND,
-                       "stage %d is not on rank %d, or not made "
-                       "yet",
-                       stage, sl_comm_rank(pipeline->comm));
+        return refuse_stage(pipeline, stage);
     *out_stage = pipeline->owner_stages[stage];
     *out_memory = pipeline->owners[stage];
     return SL_OK;
@@ -613,6 +642,7 @@ sl_status sl_pipeline_stage(const sl_pipeline *pipeline, int stage,
 
 sl_status sl_pipeline_descend(sl_pipeline *pipeline, double rate)
 {
+    SL__NEED(pipeline);
     sl_status status = SL_OK;
     for (int s = 0; s < pipeline->stages && !status; s++) {
         if (!pipeline->owners[s])
@@ -626,6 +656,8 @@ sl_status sl_pipeline_descend(sl_pipeline *pipeline, double rate)
 
 void sl_pipeline_zero_gradients(sl_pipeline *pipeline)
 {
+    if (!pipeline)
+        return;
     for (int s = 0; s < pipeline->stages; s++) {
         if (pipeline->owners[s])
             sl_memory_zero_gradients(pipeline->owners[s]);

@@ -4,6 +4,7 @@
  * model code. A cut stands before the next node that computes. */
 #include "pipeline/model.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -236,6 +237,7 @@ static sl_status read_point(const char *from, const char *end, char **names,
 sl_status sl_cut_points_read(const char *text, sl_cut_point **out_points,
                              int *out_count)
 {
+    SL__NEED(text, out_points, out_count);
     size_t count = 1;
     for (const char *at = text; *at; at++)
         count += *at == ',';

@@ -6,6 +6,7 @@
  * take each other's place from microbatch to microbatch. */
 #include "pipeline/model.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 
 #include <stdio.h>
@@ -31,6 +32,7 @@ struct sl_programs {
 sl_status sl_programs_create(sl_model_fn build, void *context,
                              const sl_stage_options *options, sl_programs **out)
 {
+    SL__NEED(build, out);
     sl_programs *programs;
     sl_status status = sl__alloc(1, sizeof *programs, &programs);
     if (status)
@@ -77,7 +79,7 @@ void sl_programs_destroy(sl_programs *programs)
 
 int sl_programs_count(const sl_programs *programs)
 {
-    return programs->count;
+    return programs ? programs->count : 0;
 }
 
 /* ------------------------------------------------------------- sameness -- */
@@ -199,6 +201,7 @@ static sl_status find_set(sl_programs *programs, int64_t rows, set **out)
 sl_status sl_programs_model(sl_programs *programs, int64_t rows,
                             const sl_model **out)
 {
+    SL__NEED(programs, out);
     set *found;
     sl_status status = find_set(programs, rows, &found);
     if (!status)
@@ -209,6 +212,7 @@ sl_status sl_programs_model(sl_programs *programs, int64_t rows,
 sl_status sl_programs_stage(sl_programs *programs, int64_t rows, int stage,
                             const sl_stage **out)
 {
+    SL__NEED(programs, out);
     set *found;
     sl_status status = find_set(programs, rows, &found);
     if (status)

@@ -13,6 +13,7 @@
  * number of replicas, too. */
 #include "pipeline/runtime.h"
 
+#include "base/arguments.h"
 #include "tensor/program.h"
 
 /* The ranks that have the same stages. */
@@ -197,10 +198,12 @@ static sl_status run_on_all(sl_pipeline *pipeline, sl_action_kind kind)
 
 sl_status sl_pipeline_unshard(sl_pipeline *pipeline)
 {
+    SL__NEED(pipeline);
     return run_on_all(pipeline, SL_UNSHARD);
 }
 
 sl_status sl_pipeline_reshard(sl_pipeline *pipeline)
 {
+    SL__NEED(pipeline);
     return run_on_all(pipeline, SL_RESHARD);
 }

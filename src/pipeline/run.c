@@ -4,6 +4,7 @@
  * Says what the first to fail said. */
 #include "pipeline/runtime.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -48,6 +49,7 @@ static sl_status first_failure(worker *workers, int ranks)
 
 sl_status sl_threads_run(int ranks, sl_rank_fn rank, void *context)
 {
+    SL__NEED(rank);
     sl_comm *ends[SL_COMM_MAX_RANKS];
     worker *workers = NULL;
     sl_status status = sl_threads_create(ranks, ends);
@@ -110,6 +112,7 @@ static sl_status run_as_one(int ranks, sl_rank_fn rank, void *context)
 
 sl_status sl_run(int ranks, sl_rank_fn rank, void *context)
 {
+    SL__NEED(rank);
     if (ranks < 0)
         return sl_fail(SL_EINVAL, "%d ranks", ranks);
     return sl_mpi_is_launched()

@@ -6,6 +6,7 @@
  * lost to messages, waking up and unevenness. */
 #include "pipeline/trace.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/writer.h"
 #include "schedule/mean_costs.h"
@@ -18,7 +19,7 @@
 sl_rank_summary sl_trace_rank(const sl_trace *trace, int rank)
 {
     sl_rank_summary out = {0};
-    if (rank < 0 || rank >= trace->rank_count)
+    if (!trace || rank < 0 || rank >= trace->rank_count)
         return out;
     const sl__rank_trace *own = &trace->ranks[rank];
     out.bytes = own->bytes;
@@ -93,6 +94,7 @@ static void measure_bubble(const sl_trace *trace, sl_trace_summary *out)
 sl_status sl_trace_simulate(const sl_trace *trace, sl_costs *out_costs,
                             sl_simulation **out)
 {
+    SL__NEED(trace, out);
     sl_costs costs;
     sl_simulation *simulation = NULL;
     sl_status status = measure_costs(trace, &costs);
@@ -113,6 +115,7 @@ sl_status sl_trace_simulate(const sl_trace *trace, sl_costs *out_costs,
 
 sl_status sl_trace_summarize(const sl_trace *trace, sl_trace_summary *out)
 {
+    SL__NEED(trace, out);
     sl_simulation *simulation;
     sl_trace_summary all = {0};
     sl_status status = sl_trace_simulate(trace, NULL, &simulation);
@@ -135,6 +138,7 @@ sl_status sl_trace_summarize(const sl_trace *trace, sl_trace_summary *out)
 sl_status sl_trace_write_summary(const sl_trace *trace, sl_write_fn write,
                                  void *context)
 {
+    SL__NEED(trace, write);
     sl__writer writer;
     sl_trace_summary all;
     sl_status status = sl_trace_summarize(trace, &all);

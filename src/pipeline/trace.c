@@ -5,6 +5,7 @@
  * together on rank 0. */
 #include "pipeline/trace.h"
 
+#include "base/arguments.h"
 #include "base/clock.h"
 #include "base/memory.h"
 
@@ -125,6 +126,8 @@ static sl_status read_events(const sl_pipeline *pipeline, reader *r)
 
 void sl_pipeline_note_data(sl_pipeline *pipeline, double seconds)
 {
+    if (!pipeline)
+        return;
     double now = sl__seconds();
     pipeline->next_data_s[0] = now - seconds;
     pipeline->next_data_s[1] = now;
@@ -132,7 +135,7 @@ void sl_pipeline_note_data(sl_pipeline *pipeline, double seconds)
 
 double sl_pipeline_busy(const sl_pipeline *pipeline)
 {
-    const sl__instructions *list = pipeline->latest;
+    const sl__instructions *list = pipeline ? pipeline->latest : NULL;
     double busy = 0;
     for (size_t k = 0; list && k < list->count; k++) {
         const sl__stamp *stamp = &pipeline->last->stamps[k];
@@ -342,6 +345,7 @@ static sl_status tell_first(sl_pipeline *pipeline, const reader *own)
 
 sl_status sl_pipeline_trace(sl_pipeline *pipeline, sl_trace **out)
 {
+    SL__NEED(pipeline, out);
     reader own = {0};
     sl_trace *trace = NULL;
     bool first = sl_comm_rank(pipeline->comm) == 0;
@@ -387,17 +391,18 @@ const char *sl_event_kind_text(sl_event_kind kind)
 
 int sl_trace_ranks(const sl_trace *trace)
 {
-    return trace->rank_count;
+    return trace ? trace->rank_count : 0;
 }
 
 const sl_event *sl_trace_events(const sl_trace *trace, int rank, size_t *count)
 {
-    bool there = rank >= 0 && rank < trace->rank_count;
-    *count = there ? trace->ranks[rank].count : 0;
+    bool there = trace && rank >= 0 && rank < trace->rank_count;
+    if (count)
+        *count = there ? trace->ranks[rank].count : 0;
     return there ? trace->ranks[rank].events : NULL;
 }
 
 const sl_schedule *sl_trace_plan(const sl_trace *trace)
 {
-    return trace->plan;
+    return trace ? trace->plan : NULL;
 }

@@ -7,11 +7,13 @@
  * Invariant: MPI never ends the process; its errors come back as statuses. */
 #include "comm/comm.h"
 
+#include "base/arguments.h"
+
 #ifndef SLUICE_HAS_MPI
 
 sl_status sl_mpi_create(sl_comm **out)
 {
-    (void)out;
+    SL__NEED(out);
     return sl_fail(SL_ENOTFOUND, "Sluice was built without MPI");
 }
 
@@ -481,6 +483,7 @@ static sl_status join(end *own)
 
 sl_status sl_mpi_create(sl_comm **out)
 {
+    SL__NEED(out);
     end *own = NULL;
     sl_status status = sl__alloc(1, sizeof *own, &own);
     if (!status)

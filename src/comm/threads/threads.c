@@ -13,6 +13,7 @@
  * its requests raises if it sleeps. */
 #include "comm/comm.h"
 
+#include "base/arguments.h"
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/memory.h"
@@ -265,7 +266,7 @@ static void match(hub *shared, post *send, post *recv)
     if (send->bytes != recv->bytes) {
         recv->found = send->bytes;
         complete(shared, recv, WRONG_SIZE, 0);
-        complete(shared, send, COMPLETE, 0);
+        complete(shared, send, COMPLETE, sl__seconds());
         return;
     }
     if (recv->memory || recv->bytes == 0) {
@@ -436,6 +437,7 @@ static const sl__transport threads = {
 
 sl_status sl_threads_create(int ranks, sl_comm **out)
 {
+    SL__NEED(out);
     hub *shared;
     if (ranks < 1 || ranks > SL_COMM_MAX_RANKS)
         return sl_fail(SL_EINVAL, "%d ranks, expected 1 to %d", ranks,
