@@ -327,15 +327,16 @@ SL_API sl_status sl_checkpoint_write(sl_pipeline *pipeline,
 SL_API sl_status sl_checkpoint_check(const char *path, sl_progress *out);
 
 /* The newest checkpoint of a folder that is sound, freed by the caller; those
- * that are damaged are told of. SL_ENOTFOUND where there is none. One that could
- * not be read now, or is of another version, fails: it may be sound. */
+ * that are damaged are told of, unless `tell` is NULL. SL_ENOTFOUND where there
+ * is none. One that could not be read now, or is of another version, fails: it
+ * may be sound. */
 SL_API sl_status sl_checkpoint_find(const char *folder,
                                     void (*tell)(void *context,
                                                  const char *sentence),
                                     void *context, char **out);
 
 /* Reads one into this rank's parameters and state, written by any number of
- * ranks under any schedule. */
+ * ranks under any schedule. `optimizer` may be NULL: parameters alone. */
 SL_API sl_status sl_checkpoint_read(const char *path, sl_pipeline *pipeline,
                                     sl_optimizer *optimizer);
 

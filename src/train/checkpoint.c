@@ -4,6 +4,8 @@
  * which may go, and reading one. */
 #include "train/checkpoint.h"
 
+#include "base/arguments.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -159,6 +161,7 @@ static sl_status check_file(const char *path, const char *name,
 
 sl_status sl_checkpoint_check(const char *path, sl_progress *out)
 {
+    SL__NEED(path, out);
     json_t *root, *value;
     const char *name;
     sl_status status = read_training(path, &root);
@@ -241,6 +244,7 @@ sl_status sl_checkpoint_find(const char *folder,
                              void (*tell)(void *context, const char *sentence),
                              void *context, char **out)
 {
+    SL__NEED(folder, out);
     struct dirent **entries;
     int count;
     char *found = NULL;
@@ -374,6 +378,8 @@ sl_status sl__checkpoint_set_aside(const char *folder, int64_t step)
 
 sl_status sl_checkpoint_prune(const char *folder, int keep)
 {
+    SL__NEED(folder);
+    keep = keep < 0 ? 0 : keep;
     struct dirent **entries;
     int count, best = -1;
     double least = INFINITY;
@@ -438,6 +444,7 @@ static sl_status read_optimizer(const char *path, sl_optimizer *optimizer,
 sl_status sl_checkpoint_read(const char *path, sl_pipeline *pipeline,
                              sl_optimizer *optimizer)
 {
+    SL__NEED(path, pipeline);
     json_t *root;
     sl_weights *weights = NULL;
     sl_status status = read_training(path, &root);

@@ -4,6 +4,7 @@
  * them, and the rename. */
 #include "train/checkpoint.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "pipeline/runtime.h"
 #include "tensor/program.h"
@@ -388,6 +389,7 @@ sl_status sl_checkpoint_write(sl_pipeline *pipeline,
                               const sl_gpt2_config *config,
                               const sl_progress *progress, const char *folder)
 {
+    SL__NEED(pipeline, optimizer, config, progress, folder);
     char name[64];
     share *shares = NULL;
     char *partial = NULL, *final = NULL;

@@ -4,6 +4,7 @@
  * of every rank. */
 #include "train/train.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "pipeline/runtime.h"
 
@@ -40,6 +41,9 @@ sl_status sl_train_dry_run(sl_comm *comm, const sl_train_options *options,
                            void (*tell)(void *context,
                                         const sl_train_layout *layout))
 {
+    SL__NEED(comm, options);
+    if (sl_comm_rank(comm) == 0)
+        SL__NEED(tell);
     sl_gpt2_model_spec model;
     sl_pipeline *pipeline = NULL;
     sl_rank_bytes own = {0}, *all = NULL;

@@ -4,6 +4,7 @@
  * gone when they are removed. */
 #include "train/train.h"
 
+#include "base/arguments.h"
 #include "base/checksum.h"
 #include "base/memory.h"
 
@@ -119,6 +120,7 @@ struct sl_claim {
 
 sl_status sl_claim_create(const char *folder, sl_claim **out)
 {
+    SL__NEED(folder, out);
     sl_claim *claim = NULL;
     sl_status status = make_folders(folder);
     if (status)

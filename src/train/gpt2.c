@@ -45,14 +45,17 @@ const char *sl__gpt2_refusal(const sl_gpt2_config *config,
 
 /* Whether a piece can be built; refuses through the graph where not. */
 static bool usable(sl_graph *graph, const sl_gpt2_config *config,
-                   const sl_gpt2_options *options)
+                   const sl_gpt2_options *options, const sl_tensor *operand)
 {
-    if (graph->status)
+    if (!graph || graph->status)
         return false;
     char room[SL__REFUSAL_MAX];
-    const char *why = sl__gpt2_refusal(config, room);
+    const char *why =
+        config ? sl__gpt2_refusal(config, room) : "config is NULL";
     if (!why && options->dropout && config->attention_dropout > 0)
         why = "dropout in attention is not built: its rate must be 0";
+    if (!why && !operand)
+        why = "an operand is NULL, expected a tensor";
     if (why)
         sl__refuse(graph, "gpt2", "%s", why);
     return !why;
@@ -145,7 +148,7 @@ sl_tensor *sl_gpt2_embed(sl_graph *graph, const sl_gpt2_config *config,
     options = options ? options : &default_options;
     if (out_wte)
         *out_wte = NULL;
-    if (!ids || !usable(graph, config, options))
+    if (!usable(graph, config, options, ids))
         return NULL;
     sl_scope_enter(graph, "transformer");
     sl_scope_enter(graph, "wte");
@@ -169,7 +172,7 @@ sl_tensor *sl_gpt2_layer(sl_graph *graph, const sl_gpt2_config *config,
                          sl_tensor *h)
 {
     options = options ? options : &default_options;
-    if (!h || !usable(graph, config, options))
+    if (!usable(graph, config, options, h))
         return NULL;
     sl_scope_enter(graph, "transformer");
     sl_scope_enter(graph, "h.%d", index);
@@ -187,7 +190,7 @@ sl_tensor *sl_gpt2_head(sl_graph *graph, const sl_gpt2_config *config,
                         sl_tensor *wte)
 {
     options = options ? options : &default_options;
-    if (!h || !usable(graph, config, options))
+    if (!usable(graph, config, options, h))
         return NULL;
     sl_scope_enter(graph, "transformer");
     h = norm(graph, config, options->dtype, "ln_f", h);
@@ -217,7 +220,7 @@ void sl_gpt2_build(sl_graph *graph, const sl_gpt2_config *config,
     sl_tensor *labels = sl_input(graph, "labels", SL_I64,
                                  SL_SHAPE(batch, length), SL_NO_GRADIENT);
     sl_tensor *h = sl_gpt2_embed(graph, config, options, ids, &wte);
-    for (int i = 0; i < config->layers && h; i++)
+    for (int i = 0; h && i < config->layers; i++)
         h = sl_gpt2_layer(graph, config, options, i, h);
     h = sl_gpt2_head(graph, config, options, h, wte);
     if (!h)

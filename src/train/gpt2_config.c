@@ -3,6 +3,7 @@
  * The config.json of Hugging Face's GPT-2, read and written. */
 #include "train/train.h"
 
+#include "base/arguments.h"
 #include "base/text.h"
 
 #include <jansson.h>
@@ -171,6 +172,9 @@ static sl_status read_config(const json_t *config, sl_gpt2_config *out)
 sl_status sl_gpt2_read_config(const char *json, size_t length,
                               sl_gpt2_config *out)
 {
+    SL__NEED(out);
+    if (length)
+        SL__NEED(json);
     json_error_t error;
     sl_gpt2_config config = SL_GPT2_CONFIG_INIT;
     json_t *root = json_loadb(json, length, JSON_REJECT_DUPLICATES, &error);
@@ -226,6 +230,7 @@ static char *dump(const json_t *root)
 sl_status sl_gpt2_write_config(const sl_gpt2_config *config, sl_write_fn write,
                                void *context)
 {
+    SL__NEED(config, write);
     const char *activation = activations[0].name;
     for (int i = ACTIVATIONS - 1; i >= 0; i--) {
         if (activations[i].activation == config->activation)

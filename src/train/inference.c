@@ -3,6 +3,7 @@
  * A trained model at work: mean losses, and texts that go on. */
 #include "train/train.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "pipeline/runtime.h"
 #include "tensor/random.h"
@@ -92,6 +93,7 @@ sl_status sl_evaluate(sl_comm *comm, const sl_inference_options *options,
                       const sl_windows *windows, int64_t most, double *out_loss,
                       int64_t *out_count)
 {
+    SL__NEED(comm, options, windows, out_loss);
     reader r;
     int64_t count = sl_windows_count(windows);
     double total = 0;
@@ -238,7 +240,7 @@ static sl_status add_tokens(sl_comm *comm, reader *r, const sl_sampling *how,
 static sl_status check_prompt(const sl_inference_options *options,
                               const sl_sampling *how)
 {
-    if (how->prompt_count < 1)
+    if (how->prompt_count < 1 || !how->prompt)
         return sl_fail(SL_EINVAL, "a prompt has a token at least");
     if (how->prompt_count > INT32_MAX || how->tokens < 0 ||
         how->tokens > INT32_MAX)
@@ -259,15 +261,18 @@ static sl_status check_prompt(const sl_inference_options *options,
 }
 
 sl_status sl_continue(sl_comm *comm, const sl_inference_options *options,
-                      const sl_sampling *how)
+                      const sl_sampling *sampling)
 {
+    SL__NEED(comm, options, sampling);
+    if (sl_comm_rank(comm) == 0)
+        SL__NEED(sampling->tell);
     reader r;
     int64_t *texts = NULL, *next = NULL;
     int64_t length = options->config.positions;
-    sl_status status = check_prompt(options, how);
+    sl_status status = check_prompt(options, sampling);
     if (status)
         return status;
-    int64_t whole = how->prompt_count + how->tokens;
+    int64_t whole = sampling->prompt_count + sampling->tokens;
     length = whole < length ? whole : length;
     status = open_reader(comm, options, length, true, &r);
     if (status)
@@ -276,10 +281,10 @@ sl_status sl_continue(sl_comm *comm, const sl_inference_options *options,
     if (!status)
         status = sl__alloc((size_t)r.rows, sizeof *next, &next);
     for (int64_t s = 0; s < r.rows && !status; s++)
-        memcpy(texts + s * whole, how->prompt,
-               sizeof *texts * (size_t)how->prompt_count);
+        memcpy(texts + s * whole, sampling->prompt,
+               sizeof *texts * (size_t)sampling->prompt_count);
     if (!status)
-        status = add_tokens(comm, &r, how, texts, next);
+        status = add_tokens(comm, &r, sampling, texts, next);
     if (status)
         status = sl__spread(r.pipeline, status);
     free(texts);

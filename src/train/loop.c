@@ -4,6 +4,7 @@
  * then validate and write a checkpoint. Ranks decide together when to stop. */
 #include "train/train.h"
 
+#include "base/arguments.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "pipeline/runtime.h"
@@ -287,6 +288,7 @@ sl_status sl__train_fail(sl_comm *comm, sl_pipeline *pipeline, sl_status status)
 
 sl_status sl_train(sl_comm *comm, const sl_train_options *options)
 {
+    SL__NEED(comm, options);
     trainer t = {.comm = comm, .options = options};
     sl_status status = sl__train_check(options);
     if (!status)

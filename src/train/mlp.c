@@ -17,9 +17,21 @@ static sl_tensor *linear(sl_graph *graph, const char *name, sl_tensor *x,
     return x;
 }
 
+/* Whether something can be built; refuses through the graph without a config. */
+static bool is_given(sl_graph *graph, const sl_mlp_config *config)
+{
+    if (!graph || graph->status)
+        return false;
+    if (!config)
+        sl__refuse(graph, "mlp", "config is NULL");
+    return config;
+}
+
 sl_tensor *sl_mlp_layer(sl_graph *graph, const sl_mlp_config *config, int index,
                         sl_tensor *x)
 {
+    if (!is_given(graph, config))
+        return NULL;
     int64_t d = config->width;
     sl_scope_enter(graph, "layers.%d", index);
     sl_tensor *h = sl_relu(linear(graph, "net1", x, d, 4 * d));
@@ -31,7 +43,7 @@ sl_tensor *sl_mlp_layer(sl_graph *graph, const sl_mlp_config *config, int index,
 void sl_mlp_build(sl_graph *graph, const sl_mlp_config *config, int64_t rows)
 {
     enum { MOST = 1 << 24 };
-    if (graph->status)
+    if (!is_given(graph, config))
         return;
     if (config->layers < 1 || config->layers > MOST || config->width < 1 ||
         config->width > MOST) {

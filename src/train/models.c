@@ -3,6 +3,8 @@
  * Models cut for pipelines: functions that sl_pipeline_create takes. */
 #include "sluice/train.h"
 
+#include "base/arguments.h"
+
 /* Cuts a graph that was built; it goes. */
 static sl_status cut(sl_graph *graph, const sl_cut_options *options,
                      const sl_model *like, sl_model **out)
@@ -17,6 +19,7 @@ static sl_status cut(sl_graph *graph, const sl_cut_options *options,
 sl_status sl_gpt2_model(void *spec, int64_t rows, const sl_model *like,
                         sl_model **out)
 {
+    SL__NEED(spec, out);
     const sl_gpt2_model_spec *own = spec;
     sl_graph *graph;
     sl_status status = sl_graph_create(&graph);
@@ -29,6 +32,7 @@ sl_status sl_gpt2_model(void *spec, int64_t rows, const sl_model *like,
 sl_status sl_mlp_model(void *spec, int64_t rows, const sl_model *like,
                        sl_model **out)
 {
+    SL__NEED(spec, out);
     const sl_mlp_model_spec *own = spec;
     sl_graph *graph;
     sl_status status = sl_graph_create(&graph);

@@ -5,6 +5,7 @@
  * share a tied parameter have the same gradient, and change it alike. */
 #include "train/train.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "pipeline/runtime.h"
 #include "tensor/program.h"
@@ -126,6 +127,7 @@ sl_status sl_optimizer_create(sl_pipeline *pipeline,
                               const sl_optimizer_options *options,
                               sl_optimizer **out)
 {
+    SL__NEED(pipeline, options, out);
     sl_optimizer *own;
     size_t count = 0;
     sl_status status = check_options(options);
@@ -238,6 +240,8 @@ static sl_status name_culprit(sl_optimizer *own, const sl_group *group,
 
 sl_status sl_optimizer_step(sl_optimizer *own, double rate, double *out_norm)
 {
+    if (!own)
+        return sl_fail(SL_EINVAL, "%s: optimizer is NULL", __func__);
     const sl_optimizer_options *options = &own->options;
     int ranks[SL_COMM_MAX_RANKS];
     const sl_group group = {ranks, own->pipeline->ranks};
@@ -274,17 +278,19 @@ sl_status sl_optimizer_step(sl_optimizer *own, double rate, double *out_norm)
 
 int64_t sl_optimizer_steps(const sl_optimizer *optimizer)
 {
-    return optimizer->steps;
+    return optimizer ? optimizer->steps : 0;
 }
 
 void sl_optimizer_set_steps(sl_optimizer *optimizer, int64_t steps)
 {
+    if (!optimizer)
+        return;
     optimizer->steps = steps;
 }
 
 int sl_optimizer_state_count(const sl_optimizer *optimizer)
 {
-    return optimizer->count * optimizer->kinds;
+    return optimizer ? optimizer->count * optimizer->kinds : 0;
 }
 
 const sl_optimizer_state *sl_optimizer_state_at(const sl_optimizer *optimizer,
@@ -299,6 +305,8 @@ const sl_optimizer_state *sl_optimizer_state_at(const sl_optimizer *optimizer,
 
 double sl_rate_at(const sl_rate *rate, int64_t step)
 {
+    if (!rate || step < 1)
+        return 0;
     if (step <= rate->warmup)
         return rate->rate * (double)step / (double)rate->warmup;
     double length = (double)rate->steps - (double)rate->warmup;

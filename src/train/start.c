@@ -4,6 +4,7 @@
  * place alone, so that a model starts the same on any layout. */
 #include "train/train.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "tensor/program.h"
 #include "tensor/random.h"
@@ -92,6 +93,9 @@ static sl_status start_one(void *context, const sl__parameter *own)
 sl_status sl_pipeline_start(sl_pipeline *pipeline, sl_start_fn start,
                             const void *config, uint64_t seed)
 {
+    SL__NEED(pipeline, start);
+    if (start == sl_gpt2_start)
+        SL__NEED(config);
     beginning how = {sl_pipeline_model(pipeline), start, config, seed};
     return sl__each_parameter(pipeline, SL_PORT_PARAMETER, start_one, &how);
 }
@@ -107,7 +111,9 @@ static bool ends_with(const char *text, const char *end)
 sl_start sl_gpt2_start(const void *gpt2_config, const sl_port *parameter)
 {
     const sl_gpt2_config *config = gpt2_config;
-    const char *name = parameter->name;
+    const char *name = parameter ? parameter->name : NULL;
+    if (!config || !name || config->layers < 1)
+        return (sl_start){0, 0};
     if (ends_with(name, ".bias"))
         return (sl_start){0, 0};
     if (strstr(name, "ln_"))
@@ -120,7 +126,7 @@ sl_start sl_gpt2_start(const void *gpt2_config, const sl_port *parameter)
 sl_start sl_mlp_start(const void *mlp_config, const sl_port *parameter)
 {
     (void)mlp_config;
-    if (parameter->dims < 2)
+    if (!parameter || parameter->dims < 2)
         return (sl_start){0, 0};
     return (sl_start){0, 1 / sqrt((double)parameter->shape[1])};
 }

@@ -4,6 +4,7 @@
  * read where they are needed, so that what has changed under us is noticed. */
 #include "sluice/train.h"
 
+#include "base/arguments.h"
 #include "base/files.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -196,6 +197,7 @@ static sl_status add_folder(sl_tokens *tokens, const char *path, int depth)
 
 sl_status sl_tokens_open(const char *path, sl_tokens **out)
 {
+    SL__NEED(path, out);
     struct stat about;
     sl_tokens *tokens;
     if (stat(path, &about))
@@ -232,12 +234,12 @@ void sl_tokens_close(sl_tokens *tokens)
 
 int64_t sl_tokens_count(const sl_tokens *tokens)
 {
-    return tokens->total;
+    return tokens ? tokens->total : 0;
 }
 
 bool sl_tokens_are_bytes(const sl_tokens *tokens)
 {
-    return !is_binary(tokens->parts[0].path);
+    return tokens && !is_binary(tokens->parts[0].path);
 }
 
 /* -------------------------------------------------------------- reading -- */
@@ -272,6 +274,9 @@ static sl_status read_part(const sl_tokens *tokens, const part *own,
 sl_status sl_tokens_read(const sl_tokens *tokens, int64_t first, int64_t count,
                          int64_t *out)
 {
+    SL__NEED(tokens);
+    if (count > 0)
+        SL__NEED(out);
     if (first < 0 || count < 0 || first > tokens->total - count)
         return sl_fail(
             SL_EINVAL, "%lld tokens from place %lld on, and there are %lld",

@@ -3,6 +3,7 @@
  * Weights in safetensors files, one or several, found by name. */
 #include "train/train.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "tensor/program.h"
@@ -115,6 +116,7 @@ sl_status sl__weights_open_as(const char *path, const char *stem,
 
 sl_status sl_weights_open(const char *path, sl_weights **out)
 {
+    SL__NEED(path, out);
     return sl__weights_open_as(path, "model", out);
 }
 
@@ -133,6 +135,8 @@ const sl_safetensor *sl_weights_find(const sl_weights *weights,
 {
     static const char prefix[] = "transformer.";
     size_t skip = sizeof prefix - 1;
+    if (!weights || !name)
+        return NULL;
     for (size_t i = 0; i < weights->count; i++) {
         const sl_safetensor *found =
             sl_safetensors_find(weights->files[i], name);
@@ -269,6 +273,7 @@ static sl_status load_one(void *context, const sl__parameter *own)
 
 sl_status sl_weights_load(const sl_weights *weights, sl_pipeline *pipeline)
 {
+    SL__NEED(weights, pipeline);
     loading how = {.weights = weights, .model = sl_pipeline_model(pipeline)};
     sl_status status =
         sl__each_parameter(pipeline, SL_PORT_PARAMETER, load_one, &how);

@@ -5,6 +5,7 @@
  * needed: nothing is stored, and any place of it can be resumed from. */
 #include "train/train.h"
 
+#include "base/arguments.h"
 #include "base/memory.h"
 #include "tensor/random.h"
 
@@ -15,7 +16,7 @@ static int64_t stride_of(const sl_windows *windows)
 
 int64_t sl_windows_count(const sl_windows *windows)
 {
-    if (windows->length < 1 || stride_of(windows) < 1 ||
+    if (!windows || windows->length < 1 || stride_of(windows) < 1 ||
         windows->count <= windows->length)
         return 0;
     return (windows->count - windows->length - 1) / stride_of(windows) + 1;
@@ -82,6 +83,7 @@ static sl_status refuse_token(const sl_windows *windows, const char *what,
 
 sl_status sl_windows_check(const sl_windows *windows, const char *what)
 {
+    SL__NEED(windows, windows->tokens, what);
     enum { PIECE = 1 << 14, MOST = 1 << 24 };
     int64_t count = windows->count < MOST ? windows->count : MOST;
     int64_t *ids = NULL;
@@ -127,6 +129,9 @@ static sl_status read_one(const sl_windows *windows, int64_t number,
 sl_status sl_windows_read(const sl_windows *windows, int64_t number,
                           int64_t rows, int64_t *ids, int64_t *labels)
 {
+    SL__NEED(windows, windows->tokens);
+    if (rows > 0)
+        SL__NEED(ids, labels);
     sl_status status = sl__check_windows(windows);
     if (number < 0 || rows < 0 || number > INT64_MAX - rows)
         return sl_fail(SL_EINVAL, "there is no window %lld", (long long)number);

@@ -53,15 +53,25 @@ static void windows_beyond_memory_are_refused(void **state)
     const sl_inference_options options = {.config = SL_GPT2_CONFIG_INIT,
                                           .schedule = schedule};
     sl_windows windows = {.tokens = tokens, .count = 10, .length = INT64_MAX};
+    sl_comm *comm;
     double loss;
-    assert_fails(sl_evaluate(NULL, &options, &windows, 0, &loss, NULL),
+    assert_ok(sl_threads_create(1, &comm));
+    assert_fails(sl_evaluate(comm, &options, &windows, 0, &loss, NULL),
                  SL_EINVAL, "10 tokens are fewer than the 9223372036854775808");
     windows.count = INT64_MAX;
     windows.length = INT64_MAX - 1;
-    assert_fails(sl_evaluate(NULL, &options, &windows, 0, &loss, NULL),
+    assert_fails(sl_evaluate(comm, &options, &windows, 0, &loss, NULL),
                  SL_ENOMEM, "sequences of 9223372036854775806 tokens");
+    sl_comm_destroy(comm);
     sl_schedule_destroy(schedule);
     sl_tokens_close(tokens);
+}
+
+static void hear_token(void *context, int sample, int64_t token)
+{
+    (void)context;
+    (void)sample;
+    (void)token;
 }
 
 static void a_text_beyond_memory_is_refused(void **state)
@@ -69,10 +79,15 @@ static void a_text_beyond_memory_is_refused(void **state)
     (void)state;
     const int64_t prompt[] = {1, 2};
     const sl_inference_options options = {.config = SL_GPT2_CONFIG_INIT};
-    sl_sampling how = {
-        .prompt = prompt, .prompt_count = 2, .tokens = INT64_MAX};
-    assert_fails(sl_continue(NULL, &options, &how), SL_EINVAL,
+    const sl_sampling how = {.prompt = prompt,
+                             .prompt_count = 2,
+                             .tokens = INT64_MAX,
+                             .tell = hear_token};
+    sl_comm *comm;
+    assert_ok(sl_threads_create(1, &comm));
+    assert_fails(sl_continue(comm, &options, &how), SL_EINVAL,
                  "9223372036854775807 tokens after a prompt of 2");
+    sl_comm_destroy(comm);
 }
 
 int main(void)
