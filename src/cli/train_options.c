@@ -2,7 +2,7 @@
  *
  * Options of a run from JSON files: each becomes the words that one would have
  * typed. One file is given with --options; another one lies in the folder of a
- * run, which goes on with the options that it had. */
+ * run, which continues with the options that it had. */
 #include "train.h"
 
 #include <jansson.h>

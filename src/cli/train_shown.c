@@ -69,7 +69,7 @@ static int cut_log(const char *path, int64_t done)
                   : CLI_DONE;
 }
 
-/* Whether a resumed run goes on with the log that it had. */
+/* Whether a resumed run continues the log that it had. */
 static bool is_same_log(const train_request *asked)
 {
     char real[4096];

@@ -273,6 +273,9 @@ static sl_status step(trainer *t)
     sl_trace_destroy(trace);
     if (!status && news.saved)
         status = save(t);
+    /* Saving looks by itself. A run does not end well with such a model. */
+    else if (!status && last)
+        status = sl__check_finite(t->pipeline);
     return status;
 }
 

@@ -3,6 +3,8 @@
  * The parameters of a rank, one after the other, and which of them are tied. */
 #include "train/train.h"
 
+#include "tensor/program.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -39,6 +41,21 @@ bool sl__is_finite(sl_dtype dtype, const void *data, size_t bytes)
             all &= isfinite(x[i]) != 0;
     }
     return all;
+}
+
+static sl_status check_one(void *context, const sl__parameter *own)
+{
+    const void *data = sl__port_memory(own->memory, &own->port, 0);
+    (void)context;
+    if (!data || sl__is_finite(own->port.dtype, data, (size_t)own->port.bytes))
+        return SL_OK; /* What callbacks have is theirs to look at. */
+    return sl_fail(SL_EFAIL, "'%.100s' has numbers that are not finite",
+                   own->port.name);
+}
+
+sl_status sl__check_finite(const sl_pipeline *pipeline)
+{
+    return sl__each_parameter(pipeline, SL_PORT_PARAMETER, check_one, NULL);
 }
 
 const sl_tie *sl__find_tie(const sl_model *model, int stage, const char *name,

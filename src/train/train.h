@@ -19,6 +19,9 @@ typedef struct sl__parameter {
 } sl__parameter;
 typedef sl_status (*sl__parameter_fn)(void *context, const sl__parameter *own);
 
+/* Refuses parameters of this rank with numbers that are not finite, by name. */
+sl_status sl__check_finite(const sl_pipeline *pipeline);
+
 /* Whether all numbers are finite; integers are. */
 bool sl__is_finite(sl_dtype dtype, const void *data, size_t bytes);
 
@@ -64,7 +67,6 @@ sl_status sl__train_fail(sl_comm *comm, sl_pipeline *pipeline,
 int sl__state_kinds(const sl_optimizer_options *options);
 /* Whether windows can be read: theirs is a range, and has one. (windows.c) */
 sl_status sl__check_windows(const sl_windows *windows);
-
 
 /* ----------------------------------------------------------- weights.c -- */
 

@@ -62,6 +62,9 @@ run train --out "$dir/n" --resume --steps 3 --lr 1e39 --warmup 0
 run train --out "$dir/n" --resume --steps 9 --lr 1e39 --warmup 0
 [ $status = 1 ] && grep -q "gradient is not finite after 3 steps, first that of '" "$err" ||
     bad "an infinite gradient: $status $(cat "$err")"
+run train "$dir/text" $small --steps 1 --lr 1e39 --warmup 0
+[ $status = 1 ] && grep -q "has numbers that are not finite" "$err" ||
+    bad "infinite weights and no --out: $status $(cat "$err")"
 # Four bytes of a weight that are NaN are neither loaded nor continued.
 cp -r "$dir/n/step-00000002" "$dir/nan"
 size=$(wc -c <"$dir/nan/model.safetensors")
