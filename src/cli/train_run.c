@@ -552,8 +552,11 @@ static int train(run *own, sl_comm *comm)
 {
     enum { INTERRUPTED = 130 };
     sl_status status;
-    signal(SIGINT, on_interrupt);
-    signal(SIGTERM, on_interrupt);
+    /* Planning has no step to finish. */
+    if (!own->asked->dry_run) {
+        signal(SIGINT, on_interrupt);
+        signal(SIGTERM, on_interrupt);
+    }
     if (comm)
         status = train_rank(comm, own);
     else

@@ -118,6 +118,8 @@ static int most_ranks(const sl_generator *generator, sl_sizes *sizes)
     int from = sizes->ranks < SL_MAX_RANKS ? sizes->ranks : SL_MAX_RANKS;
     int stages = sizes->stages_per_rank;
     for (int ranks = from; ranks > 0; ranks--) {
+        if (stages > most_stages_per_rank(ranks))
+            continue;
         const int counts[] = {sizes->microbatches, ranks, ranks * stages};
         for (int i = 0; i < 3; i++) {
             if (!serves(generator, ranks, stages, counts[i]))
