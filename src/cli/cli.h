@@ -128,6 +128,9 @@ sl_status cli_sum(sl_comm *comm, double *number, double timeout_s);
 sl_status cli_agree(sl_comm *comm, const sl_comm_item *items, int count,
                     double timeout_s);
 
+/* Where the model that is named lies: of a run, its latest checkpoint. */
+void cli_find_model(const char *named, char *out, size_t size);
+
 /* Refuses text, whose tokens are bytes, for a vocabulary that is another. */
 int cli_check_vocabulary(const char *verb, const sl_tokens *tokens,
                          const char *data, int vocabulary);

@@ -29,13 +29,19 @@ static bool has_config(const char *folder)
     return access(path, F_OK) == 0;
 }
 
-void infer_find_model(infer_request *asked)
+void cli_find_model(const char *named, char *out, size_t size)
 {
     char latest[4096];
-    snprintf(latest, sizeof latest, "%.4000s/latest", asked->model);
-    if (has_config(asked->model) || !has_config(latest))
+    snprintf(latest, sizeof latest, "%.4000s/latest", named);
+    bool run = named[0] && !has_config(named) && has_config(latest);
+    snprintf(out, size, "%s", run ? latest : named);
+}
+
+void infer_find_model(infer_request *asked)
+{
+    if (!asked->model)
         return;
-    snprintf(asked->found, sizeof asked->found, "%s", latest);
+    cli_find_model(asked->model, asked->found, sizeof asked->found);
     asked->model = asked->found;
 }
 

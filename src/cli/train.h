@@ -56,7 +56,6 @@ typedef struct train_words {
     char **made; /* those that came from files */
     int made_count;
     const char *path; /* of the --options file; NULL: none */
-    json_t *stored;   /* what a run has kept; NULL */
 } train_words;
 
 /* Puts what a run has kept (NULL: nothing) before what an --options file has,
@@ -65,10 +64,10 @@ int train_make_words(const struct argp_option *known, json_t *stored, int argc,
                      char **argv, train_words *out);
 void train_free_words(train_words *words);
 
-/* What the run in --out has kept, without what cannot go with the request; NULL
- * where it has kept nothing. */
+/* What the run in --out has kept, and that without what cannot go with the
+ * request; NULL where it has kept nothing. */
 int train_read_stored(const train_request *asked, const char *usual_schedule,
-                      json_t **out);
+                      json_t **out_had, json_t **out);
 
 /* Keeps the options in --out. */
 int train_write_stored(const train_request *asked);

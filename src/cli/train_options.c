@@ -132,7 +132,6 @@ int train_make_words(const struct argp_option *known, json_t *stored, int argc,
         json_decref(root);
         return cli_say(VERB, CLI_FAILED, "out of memory");
     }
-    out->stored = json_incref(stored);
     out->data[out->count++] = argv[0];
     if (stored)
         exit_status = add_object(known, "options.json of the run", stored, out);
@@ -150,34 +149,45 @@ void train_free_words(train_words *words)
         free(words->made[i]);
     free(words->made);
     free(words->data);
-    json_decref(words->stored);
 }
 
 /* ------------------------------------------------------------ of a run -- */
+
+static bool is_csv(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 4 && strcmp(name + length - 4, ".csv") == 0;
+}
 
 /* A schedule from a file has its sizes, and takes no others. */
 static void drop_file_schedule(json_t *root)
 {
     const char *name = json_string_value(json_object_get(root, "schedule"));
-    if (name && strchr(name, '.'))
+    if (name && is_csv(name))
         json_object_del(root, "schedule");
 }
 
 int train_read_stored(const train_request *asked, const char *usual_schedule,
-                      json_t **out)
+                      json_t **out_had, json_t **out)
 {
     char path[4200];
     json_t *root;
     name_stored(asked, path, sizeof path);
     if (access(path, F_OK) != 0)
         return CLI_DONE; /* Older runs have none. */
-    int exit_status = read_object(path, &root);
+    int exit_status = read_object(path, out_had);
     if (exit_status)
         return exit_status;
+    root = json_deep_copy(*out_had);
+    if (!root)
+        return cli_say(VERB, CLI_FAILED, "out of memory");
     /* What goes with something else that is given now, goes with it. */
     bool other = asked->schedule != usual_schedule;
-    if (other || sl_mpi_is_launched())
+    bool file = other && is_csv(asked->schedule);
+    if (file || sl_mpi_is_launched())
         json_object_del(root, "ranks");
+    if (file)
+        json_object_del(root, "microbatches");
     if (other)
         json_object_del(root, "stages-per-rank");
     if (asked->sizes.ranks || asked->sizes.stages_per_rank ||
@@ -226,8 +236,7 @@ static int list_kept(const train_request *r, train_item *items)
                     (strcmp(own->name, "steps") == 0 && r->epochs > 0);
         if (none || is_one_of(own->name, once))
             continue;
-        bool file = strcmp(own->name, "schedule") == 0 &&
-                    strchr(own->value, '.') != NULL;
+        bool file = strcmp(own->name, "schedule") == 0 && is_csv(own->value);
         if (file || is_one_of(own->name, paths))
             make_absolute(own->value, sizeof own->value);
         items[kept++] = *own;

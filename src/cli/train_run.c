@@ -4,6 +4,7 @@
  * or as one rank of a job. */
 #include "train.h"
 
+#include <libgen.h>
 #include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -24,6 +25,7 @@ typedef struct run {
     sl_cut_point *points;
     sl_claim *claim;   /* of the folder of checkpoints, on the first rank */
     char resume[4200]; /* a checkpoint; empty: none */
+    char init[4200];   /* likewise, weights */
     train_shown *shown;
     bool job; /* ranks are processes of a job */
     bool first;
@@ -221,6 +223,7 @@ static int choose_model(run *own)
     sl_gpt2_config *config = &own->options.config;
     bool bytes = sl_tokens_are_bytes(own->tokens);
     int exit_status = CLI_DONE;
+    cli_find_model(r->init ? r->init : "", own->init, sizeof own->init);
     *config = (sl_gpt2_config)SL_GPT2_CONFIG_INIT;
     config->layers = 4;
     config->width = 128;
@@ -233,8 +236,8 @@ static int choose_model(run *own)
         exit_status = read_config_of(own->resume, config);
     else if (r->config)
         exit_status = read_config(r->config, config);
-    else if (r->init)
-        exit_status = read_config_of(r->init, config);
+    else if (own->init[0])
+        exit_status = read_config_of(own->init, config);
     const field fields[] = {{"--layers", r->layers, &config->layers},
                             {"--d", r->width, &config->width},
                             {"--heads", r->heads, &config->heads},
@@ -462,6 +465,89 @@ static int agree(const train_request *asked, sl_comm *comm)
     return status ? cli_failed(VERB, status) : CLI_DONE;
 }
 
+/* -------------------------------------------------------------- its files */
+
+/* Whether two names are of one file. */
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat first, second;
+    if (!a || !b || strcmp(a, "-") == 0 || strcmp(b, "-") == 0)
+        return false;
+    return strcmp(a, b) == 0 ||
+           (stat(a, &first) == 0 && stat(b, &second) == 0 &&
+            first.st_dev == second.st_dev && first.st_ino == second.st_ino);
+}
+
+/* Whether a path, which may not be there yet, lies in a folder or is it. */
+static bool is_in_folder(const char *path, const char *folder)
+{
+    char inner[4096], outer[4096], copy[4200];
+    if (!path || !folder || strcmp(path, "-") == 0 || !realpath(folder, outer))
+        return false;
+    snprintf(copy, sizeof copy, "%.4000s", path);
+    if (!realpath(path, inner) && !realpath(dirname(copy), inner))
+        return false;
+    size_t length = strlen(outer);
+    return strncmp(inner, outer, length) == 0 &&
+           (inner[length] == '/' || inner[length] == '\0');
+}
+
+/* What a run writes is not its data the next time, nor do its files replace each
+ * other. */
+static int check_folders(const train_request *asked)
+{
+    static const char *const own[] = {"options.json", "latest", "best",
+                                      ".lock"};
+    const char *const written[] = {asked->out, asked->log, asked->trace,
+                                   asked->report};
+    static const char *const options[] = {"--out", "--log", "--trace",
+                                          "--report"};
+    struct stat about;
+    bool folder = stat(asked->data, &about) == 0 && S_ISDIR(about.st_mode);
+    for (int i = 0; i < 4; i++) {
+        if (folder && written[i] && is_in_folder(written[i], asked->data))
+            return cli_say(VERB, CLI_WRONG,
+                           "%s is in %.200s, all files of which are trained "
+                           "on: the next run would read it",
+                           options[i], asked->data);
+        const char *slash = i && written[i] ? strrchr(written[i], '/') : NULL;
+        for (int k = 0; k < 4 && slash && asked->out; k++) {
+            if (strcmp(slash + 1, own[k]) == 0 &&
+                is_in_folder(written[i], asked->out))
+                return cli_say(VERB, CLI_WRONG,
+                               "%s %.200s is a file that the run keeps itself",
+                               options[i], written[i]);
+        }
+    }
+    return CLI_DONE;
+}
+
+/* What is written must be writable, and nothing else. */
+static int check_files(const train_request *asked)
+{
+    const struct {
+        const char *option;
+        const char *path;
+    } files[] = {{"DATA", asked->data},           {"--val", asked->validation},
+                 {"--config", asked->config},     {"--options", asked->options},
+                 {"--schedule", asked->schedule}, {"--init", asked->init},
+                 {"--log", asked->log},           {"--trace", asked->trace},
+                 {"--report", asked->report}};
+    enum { COUNT = sizeof files / sizeof *files, FIRST_WRITTEN = 6 };
+    for (int i = FIRST_WRITTEN; i < COUNT; i++) {
+        for (int k = 0; k < i; k++) {
+            if (is_same_file(files[i].path, files[k].path))
+                return cli_say(VERB, CLI_WRONG,
+                               "%s and %s name one file, %.200s",
+                               files[k].option, files[i].option, files[i].path);
+        }
+    }
+    int exit_status = check_folders(asked);
+    if (!exit_status)
+        exit_status = cli_check_writable(VERB, asked->trace);
+    return exit_status ? exit_status : cli_check_writable(VERB, asked->report);
+}
+
 /* ------------------------------------------------------------------ the run */
 
 static int prepare(run *own, sl_comm *comm)
@@ -471,6 +557,8 @@ static int prepare(run *own, sl_comm *comm)
     sl_stage_options stage = SL_STAGE_OPTIONS_INIT;
     int ranks = comm ? sl_comm_size(comm) : 1;
     int exit_status = comm ? agree(r, comm) : CLI_DONE;
+    if (!exit_status && own->first)
+        exit_status = check_files(r);
     if (!exit_status)
         exit_status = open_data(own);
     if (!exit_status)
@@ -501,7 +589,7 @@ static int prepare(run *own, sl_comm *comm)
     options->keep = r->keep;
     options->resume = own->resume[0] ? own->resume : NULL;
     options->claim = own->claim;
-    options->init = r->init;
+    options->init = own->init[0] ? own->init : NULL;
     options->timeout_s = r->timeout_s;
     options->lend = r->alone ? SL_LEND_NEVER : SL_LEND_AUTO;
     options->tell = tell;
@@ -571,40 +659,6 @@ static int train(run *own, sl_comm *comm)
     return exit_status ? exit_status : ended;
 }
 
-/* Whether two names are of one file. */
-static bool is_same_file(const char *a, const char *b)
-{
-    struct stat first, second;
-    if (!a || !b || strcmp(a, "-") == 0 || strcmp(b, "-") == 0)
-        return false;
-    return strcmp(a, b) == 0 ||
-           (stat(a, &first) == 0 && stat(b, &second) == 0 &&
-            first.st_dev == second.st_dev && first.st_ino == second.st_ino);
-}
-
-/* What is written must be writable, and nothing else. */
-static int check_files(const train_request *asked)
-{
-    const struct {
-        const char *option;
-        const char *path;
-    } files[] = {{"DATA", asked->data},       {"--val", asked->validation},
-                 {"--config", asked->config}, {"--options", asked->options},
-                 {"--log", asked->log},       {"--trace", asked->trace},
-                 {"--report", asked->report}};
-    enum { COUNT = sizeof files / sizeof *files, FIRST_WRITTEN = 4 };
-    for (int i = FIRST_WRITTEN; i < COUNT; i++) {
-        for (int k = 0; k < i; k++) {
-            if (is_same_file(files[i].path, files[k].path))
-                return cli_say(VERB, CLI_WRONG,
-                               "%s and %s name one file, %.200s",
-                               files[k].option, files[i].option, files[i].path);
-        }
-    }
-    int exit_status = cli_check_writable(VERB, asked->trace);
-    return exit_status ? exit_status : cli_check_writable(VERB, asked->report);
-}
-
 int train_go(const train_request *asked)
 {
     run own = {.asked = asked,
@@ -619,8 +673,6 @@ int train_go(const train_request *asked)
         own.first = sl_comm_rank(comm) == 0;
     }
     int exit_status = prepare(&own, comm);
-    if (!exit_status && own.first)
-        exit_status = check_files(asked);
     if (!exit_status && own.first && !asked->dry_run)
         exit_status =
             train_show(asked, own.options.steps, own.done, &own.shown);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define VERB "train"
 
@@ -424,15 +425,29 @@ static int read_request(int argc, char **argv, train_words words[2],
         exit_status = parse_words(&words[0], argc, argv, asked);
     if (exit_status || !asked->resume || !asked->out)
         return exit_status;
-    json_t *stored = NULL;
-    exit_status = train_read_stored(asked, usual.schedule, &stored);
+    json_t *stored = NULL, *had = NULL;
+    exit_status = train_read_stored(asked, usual.schedule, &had, &stored);
     if (!exit_status && stored)
         exit_status = train_make_words(options, stored, argc, argv, &words[1]);
     if (!exit_status && stored)
         exit_status = parse_words(&words[1], argc, argv, asked);
-    asked->stored = words[1].stored;
+    asked->stored = had;
     json_decref(stored);
     return exit_status;
+}
+
+static int refuse_no_data(const train_request *asked)
+{
+    if (!asked->resume || !asked->out)
+        return cli_say(VERB, CLI_WRONG,
+                       "say what to train on: a file or a folder");
+    if (access(asked->out, F_OK) != 0)
+        return cli_say(VERB, CLI_WRONG, "there is no run in %.200s",
+                       asked->out);
+    return cli_say(VERB, CLI_WRONG,
+                   "%.200s has no options.json: say what to train on, a file "
+                   "or a folder",
+                   asked->out);
 }
 
 int verb_train(int argc, char **argv)
@@ -441,14 +456,11 @@ int verb_train(int argc, char **argv)
     train_words words[2] = {{0}};
     int exit_status = read_request(argc, argv, words, &asked);
     if (!exit_status && !asked.data)
-        exit_status = cli_say(VERB, CLI_WRONG,
-                              asked.resume && asked.out
-                                  ? "the run has kept no options: say what to "
-                                    "train on, a file or a folder"
-                                  : "say what to train on: a file or a folder");
+        exit_status = refuse_no_data(&asked);
     if (!exit_status)
         exit_status = train_go(&asked);
     train_free_words(&words[0]);
     train_free_words(&words[1]);
+    json_decref(asked.stored);
     return exit_status;
 }

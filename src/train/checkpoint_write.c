@@ -98,14 +98,18 @@ static sl_status collect_parameter(void *context, const sl__parameter *own)
     const collecting *how = context;
     const sl_port *port = &own->port;
     bool first;
-    char *data;
+    /* Where it lies: a copy of the model is memory that nobody planned. */
+    char *data = sl__port_memory(own->memory, port, 0);
     const sl_tie *tie =
         sl__find_tie(how->model, own->stage, port->name, &first);
     if (!first)
         return SL_OK;
-    sl_status status =
-        sl__arena_take(&how->into->arena, (size_t)port->bytes, 1, &data);
-    if (!status)
+    bool called = !data; /* Callbacks copy theirs out. */
+    sl_status status = SL_OK;
+    if (called)
+        status =
+            sl__arena_take(&how->into->arena, (size_t)port->bytes, 1, &data);
+    if (!status && called)
         status =
             sl_memory_read(own->memory, port, 0, data, (size_t)port->bytes);
     const sl__names *names = &own->program_stage->graph->parameters;

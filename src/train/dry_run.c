@@ -8,6 +8,8 @@
 #include "base/memory.h"
 #include "pipeline/runtime.h"
 
+#include <string.h>
+
 /* The plans of all ranks, on each of them. */
 static sl_status share_plans(sl_comm *comm, const sl_rank_bytes *own,
                              double timeout_s, sl_rank_bytes *all)
@@ -19,6 +21,29 @@ static sl_status share_plans(sl_comm *comm, const sl_rank_bytes *own,
     all[sl_comm_rank(comm)] = *own;
     return sl_comm_allgather(comm, &group, SL__TAG_END, sizeof *all, all,
                              (size_t)group.count, timeout_s);
+}
+
+/* Whether the weights to start with have what every stage needs; of numbers in
+ * them only a run looks. */
+static sl_status check_weights(const char *path, const sl_model *model)
+{
+    sl_weights *weights;
+    sl_status status = sl_weights_open(path, &weights);
+    if (status)
+        return status;
+    for (size_t s = 0; s < model->part_count && !status; s++) {
+        const sl__names *names = &model->parts[s].graph->parameters;
+        for (size_t i = 0; i < names->count && !status; i++) {
+            const sl_tensor *tensor = names->data[i].tensor;
+            sl_port port = {.dtype = tensor->dtype, .dims = tensor->dims};
+            memcpy(port.shape, tensor->shape, sizeof port.shape);
+            status = sl__check_tensor(
+                sl__find_weight(weights, model, (int)s, names->data[i].name),
+                names->data[i].name, &port);
+        }
+    }
+    sl_weights_close(weights);
+    return status;
 }
 
 static sl_status describe(sl_pipeline *pipeline, const sl_rank_bytes *all,
@@ -61,6 +86,8 @@ sl_status sl_train_dry_run(sl_comm *comm, const sl_train_options *options,
         status = share_plans(comm, &own, options->timeout_s, all);
     if (!status)
         status = describe(pipeline, all, options->batch, &layout);
+    if (!status && options->init && sl_comm_rank(comm) == 0)
+        status = check_weights(options->init, layout.model);
     if (!status && sl_comm_rank(comm) == 0)
         tell(options->context, &layout);
     if (status)

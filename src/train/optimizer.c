@@ -231,9 +231,9 @@ static sl_status name_culprit(sl_optimizer *own, const sl_group *group,
         at++;
     if (!status)
         status = sl_fail(SL_EFAIL,
-                         "the gradient is not finite after %lld steps, first "
-                         "that of '%s'",
-                         (long long)own->steps, all[at].name);
+                         "the gradient of step %lld is not finite, first that "
+                         "of '%s'",
+                         (long long)own->steps + 1, all[at].name);
     free(all);
     return status;
 }

@@ -74,6 +74,11 @@ sl_status sl__check_windows(const sl_windows *windows);
 sl_status sl__weights_open_as(const char *path, const char *stem,
                               sl_weights **out);
 
+/* A parameter of a stage by its own name, or by another that it is tied to. */
+const sl_safetensor *sl__find_weight(const sl_weights *weights,
+                                     const sl_model *model, int stage,
+                                     const char *name);
+
 /* Whether a tensor, which may be NULL, is what a port takes. */
 sl_status sl__check_tensor(const sl_safetensor *found, const char *name,
                            const sl_port *port);

@@ -178,10 +178,9 @@ sl_status sl__check_tensor(const sl_safetensor *found, const char *name,
                    name, theirs, ours);
 }
 
-/* A parameter by its own name, or by another that it is tied to. */
-static const sl_safetensor *find_tied(const sl_weights *weights,
-                                      const sl_model *model, int stage,
-                                      const char *name)
+const sl_safetensor *sl__find_weight(const sl_weights *weights,
+                                     const sl_model *model, int stage,
+                                     const char *name)
 {
     bool first;
     const sl_tie *tie = sl__find_tie(model, stage, name, &first);
@@ -248,8 +247,8 @@ static sl_status walk(const sl__parameter *own, const sl_safetensor *found,
                              "'%.100s' of the weights has numbers that are not "
                              "finite",
                              own->port.name);
-        if (write && !sl__memory_write_piece(own->memory, &own->port, at,
-                                             piece, now))
+        if (write &&
+            !sl__memory_write_piece(own->memory, &own->port, at, piece, now))
             return write_whole(own, found);
     }
     return status;
@@ -260,7 +259,7 @@ static sl_status load_one(void *context, const sl__parameter *own)
 {
     loading *how = context;
     const sl_safetensor *found =
-        find_tied(how->weights, how->model, own->stage, own->port.name);
+        sl__find_weight(how->weights, how->model, own->stage, own->port.name);
     sl_status status = sl__check_tensor(found, own->port.name, &own->port);
     if (!status)
         status = walk(own, found, how->write);

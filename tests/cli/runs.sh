@@ -24,12 +24,35 @@ run train --out "$dir/a" --resume --steps 9 --schedule zbv -p 2
 grep -q '2 ranks, 4 stages' "$err" || bad "zbv has two stages a rank"
 run train --out "$dir/a" --resume --steps 10 --schedule 1f1b
 [ $status = 0 ] || bad "as 1F1B again: $(cat "$err")"
+grep -q '2 ranks, 2 stages' "$err" || bad "ranks are dropped: $(cat "$err")"
+# A schedule from a file brings all of its sizes, and is no place for a log.
+"$sluice" schedule gpipe -p 3 -m 2 >"$dir/own.csv"
+cp "$dir/own.csv" "$dir/was.csv"
+run train --out "$dir/a" --resume --steps 11 --schedule "$dir/own.csv"
+[ $status = 0 ] && grep -q '3 ranks, 3 stages' "$err" || bad "a CSV: $(cat "$err")"
+grep -q -- '--schedule .*own.csv instead of 1f1b' "$err" ||
+    bad "a CSV is not told: $(cat "$err")"
+run train --out "$dir/a" --resume --steps 12 --schedule gpipe
+grep -q -- '--schedule gpipe instead of .*own.csv' "$err" ||
+    bad "no CSV is not told: $(cat "$err")"
+refuses "a log over a schedule" "--schedule and --log name one file" \
+    -- train "$dir/text" $small --schedule "$dir/own.csv" --log "$dir/own.csv"
+cmp -s "$dir/own.csv" "$dir/was.csv" || bad "a schedule is written to"
+refuses "a log over options" "is a file that the run keeps itself" \
+    -- train --out "$dir/a" --resume --steps 13 --log "$dir/a/options.json"
+refuses "a log in the data" "all files of which are trained on" \
+    -- train "$dir" $small --log "$dir/in.log"
+refuses "a run in the data" "all files of which are trained on" \
+    -- train "$dir" $small --out "$dir/inner"
+[ -e "$dir/inner" ] && bad "a refused run makes a folder"
+refuses "no run" "there is no run in $dir/nowhere" \
+    -- train --out "$dir/nowhere" --resume
 refuses "another width" "the run has --d 16, and cannot go on with 32" \
     -- train --out "$dir/a" --resume --d 32
 refuses "another seed" "the run has seed 1, and cannot go on with 3" \
     -- train --out "$dir/a" --resume --seed 3
-refuses "no more steps" "is at step 10 already" \
-    -- train --out "$dir/a" --resume --steps 10
+refuses "no more steps" "is at step 12 already" \
+    -- train --out "$dir/a" --resume --steps 12
 
 # A log has every step once, also where a run was killed behind its last
 # checkpoint; what is not of the run stays.
@@ -60,7 +83,7 @@ run train --out "$dir/n" --resume --steps 3 --lr 1e39 --warmup 0
     bad "infinite weights: $status $(cat "$err")"
 [ "$(ls "$dir/n" | grep step)" = step-00000002 ] || bad "saved over what was good"
 run train --out "$dir/n" --resume --steps 9 --lr 1e39 --warmup 0
-[ $status = 1 ] && grep -q "gradient is not finite after 3 steps, first that of '" "$err" ||
+[ $status = 1 ] && grep -q "the gradient of step 4 is not finite, first that of '" "$err" ||
     bad "an infinite gradient: $status $(cat "$err")"
 run train "$dir/text" $small --steps 1 --lr 1e39 --warmup 0
 [ $status = 1 ] && grep -q "has numbers that are not finite" "$err" ||
@@ -107,6 +130,15 @@ run train "$dir/text" $small -p 2 -m 8 --out "$dir/none" --dry-run
 [ -e "$dir/none" ] && bad "a dry run makes a folder"
 grep -Eq 'rank 0 -> rank 1 +[0-9]+ messages' "$out" || bad "messages: $(cat "$out")"
 grep -q 'optimizer' "$out" || bad "no optimizer in: $(cat "$out")"
+refuses "weights that are not there" "cannot open" \
+    -- train "$dir/text" $small --init "$dir/nope" --dry-run
+refuses "weights of another model" "of the weights is" \
+    -- train "$dir/text" $small --d 32 --init "$dir/n/latest/model.safetensors" \
+    --dry-run
+run train "$dir/text" --seq 16 --batch 8 --init "$dir/n" --dry-run
+[ $status = 0 ] && grep -q '2 layers of width 16' "$out" ||
+    bad "a run to start with: $(cat "$err")"
+run train "$dir/text" $small -p 2 -m 8 --dry-run
 # It is what the run then takes.
 planned=$(awk '/planned \(kB\)/ { on = 1; next } on { print $NF } /^ *1 / { if (on) exit }' "$out")
 run train "$dir/text" $small -p 2 -m 8 --steps 1

@@ -11,11 +11,10 @@ trap 'rm -rf "$work"' EXIT
 cmake --install "$build" --prefix "$work/usr" >/dev/null
 pc=$(dirname "$(find "$work/usr" -name sluice.pc)")
 lib=$(dirname "$pc")
-# The file names the configured prefix; point it here.
+# The file finds its own prefix, also where it was configured for another.
 export PKG_CONFIG_PATH="$pc"
-flags=$(pkg-config --define-variable=prefix="$work/usr" --cflags --libs sluice)
-static=$(pkg-config --define-variable=prefix="$work/usr" --static --cflags \
-    --libs sluice | sed "s| -lsluice| $lib/libsluice.a|")
+flags=$(pkg-config --cflags --libs sluice)
+static=$(pkg-config --static --cflags --libs sluice | sed "s| -lsluice| $lib/libsluice.a|")
 
 cc -Wall -Werror "$source/examples/schedule.c" -o "$work/shared" $flags
 LD_LIBRARY_PATH=$lib "$work/shared" >"$work/shared.out"
