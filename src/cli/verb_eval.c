@@ -24,8 +24,8 @@ enum { KEY_LENGTH = 256, KEY_STRIDE, KEY_MOST, KEY_JSON };
 
 static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "Data:", 1},
-    {"seq", KEY_LENGTH, "N", 0,
-     "Tokens of a sequence (the model's longest)", 1},
+    {"seq", KEY_LENGTH, "N", 0, "Tokens of a sequence (the model's longest)",
+     1},
     {"stride", KEY_STRIDE, "N", 0,
      "Tokens from the start of one sequence to the start of the next (--seq)",
      1},

@@ -499,9 +499,9 @@ static sl_status name_difference(sl_pipeline *pipeline, const sl_group *own,
     char rows[200] = "";
     size_t used = 0;
     for (int m = 0; m < pipeline->microbatches && used + 24 < sizeof rows; m++)
-        used += (size_t)snprintf(
-            rows + used, sizeof rows - used, "%s%lld", m ? " + " : "",
-            (long long)sl_batch_rows(pipeline->batch, m));
+        used += (size_t)snprintf(rows + used, sizeof rows - used, "%s%lld",
+                                 m ? " + " : "",
+                                 (long long)sl_batch_rows(pipeline->batch, m));
     const sl_comm_item items[] = {
         {"what the batch is for", train ? "a step" : "an eval"},
         {"the rows of the batch", rows}};

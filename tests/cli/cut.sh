@@ -43,6 +43,9 @@ run cut -p 4
 [ "$(grep -c '3.15 MB forward' "$out")" = 3 ] || bad "4 stages: $(cat "$out")"
 run cut -p 2
 grep -q 'mlp.c_fc' "$out" || bad "2 stages are even: $(cat "$out")"
+# Less than 3% does not pay for twice the bytes.
+run cut -p 2 --layers 24
+grep -q '3.15 MB forward' "$out" || bad "24 layers: $(cat "$out")"
 run cut -p 2 --whole
 grep -q 'balance 0.949' "$out" || bad "--whole: $(cat "$out")"
 

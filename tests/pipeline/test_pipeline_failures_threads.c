@@ -136,8 +136,8 @@ static sl_status step_with_own_rows(sl_comm *comm, void *context)
     options.schedule = schedule;
     options.timeout_s = 20;
     if (!status)
-        status = sl_pipeline_create(comm, sl_mlp_model, &spec, &options,
-                                    &pipeline);
+        status =
+            sl_pipeline_create(comm, sl_mlp_model, &spec, &options, &pipeline);
     if (!status)
         status = *evals && sl_comm_rank(comm) == 2
                      ? sl_pipeline_eval(pipeline, batch, 2)
