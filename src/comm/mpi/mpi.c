@@ -372,39 +372,46 @@ static sl_status progress_mpi(sl_comm *comm)
 /* ----------------------------------------------------------------- life -- */
 
 /* Waits until all ranks have come to their end; after a failure for a moment
- * alone, for then some may be gone. A rank that leaves before others have heard
- * of a failure may get them killed by what launched them. True where all are
- * there, and none has failed. */
+ * alone, for then some may be gone. True where all are there and none has left
+ * memory to MPI: then MPI may end. A rank that leaves without ending it gets
+ * the others killed by what launched them, before they have said why. */
 static bool all_end(sl_comm *comm)
 {
     const double most_failed = 3;
-    MPI_Request barrier;
-    int done = 0;
+    MPI_Request request;
+    int done = 0, left = comm->holds_memory, any_left = 0;
     double start = sl__seconds();
     bool failed = check_mpi(comm);
-    if (MPI_Ibarrier(end_of(comm)->failures, &barrier))
+    if (MPI_Iallreduce(&left, &any_left, 1, MPI_INT, MPI_MAX,
+                       end_of(comm)->failures, &request))
         return false;
     while (!done) {
-        MPI_Test(&barrier, &done, MPI_STATUS_IGNORE);
+        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
         double waited = sl__seconds() - start;
         failed = check_mpi(comm);
-        if (failed && waited > most_failed)
+        if (!done && failed && waited > most_failed)
             return false;
         if (waited > 1e-3)
             nanosleep(&(struct timespec){0, 50000}, NULL);
     }
-    return !failed;
+    return !any_left;
+}
+
+/* Takes back a receive that nothing has come for. */
+static void stop_listening(MPI_Request *request)
+{
+    if (*request == MPI_REQUEST_NULL)
+        return;
+    MPI_Cancel(request);
+    MPI_Wait(request, MPI_STATUS_IGNORE);
 }
 
 static void destroy_mpi(sl_comm *comm)
 {
     end *own = end_of(comm);
-    /* After a failure others may be gone: nothing waits for them then. */
     if (all_end(comm)) {
-        MPI_Cancel(&own->listening);
-        MPI_Wait(&own->listening, MPI_STATUS_IGNORE);
-        MPI_Cancel(&own->asked);
-        MPI_Wait(&own->asked, MPI_STATUS_IGNORE);
+        stop_listening(&own->listening);
+        stop_listening(&own->asked);
         if (own->answering != MPI_REQUEST_NULL)
             MPI_Wait(&own->answering, MPI_STATUS_IGNORE);
         MPI_Comm_free(&own->messages);
