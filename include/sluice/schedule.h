@@ -49,7 +49,8 @@ typedef enum sl_action_family {
     SL_FAMILY_NOTHING,
     SL_FAMILY_COMPUTE, /* F, I, W, B, OVERLAP_F_B */
     SL_FAMILY_COMM,    /* SEND_F, RECV_F, SEND_B, RECV_B */
-    SL_FAMILY_STATE    /* UNSHARD, RESHARD, REDUCE_GRAD */
+    SL_FAMILY_STATE,   /* UNSHARD, RESHARD, REDUCE_GRAD */
+    SL_FAMILY_WAIT     /* WAIT_SEND_F, WAIT_SEND_B, WAIT_REDUCE_GRAD */
 } sl_action_family;
 
 /* One cell. For OVERLAP_F_B, (stage, microbatch) is its forward half and the
@@ -129,6 +130,8 @@ typedef struct sl_extent {
     bool has_communication;
     bool has_sharding;
     bool has_reduce_grad;
+    bool has_send_waits;   /* WAIT_SEND_F, WAIT_SEND_B */
+    bool has_reduce_waits; /* WAIT_REDUCE_GRAD */
 } sl_extent;
 SL_API sl_extent sl_schedule_extent(const sl_schedule *schedule);
 
@@ -235,12 +238,40 @@ SL_API sl_status sl_lower_drop_idle(const sl_schedule *in, sl_schedule **out);
 /* Adjacent I and W of one stage and microbatch become B. */
 SL_API sl_status sl_lower_merge_bw(const sl_schedule *in, sl_schedule **out);
 
-/* UNSHARD before use, at most `window` stages ahead; RESHARD after. */
+/* How many of the stages that a rank will compute next are unsharded ahead,
+ * from 1 to the window. */
+typedef enum sl_lookahead_kind {
+    SL_LOOKAHEAD_FULL, /* the window */
+    SL_LOOKAHEAD_AUTO, /* rank + 2, at most the window */
+    SL_LOOKAHEAD_EACH  /* a number for each rank */
+} sl_lookahead_kind;
+
+typedef struct sl_lookahead {
+    sl_lookahead_kind kind;
+    const int *of_rank; /* for SL_LOOKAHEAD_EACH, borrowed */
+    int ranks;          /* how many numbers there are */
+} sl_lookahead;
+
+/* UNSHARD before use, RESHARD after: at most `window` stages stay whole.
+ * `lookahead` may be NULL for SL_LOOKAHEAD_FULL. */
 SL_API sl_status sl_lower_unshard(const sl_schedule *in, int window,
+                                  const sl_lookahead *lookahead,
                                   sl_schedule **out);
 
-/* REDUCE_GRAD after each stage's last B or W. */
-SL_API sl_status sl_lower_reduce_grad(const sl_schedule *in, sl_schedule **out);
+typedef enum sl_reduce_wait {
+    SL_REDUCE_WAIT_NONE, /* REDUCE_GRAD holds its rank: PyTorch up to 2.14 */
+    SL_REDUCE_WAIT_NOW,  /* right after its REDUCE_GRAD */
+    SL_REDUCE_WAIT_LATE  /* before the rank's next one, or at the row's end */
+} sl_reduce_wait;
+
+/* REDUCE_GRAD after each stage's last B or W, and its WAIT_REDUCE_GRAD. */
+SL_API sl_status sl_lower_reduce_grad(const sl_schedule *in,
+                                      sl_reduce_wait wait, sl_schedule **out);
+
+/* WAIT_REDUCE_GRAD alone, for REDUCE_GRADs that are there; `wait` is NOW or
+ * LATE. */
+SL_API sl_status sl_lower_wait_reduce(const sl_schedule *in,
+                                      sl_reduce_wait wait, sl_schedule **out);
 
 typedef enum sl_recv {
     SL_RECV_ASAP, /* posted when its sender is scheduled, as PyTorch does */
@@ -252,19 +283,43 @@ typedef enum sl_recv {
 SL_API sl_status sl_lower_send_recv(const sl_schedule *in, sl_recv recv,
                                     sl_schedule **out);
 
+/* One WAIT_SEND for each SEND: of a SEND_F right after the B or I of the same
+ * stage and microbatch, of others at the end of the row. */
+SL_API sl_status sl_lower_wait_send(const sl_schedule *in, sl_schedule **out);
+
+/* Moves each receive to just before its user; but a rank that is lower than its
+ * peer posts what it receives from that peer before it sends to it. SL_EUNSOUND
+ * for a receive without a user. */
+SL_API sl_status sl_lower_defer_recv(const sl_schedule *in, sl_schedule **out);
+
+/* Moves waits forward so that no rank has more than `most` sends pending; with
+ * 0 each send is waited for at once. SL_EUNSOUND where no wait can be moved
+ * without a deadlock, or sends and waits do not pair. */
+SL_API sl_status sl_lower_send_budget(const sl_schedule *in, int most,
+                                      sl_schedule **out);
+
+/* Drops every WAIT_SEND and WAIT_REDUCE_GRAD: what PyTorch up to 2.14 reads. */
+SL_API sl_status sl_lower_drop_waits(const sl_schedule *in, sl_schedule **out);
+
 typedef struct sl_lower_options {
     int unshard_window;
     sl_recv recv;
+    sl_lookahead unshard_lookahead;
+    sl_reduce_wait reduce_wait; /* of reduce-grad and wait-reduce */
 } sl_lower_options;
 #define SL_LOWER_OPTIONS_INIT                                                  \
     {                                                                          \
-        3, SL_RECV_ASAP                                                        \
+        3, SL_RECV_ASAP, {SL_LOOKAHEAD_FULL, NULL, 0}, SL_REDUCE_WAIT_NOW      \
     }
-#define SL_LOWER_DEFAULT_PASSES "unshard,reduce-grad,send-recv"
+
+/* What PyTorch 2.15's runtime executes. Up to 2.14 it is the same without
+ * wait-send, and with SL_REDUCE_WAIT_NONE. */
+#define SL_LOWER_DEFAULT_PASSES "unshard,reduce-grad,send-recv,wait-send"
 
 /* Runs the passes named in a comma-separated list, in that order; `options`
- * may be NULL. Names: drop-idle, merge-bw, unshard, reduce-grad, send-recv. An
- * empty list only drops idle cells. */
+ * may be NULL. Names: drop-idle, merge-bw, unshard, reduce-grad, wait-reduce,
+ * send-recv, wait-send, defer-recv, send-budget=N, drop-waits. An empty list
+ * only drops idle cells. */
 SL_API sl_status sl_lower(const sl_schedule *in, const char *passes,
                           const sl_lower_options *options, sl_schedule **out);
 
@@ -272,14 +327,15 @@ SL_API sl_status sl_lower(const sl_schedule *in, const char *passes,
 
 /* How communication is read. */
 typedef enum sl_reading {
-    SL_ASYNC,   /* posted, and waited for only by its user */
-    SL_ORDERED, /* each rank's messages complete in posted order */
-    SL_BLOCKING /* each one blocks its rank until matched */
+    SL_ASYNC,    /* posted, and waited for only by its user or its WAIT_SEND */
+    SL_PER_EDGE, /* those from one rank to another complete in posted order */
+    SL_ORDERED,  /* each rank's messages complete in posted order */
+    SL_BLOCKING  /* each one blocks its rank until matched */
 } sl_reading;
-#define SL_READINGS 3
+#define SL_READINGS 4
 SL_API const char *sl_reading_text(sl_reading reading);
 
-/* Finds a reading by its text: async, ordered or blocking. */
+/* Finds a reading by its text: async, per-edge, ordered or blocking. */
 SL_API sl_status sl_reading_parse(const char *text, sl_reading *out);
 
 typedef enum sl_finding_code {
@@ -423,6 +479,8 @@ typedef struct sl_rank_usage {
     double busy;
     double idle; /* makespan - busy */
     int64_t peak_bytes;
+    int activation_slots; /* most microbatches in flight at once, over all of
+                             its stages, from F to the end of W or B */
 } sl_rank_usage;
 SL_API sl_rank_usage sl_simulation_rank(const sl_simulation *simulation,
                                         int rank);

@@ -201,8 +201,9 @@ static const char *read_plain(cursor *text, sl_action *out)
     if (!read_number(text, SL_MAX_STAGES, &stage))
         return "a stage number from 0 to 65535";
     if (!read_kind(text, &kind) || kind == SL_OVERLAP_F_B)
-        return "F, I, W, B, SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD "
-               "or REDUCE_GRAD after the stage";
+        return "F, I, W, B, SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD, "
+               "REDUCE_GRAD, WAIT_SEND_F, WAIT_SEND_B or WAIT_REDUCE_GRAD "
+               "after the stage";
     if (kinds[kind].has_microbatch &&
         !read_number(text, SL_MAX_MICROBATCHES, &microbatch))
         return "a microbatch number from 0 to 16777215 after the kind";

@@ -29,6 +29,17 @@ static inline bool sl__is_communication(uint8_t kind)
     return kind >= SL_SEND_F && kind <= SL_RECV_B;
 }
 
+static inline bool sl__is_send_wait(uint8_t kind)
+{
+    return kind == SL_WAIT_SEND_F || kind == SL_WAIT_SEND_B;
+}
+
+/* The send that a WAIT_SEND waits for. */
+static inline sl_action_kind sl__awaited_send(uint8_t wait)
+{
+    return wait == SL_WAIT_SEND_F ? SL_SEND_F : SL_SEND_B;
+}
+
 /* Whether the kind completes the gradients of the stage's weights. */
 static inline bool sl__ends_microbatch(uint8_t kind)
 {

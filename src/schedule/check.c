@@ -3,8 +3,8 @@
  * The checker: is this schedule whole, in order, rightly connected, and can it
  * run to its end? Works on compute-only and on lowered schedules; what a
  * schedule does not have at all (communication, sharding, gradient reduction,
- * backwards) is not missed. Messages are check_messages.c's; deadlock is
- * deadlock.c's. */
+ * backwards, waits) is not missed. Messages are check_messages.c's, waits
+ * check_waits.c's; deadlock is deadlock.c's. */
 #include "schedule/check.h"
 #include "schedule/action.h"
 #include "base/arguments.h"
@@ -295,6 +295,8 @@ static sl_status check_deadlocks(sl__check *check)
             sl__find_deadlock(&check->events, (sl_reading)i, &waits, &count);
         if (status)
             return status;
+        if (i == SL_ASYNC)
+            sl__check_blocked_receives(check, waits, count);
         if (count)
             sl__report_deadlock(report, check->events.schedule, (sl_reading)i,
                                 waits, count);
@@ -324,6 +326,8 @@ static sl_status check_all(const sl_schedule *schedule,
     if (extent.has_communication)
         sl__check_messages(&check);
     status = check_state_actions(&check);
+    if (!status)
+        status = sl__check_waits(&check);
     if (!status)
         status = check_deadlocks(&check);
     sl__events_close(&check.events);

@@ -22,4 +22,13 @@ void sl__check_add(sl__check *check, sl_finding_code code, uint32_t node,
 /* Checks sends and receives: in pairs, on the right ranks, in order. */
 void sl__check_messages(sl__check *check);
 
+/* Checks waits: one for each send and reduction, behind it, where there are
+ * any; one reduction pending on a rank. */
+sl_status sl__check_waits(sl__check *check);
+
+/* Names the waits that are part of a cycle under SL_ASYNC: nothing else can
+ * hold up a receive there. */
+void sl__check_blocked_receives(sl__check *check, const sl_wait *waits,
+                                size_t count);
+
 #endif

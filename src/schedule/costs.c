@@ -50,7 +50,7 @@ static double plain_cost(const sl_costs *costs, uint8_t kind, int stage)
     case SL_UNSHARD: return costs->unshard;
     case SL_RESHARD: return costs->reshard;
     case SL_REDUCE_GRAD: return cost->reduce_grad;
-    default: return 0;
+    default: return 0; /* A wait takes what it waits for. */
     }
 }
 

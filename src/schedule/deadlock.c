@@ -10,11 +10,13 @@
  * no peer. What they wait for:
  *
  *   passed     the action before it on the rank; its inputs (a receive among
- *              them: the message's `complete`); when blocking, a send's or
- *              receive's own `complete`
+ *              them, or the send of a WAIT_SEND: the message's `complete`);
+ *              when blocking, a send's or receive's own `complete`
  *   complete   async     both ends posted
- *              ordered   both ends posted, and the message before each of them
- *                        on its rank complete
+ *              per-edge  both ends posted, and the message before each of them
+ *                        in its lane complete: on its rank, to or from the
+ *                        same rank
+ *              ordered   the same with one lane for each rank
  *              blocking  both ranks arrived, and the send's input
  *
  * A depth-first search along these edges finds a cycle as the part of its
@@ -42,11 +44,17 @@ typedef struct search {
     const sl__events *events;
     sl_reading reading;
     uint8_t *color;        /* by event */
-    uint32_t *before_comm; /* by node, when ordered: the message before it */
+    uint32_t *before_comm; /* by node, with lanes: the message before it */
     frame *stack;
     size_t depth;
     size_t capacity;
 } search;
+
+/* Whether messages complete in the order in which they were posted. */
+static bool has_lanes(sl_reading reading)
+{
+    return reading == SL_ORDERED || reading == SL_PER_EDGE;
+}
 
 static uint32_t passed(uint32_t node)
 {
@@ -112,7 +120,7 @@ static int edges_of_end(const search *find, uint32_t end, edge *edges)
         return count + edges_to_inputs(find, end, edges + count);
     }
     edges[count++] = (edge){passed(end), end};
-    if (find->reading == SL_ORDERED && find->before_comm[end] != SL__NOWHERE)
+    if (has_lanes(find->reading) && find->before_comm[end] != SL__NOWHERE)
         edges[count++] =
             (edge){complete(find->events, find->before_comm[end]), end};
     return count;
@@ -301,7 +309,7 @@ static sl_status explore_node(search *find, uint32_t node, sl_wait **out_waits,
                               size_t *out_count)
 {
     sl_status status = explore(find, passed(node), out_waits, out_count);
-    if (!status && !*out_count && find->reading == SL_ORDERED &&
+    if (!status && !*out_count && has_lanes(find->reading) &&
         is_comm(find->events, node))
         status =
             explore(find, complete(find->events, node), out_waits, out_count);
@@ -347,25 +355,6 @@ static sl_status explore_all(search *find, sl_wait **out_waits,
     return status;
 }
 
-static sl_status link_messages(search *find)
-{
-    const sl__events *events = find->events;
-    sl_status status =
-        sl__alloc(events->nodes, sizeof *find->before_comm, &find->before_comm);
-    if (status)
-        return status;
-    for (int rank = 0; rank < events->extent.ranks; rank++) {
-        uint32_t before = SL__NOWHERE;
-        for (uint32_t node = events->first[rank];
-             node < events->first[rank + 1]; node++) {
-            find->before_comm[node] = before;
-            if (is_comm(events, node))
-                before = node;
-        }
-    }
-    return SL_OK;
-}
-
 sl_status sl__find_deadlock(const sl__events *events, sl_reading reading,
                             sl_wait **out_waits, size_t *out_count)
 {
@@ -373,8 +362,11 @@ sl_status sl__find_deadlock(const sl__events *events, sl_reading reading,
     *out_waits = NULL;
     *out_count = 0;
     sl_status status = sl__alloc(2 * (size_t)events->nodes, 1, &find.color);
-    if (!status && reading == SL_ORDERED)
-        status = link_messages(&find);
+    if (!status && has_lanes(reading))
+        status = sl__alloc(events->nodes, sizeof *find.before_comm,
+                           &find.before_comm);
+    if (!status && has_lanes(reading))
+        status = sl__link_messages(events, reading, find.before_comm);
     if (!status)
         status = explore_all(&find, out_waits, out_count);
     free(find.color);

@@ -9,8 +9,9 @@
 #include <string.h>
 
 static const sl_action_kind tabled[] = {
-    SL_FORWARD, SL_BACKWARD_INPUT, SL_BACKWARD_WEIGHT, SL_BACKWARD,
-    SL_SEND_F,  SL_RECV_F,         SL_SEND_B,          SL_RECV_B,
+    SL_FORWARD,     SL_BACKWARD_INPUT, SL_BACKWARD_WEIGHT, SL_BACKWARD,
+    SL_SEND_F,      SL_RECV_F,         SL_SEND_B,          SL_RECV_B,
+    SL_WAIT_SEND_F, SL_WAIT_SEND_B,
 };
 #define TABLED (sizeof tabled / sizeof *tabled)
 
@@ -42,13 +43,14 @@ static sl_status cut_tables(sl__events *events)
 {
     size_t size =
         (size_t)events->extent.stages * (size_t)events->extent.microbatches;
-    sl_status status =
-        sl__alloc(TABLED * size, sizeof *events->memory, &events->memory);
+    size_t all = TABLED * size + (size_t)events->extent.stages;
+    sl_status status = sl__alloc(all, sizeof *events->memory, &events->memory);
     if (status)
         return status;
-    memset(events->memory, 0xff, TABLED * size * sizeof *events->memory);
+    memset(events->memory, 0xff, all * sizeof *events->memory);
     for (size_t i = 0; i < TABLED; i++)
         events->table[tabled[i]] = events->memory + i * size;
+    events->reduction = events->memory + TABLED * size;
     return SL_OK;
 }
 
@@ -59,6 +61,9 @@ static void fill_tables(sl__events *events)
         int count = sl_action_parts(sl__action_at(events, node), parts);
         for (int i = 0; i < count; i++) {
             uint32_t *table = events->table[parts[i].kind];
+            uint32_t *reduction = &events->reduction[parts[i].stage];
+            if (parts[i].kind == SL_REDUCE_GRAD && *reduction == SL__NOWHERE)
+                *reduction = node;
             if (!table)
                 continue;
             size_t at =
@@ -226,6 +231,19 @@ static uint32_t weight_input(const sl__events *events, const sl_action *part)
     return sl__event(events, SL_BACKWARD, part->stage, part->microbatch);
 }
 
+/* A send that is waited for is complete when its receive is. */
+static int send_wait_inputs(const sl__events *events, const sl_action *part,
+                            sl__input *inputs)
+{
+    uint32_t send = sl__event(events, sl__awaited_send(part->kind), part->stage,
+                              part->microbatch);
+    inputs[0] = (sl__input){send, -1};
+    if (send == SL__NOWHERE)
+        return 1;
+    inputs[1] = (sl__input){sl__peer(events, send), -1};
+    return 2;
+}
+
 static int part_inputs(const sl__events *events, int rank,
                        const sl_action *part, sl__input *inputs)
 {
@@ -252,6 +270,11 @@ static int part_inputs(const sl__events *events, int rank,
     case SL_SEND_B:
         inputs[count++] =
             (sl__input){sl__backward_event(events, stage, microbatch), -1};
+        break;
+    case SL_WAIT_SEND_F:
+    case SL_WAIT_SEND_B: return send_wait_inputs(events, part, inputs);
+    case SL_WAIT_REDUCE_GRAD:
+        inputs[count++] = (sl__input){events->reduction[stage], -1};
         break;
     default: break;
     }
@@ -291,4 +314,38 @@ uint32_t sl__peer(const sl__events *events, uint32_t node)
         return SL__NOWHERE;
     return sl__event(events, other[action->kind], sl__peer_stage(action),
                      action->microbatch);
+}
+
+/* The way a message goes as seen from its rank: to or from which rank. */
+static size_t way_of(const sl__events *events, uint32_t node)
+{
+    uint32_t peer = sl__peer(events, node);
+    bool is_send = sl__is_send(sl__action_at(events, node)->kind);
+    size_t ranks = (size_t)events->extent.ranks;
+    size_t other = peer == SL__NOWHERE ? ranks : events->rank_of[peer];
+    return 2 * other + is_send;
+}
+
+sl_status sl__link_messages(const sl__events *events, sl_reading reading,
+                            uint32_t *before)
+{
+    size_t ways = 2 * ((size_t)events->extent.ranks + 1);
+    uint32_t *latest; /* by way, of the rank at hand; ordered: one for all */
+    sl_status status = sl__alloc(ways, sizeof *latest, &latest);
+    if (status)
+        return status;
+    for (int rank = 0; rank < events->extent.ranks; rank++) {
+        memset(latest, 0xff, ways * sizeof *latest);
+        for (uint32_t node = events->first[rank];
+             node < events->first[rank + 1]; node++) {
+            before[node] = SL__NOWHERE;
+            if (!sl__is_communication(sl__action_at(events, node)->kind))
+                continue;
+            size_t way = reading == SL_ORDERED ? 0 : way_of(events, node);
+            before[node] = latest[way];
+            latest[way] = node;
+        }
+    }
+    free(latest);
+    return SL_OK;
 }

@@ -20,9 +20,11 @@ typedef struct sl__events {
     uint32_t *first;   /* by rank, and one more: its first node */
     uint16_t *rank_of; /* by node */
     int *home;         /* by stage: the rank with most of it; -1: nowhere */
-    /* By kind (F, I, W, B, SENDs, RECVs), then stage and microbatch. */
+    /* By kind (F, I, W, B, SENDs, RECVs, WAIT_SENDs), then stage and
+     * microbatch. */
     uint32_t *table[SL_ACTION_KINDS];
-    uint32_t *memory; /* what the tables are cut from */
+    uint32_t *reduction; /* by stage: its REDUCE_GRAD */
+    uint32_t *memory;    /* what the tables are cut from */
 } sl__events;
 
 /* Fails where the schedule is too sparse for tables (sl__check_density). */
@@ -52,7 +54,8 @@ uint32_t sl__backward_event(const sl__events *events, int stage,
 
 /* Something an action needs. */
 typedef struct sl__input {
-    uint32_t node; /* SL__NOWHERE: it never comes. A receive: its message */
+    uint32_t node; /* SL__NOWHERE: it never comes. A send or receive: its
+                      message, complete */
     int edge;      /* the edge e, between stages e and e + 1, that a result
                       from another rank crosses unannounced; -1 if none */
 } sl__input;
@@ -68,5 +71,12 @@ uint32_t sl__peer(const sl__events *events, uint32_t node);
 
 /* For a send or receive: the stage at the other end. */
 int sl__peer_stage(const sl_action *action);
+
+/* Fills in, for every send and receive, the one that must be complete before it
+ * can be, on its rank: under SL_ORDERED the message before it, under
+ * SL_PER_EDGE the one before it that goes the same way to or from the same
+ * rank. SL__NOWHERE for none, and for all else. */
+sl_status sl__link_messages(const sl__events *events, sl_reading reading,
+                            uint32_t *before);
 
 #endif

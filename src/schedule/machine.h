@@ -26,11 +26,15 @@ typedef struct sl__machine {
     uint32_t *cause;     /* by node: what it waited for last, or SL__NOWHERE */
     uint32_t *at;        /* by rank: the node it has come to */
     sl__moment *free_at; /* by rank */
-    uint32_t *lane;      /* by rank: its first message not complete (ordered) */
-    sl__moment *lane_at; /* by rank: when its lane is free (ordered) */
-    int64_t *held;       /* by rank: activation bytes */
-    uint16_t *queue;     /* ranks to look at: a ring of as many as ranks */
-    uint8_t *queued;     /* by rank */
+    /* Where messages complete in order, by node: those before and behind it in
+     * its lane, or SL__NOWHERE; and messages that may have come to the front. */
+    uint32_t *before, *behind;
+    uint32_t *fronts;
+    size_t front_count;
+    int *in_flight;  /* by rank: microbatches of its stages */
+    int64_t *held;   /* by rank: activation bytes */
+    uint16_t *queue; /* ranks to look at: a ring of as many as ranks */
+    uint8_t *queued; /* by rank */
     size_t queue_head;
     size_t queue_count;
     sl__waiters waiters;
@@ -65,10 +69,11 @@ void sl__keep_bytes(sl__machine *m, int rank, uint32_t node);
 /* Runs the send or receive that a rank has come to; false if it cannot. */
 bool sl__run_message(sl__machine *m, int rank, uint32_t node);
 
-/* Under ordered: completes what can complete at the front of a rank's lane. */
-void sl__move_lanes(sl__machine *m, int rank);
+/* Whether messages complete in the order in which they were posted. */
+bool sl__has_lanes(const sl__machine *m);
 
-/* The first message on a rank from `node` on, or the end of its row. */
-uint32_t sl__next_message(const sl__machine *m, int rank, uint32_t node);
+/* Lays out the lanes, before anything runs. */
+sl_status sl__lanes_open(sl__machine *m);
+void sl__lanes_close(sl__machine *m);
 
 #endif

@@ -21,8 +21,10 @@ static const struct {
 #undef SL_FINDING
 };
 
-static const char *const readings[SL_READINGS] = {
-    [SL_ASYNC] = "async", [SL_ORDERED] = "ordered", [SL_BLOCKING] = "blocking"};
+static const char *const readings[SL_READINGS] = {[SL_ASYNC] = "async",
+                                                  [SL_PER_EDGE] = "per-edge",
+                                                  [SL_ORDERED] = "ordered",
+                                                  [SL_BLOCKING] = "blocking"};
 
 const char *sl_finding_code_text(sl_finding_code code)
 {
@@ -50,7 +52,7 @@ sl_status sl_reading_parse(const char *text, sl_reading *out)
     }
     return sl_fail(SL_EINVAL,
                    "'%.40s' is not a reading of communication: expected async, "
-                   "ordered or blocking",
+                   "per-edge, ordered or blocking",
                    text);
 }
 

@@ -119,6 +119,9 @@ static void extend(sl_extent *extent, const sl_action *part)
     case SL_UNSHARD:
     case SL_RESHARD: extent->has_sharding = true; break;
     case SL_REDUCE_GRAD: extent->has_reduce_grad = true; break;
+    case SL_WAIT_SEND_F:
+    case SL_WAIT_SEND_B: extent->has_send_waits = true; break;
+    case SL_WAIT_REDUCE_GRAD: extent->has_reduce_waits = true; break;
     default:
         if (sl_action_kind_family(part->kind) == SL_FAMILY_COMM)
             extent->has_communication = true;

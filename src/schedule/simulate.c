@@ -75,13 +75,29 @@ static void hold_bytes(sl__machine *m, int rank, uint32_t node)
     sl_action parts[2];
     int count = sl_action_parts(sl__action_at(m->events, node), parts);
     for (int i = 0; i < count; i++) {
-        if (parts[i].kind == SL_FORWARD)
-            m->held[rank] +=
-                sl__stage_cost(m->costs, parts[i].stage)->activation_bytes;
+        if (parts[i].kind != SL_FORWARD)
+            continue;
+        m->held[rank] +=
+            sl__stage_cost(m->costs, parts[i].stage)->activation_bytes;
+        m->in_flight[rank]++;
     }
     m->result->bytes[node].during = m->held[rank];
     if (m->held[rank] > m->result->peak[rank])
         m->result->peak[rank] = m->held[rank];
+    if (m->in_flight[rank] > m->result->slots[rank])
+        m->result->slots[rank] = m->in_flight[rank];
+}
+
+/* Whether nothing needs what F of the microbatch left any more. A W behind a B
+ * is tolerated, and ends nothing. */
+static bool ends_microbatch(const sl__machine *m, const sl_action *part)
+{
+    if (part->kind == SL_FORWARD)
+        return !m->events->extent.has_backward;
+    if (part->kind == SL_BACKWARD_WEIGHT)
+        return sl__event(m->events, SL_BACKWARD, part->stage,
+                         part->microbatch) == SL__NOWHERE;
+    return part->kind == SL_BACKWARD;
 }
 
 static void give_back_bytes(sl__machine *m, int rank, uint32_t node)
@@ -91,20 +107,21 @@ static void give_back_bytes(sl__machine *m, int rank, uint32_t node)
     for (int i = 0; i < count; i++) {
         const sl_stage_cost *cost = sl__stage_cost(m->costs, parts[i].stage);
         int64_t all = cost->activation_bytes, early = cost->input_freed_bytes;
+        bool ends = ends_microbatch(m, &parts[i]);
         switch (parts[i].kind) {
         case SL_FORWARD:
-            if (!m->events->extent.has_backward)
-                m->held[rank] -= all;
-            break;
+        case SL_BACKWARD: m->held[rank] -= ends ? all : 0; break;
         case SL_BACKWARD_INPUT: m->held[rank] -= early; break;
-        case SL_BACKWARD_WEIGHT: m->held[rank] -= all - early; break;
-        case SL_BACKWARD: m->held[rank] -= all; break;
+        case SL_BACKWARD_WEIGHT: m->held[rank] -= ends ? all - early : 0; break;
         default: break;
         }
+        m->in_flight[rank] -= ends;
     }
     /* Work done twice would give back twice. */
     if (m->held[rank] < 0)
         m->held[rank] = 0;
+    if (m->in_flight[rank] < 0)
+        m->in_flight[rank] = 0;
     m->result->bytes[node].after = m->held[rank];
 }
 
@@ -123,6 +140,13 @@ void sl__finish_node(sl__machine *m, uint32_t node, sl__moment start,
     }
 }
 
+/* Whether an action does not hold its rank: a reduction that is waited for. */
+static bool runs_beside(const sl__machine *m, uint32_t node)
+{
+    return m->events->extent.has_reduce_waits &&
+           sl__action_at(m->events, node)->kind == SL_REDUCE_GRAD;
+}
+
 static bool run_compute(sl__machine *m, int rank, uint32_t node)
 {
     sl__moment start = m->free_at[rank];
@@ -132,6 +156,8 @@ static bool run_compute(sl__machine *m, int rank, uint32_t node)
     hold_bytes(m, rank, node);
     sl__finish_node(m, node, start, start.time + cost);
     give_back_bytes(m, rank, node);
+    if (runs_beside(m, node))
+        return true;
     m->result->busy[rank] += cost;
     /* What takes no time is not what its successors waited for. */
     sl__later(&m->free_at[rank], start.time + cost, node);
@@ -163,8 +189,6 @@ static void run_rank(sl__machine *m, int rank)
 {
     uint32_t end = m->events->first[rank + 1];
     for (;;) {
-        if (m->result->reading == SL_ORDERED)
-            sl__move_lanes(m, rank);
         if (m->at[rank] == end || !run_node(m, rank, m->at[rank]))
             break;
         m->at[rank]++;
@@ -188,12 +212,20 @@ static void run(sl__machine *m)
     int ranks = m->events->extent.ranks;
     for (int rank = 0; rank < ranks; rank++) {
         m->at[rank] = m->events->first[rank];
-        m->lane[rank] = sl__next_message(m, rank, m->at[rank]);
-        m->free_at[rank] = m->lane_at[rank] = (sl__moment){0, SL__NOWHERE};
+        m->free_at[rank] = (sl__moment){0, SL__NOWHERE};
     }
     for (int rank = 0; rank < ranks; rank++)
         sl__look_at(m, rank);
     run_queue(m);
+}
+
+/* The first message of a rank that never became complete, or its row's end. */
+static uint32_t first_posted(const sl__machine *m, int rank)
+{
+    uint32_t node = m->events->first[rank];
+    while (node < m->events->first[rank + 1] && m->state[node] != SL__POSTED)
+        node++;
+    return node;
 }
 
 /* Names the ranks that stopped and where, a few of them. */
@@ -205,8 +237,8 @@ static sl_status report_stuck(const sl__machine *m)
     for (int rank = 0; rank < m->events->extent.ranks; rank++) {
         uint32_t end = m->events->first[rank + 1];
         uint32_t node = m->at[rank];
-        if (node == end && m->result->reading == SL_ORDERED)
-            node = m->lane[rank];
+        if (node == end && sl__has_lanes(m))
+            node = first_posted(m, rank);
         if (node == end)
             continue;
         if (++stuck > 6)
@@ -278,6 +310,8 @@ static sl_status result_create(const sl__events *events, sl_reading reading,
         status = sl__alloc(ranks, sizeof *result->busy, &result->busy);
     if (!status)
         status = sl__alloc(ranks, sizeof *result->peak, &result->peak);
+    if (!status)
+        status = sl__alloc(ranks, sizeof *result->slots, &result->slots);
     if (status) {
         sl_simulation_destroy(result);
         return status;
@@ -298,11 +332,11 @@ static sl_status machine_open(sl__machine *m)
     if (!status)
         status = sl__alloc(ranks, sizeof *m->free_at, &m->free_at);
     if (!status)
-        status = sl__alloc(ranks, sizeof *m->lane, &m->lane);
-    if (!status)
-        status = sl__alloc(ranks, sizeof *m->lane_at, &m->lane_at);
+        status = sl__lanes_open(m);
     if (!status)
         status = sl__alloc(ranks, sizeof *m->held, &m->held);
+    if (!status)
+        status = sl__alloc(ranks, sizeof *m->in_flight, &m->in_flight);
     if (!status)
         status = sl__alloc(ranks, sizeof *m->queue, &m->queue);
     if (!status)
@@ -320,9 +354,9 @@ static void machine_close(sl__machine *m)
     free(m->cause);
     free(m->at);
     free(m->free_at);
-    free(m->lane);
-    free(m->lane_at);
+    sl__lanes_close(m);
     free(m->held);
+    free(m->in_flight);
     free(m->queue);
     free(m->queued);
     free(m->parked);

@@ -4,8 +4,10 @@
  *
  *   async     a send is on its way at once; a compute waits for the receive it
  *             uses; neither occupies the rank
- *   ordered   a rank's sends and receives form a lane; a message starts when
- *             both its ends are posted and at the front of their lanes
+ *   per-edge  what a rank sends to another forms a lane, and what it receives
+ *             from it; a message starts when both its ends are posted and at
+ *             the front of their lanes
+ *   ordered   the same, where all that a rank sends and receives is one lane
  *   blocking  a message starts when both ranks have come to it, and holds both
  *             until its end
  *
@@ -13,6 +15,10 @@
  * them to it. */
 #include "schedule/machine.h"
 #include "schedule/action.h"
+#include "base/memory.h"
+#include "base/try.h"
+
+#include <string.h>
 
 static double comm_cost(const sl__machine *m, uint32_t node)
 {
@@ -60,56 +66,69 @@ static bool run_async(sl__machine *m, int rank, uint32_t node)
     return true;
 }
 
-uint32_t sl__next_message(const sl__machine *m, int rank, uint32_t node)
+/* ----------------------------------------------------------------- lanes -- */
+
+bool sl__has_lanes(const sl__machine *m)
 {
-    while (node < m->events->first[rank + 1] &&
-           !sl__is_communication(sl__action_at(m->events, node)->kind))
-        node++;
-    return node;
+    sl_reading reading = m->result->reading;
+    return reading == SL_ORDERED || reading == SL_PER_EDGE;
 }
 
-/* Completes the message at the front of a rank's lane if both its ends are
- * posted and in front; tells whether it did, and the other rank. */
-static bool move_lane(sl__machine *m, int rank, int *out_other)
+sl_status sl__lanes_open(sl__machine *m)
 {
-    uint32_t node = m->lane[rank];
-    if (node == m->events->first[rank + 1] || m->state[node] != SL__POSTED)
-        return false;
+    size_t nodes = m->events->nodes;
+    if (!sl__has_lanes(m))
+        return SL_OK;
+    SL__TRY(sl__alloc(nodes, sizeof *m->before, &m->before));
+    SL__TRY(sl__alloc(nodes, sizeof *m->behind, &m->behind));
+    SL__TRY(sl__alloc(nodes, sizeof *m->fronts, &m->fronts));
+    SL__TRY(sl__link_messages(m->events, m->result->reading, m->before));
+    memset(m->behind, 0xff, nodes * sizeof *m->behind);
+    for (uint32_t node = 0; node < nodes; node++) {
+        if (m->before[node] != SL__NOWHERE)
+            m->behind[m->before[node]] = node;
+    }
+    return SL_OK;
+}
+
+void sl__lanes_close(sl__machine *m)
+{
+    free(m->before);
+    free(m->behind);
+    free(m->fronts);
+}
+
+static bool is_in_front(const sl__machine *m, uint32_t node)
+{
+    return m->state[node] == SL__POSTED &&
+           (m->before[node] == SL__NOWHERE ||
+            m->state[m->before[node]] == SL__COMPLETE);
+}
+
+/* Completes a message if both its ends are posted and in front of their lanes;
+ * those behind them may then be in front. */
+static void move_message(sl__machine *m, uint32_t node)
+{
     uint32_t peer = sl__peer(m->events, node);
-    if (peer == SL__NOWHERE || m->state[peer] != SL__POSTED)
-        return false;
-    int other = m->events->rank_of[peer];
-    if (m->lane[other] != peer || other == rank)
-        return false;
-    uint32_t ends[2] = {node, peer};
-    int ranks[2] = {rank, other};
+    if (peer == SL__NOWHERE || !is_in_front(m, node) || !is_in_front(m, peer))
+        return;
+    const uint32_t ends[2] = {node, peer};
     sl__moment start = {0, SL__NOWHERE};
     for (int i = 0; i < 2; i++) {
+        uint32_t before = m->before[ends[i]];
         sl__later(&start, m->result->start[ends[i]], m->cause[ends[i]]);
-        sl__later(&start, m->lane_at[ranks[i]].time,
-                  m->lane_at[ranks[i]].cause);
+        if (before != SL__NOWHERE)
+            sl__later(&start, m->result->end[before], before);
     }
     double end = start.time + comm_cost(m, node);
     for (int i = 0; i < 2; i++) {
         sl__finish_node(m, ends[i], start, end);
-        m->lane_at[ranks[i]] = (sl__moment){end, ends[i]};
-        m->lane[ranks[i]] = sl__next_message(m, ranks[i], ends[i] + 1);
+        if (m->behind[ends[i]] != SL__NOWHERE)
+            m->fronts[m->front_count++] = m->behind[ends[i]];
     }
-    *out_other = other;
-    return true;
 }
 
-/* Moves lanes for as long as one completion lets another follow. Each of the
- * two ranks of a message may have a next one ready, so both are tried; the
- * second rank waits on the queue of ranks to look at. */
-void sl__move_lanes(sl__machine *m, int rank)
-{
-    int other;
-    while (move_lane(m, rank, &other))
-        sl__look_at(m, other);
-}
-
-static bool run_ordered(sl__machine *m, int rank, uint32_t node)
+static bool run_in_lane(sl__machine *m, int rank, uint32_t node)
 {
     sl__moment now = m->free_at[rank];
     if (!sl__inputs_ready(m, node, &now))
@@ -117,6 +136,9 @@ static bool run_ordered(sl__machine *m, int rank, uint32_t node)
     m->result->start[node] = now.time;
     m->cause[node] = now.cause;
     m->state[node] = SL__POSTED;
+    move_message(m, node);
+    while (m->front_count)
+        move_message(m, m->fronts[--m->front_count]);
     return true;
 }
 
@@ -150,7 +172,8 @@ bool sl__run_message(sl__machine *m, int rank, uint32_t node)
     sl__keep_bytes(m, rank, node);
     switch (m->result->reading) {
     case SL_ASYNC: return run_async(m, rank, node);
-    case SL_ORDERED: return run_ordered(m, rank, node);
+    case SL_PER_EDGE:
+    case SL_ORDERED: return run_in_lane(m, rank, node);
     default: return run_blocking(m, rank, node);
     }
 }

@@ -17,6 +17,7 @@ void sl_simulation_destroy(sl_simulation *simulation)
     free(simulation->bytes);
     free(simulation->busy);
     free(simulation->peak);
+    free(simulation->slots);
     free(simulation->path);
     free(simulation);
 }
@@ -63,7 +64,7 @@ sl_rank_usage sl_simulation_rank(const sl_simulation *simulation, int rank)
         return (sl_rank_usage){0};
     double busy = simulation->busy[rank];
     return (sl_rank_usage){busy, simulation->makespan - busy,
-                           simulation->peak[rank]};
+                           simulation->peak[rank], simulation->slots[rank]};
 }
 
 sl_interval sl_simulation_action(const sl_simulation *simulation, int rank,
@@ -136,6 +137,7 @@ static void put_rank(sl__writer *writer, const sl_simulation *simulation,
     sl__put_number(writer, usage.idle);
     sl__puts(writer, ", \"peak_bytes\": ");
     sl__put_integer(writer, usage.peak_bytes);
+    sl__printf(writer, ", \"activation_slots\": %d", usage.activation_slots);
     if (actions)
         put_actions(writer, simulation, row, rank);
     sl__putc(writer, '}');

@@ -15,7 +15,8 @@ struct sl_simulation {
     double *end;          /* by node */
     sl_held_bytes *bytes; /* by node */
     double *busy;         /* by rank */
-    int64_t *peak;        /* by rank */
+    int64_t *peak;        /* by rank: bytes */
+    int *slots;           /* by rank: most microbatches in flight */
     sl_place *path;       /* the critical path, in order of time */
     size_t path_count;
 };

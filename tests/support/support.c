@@ -57,6 +57,16 @@ sl_schedule *test_generate(const char *name, int p, int v, int m)
     return schedule;
 }
 
+sl_schedule *test_lower_for_2_11(const sl_schedule *in)
+{
+    sl_schedule *schedule;
+    sl_lower_options options = SL_LOWER_OPTIONS_INIT;
+    options.reduce_wait = SL_REDUCE_WAIT_NONE;
+    assert_ok(
+        sl_lower(in, "unshard,reduce-grad,send-recv", &options, &schedule));
+    return schedule;
+}
+
 sl_schedule *test_lower(const sl_schedule *in, const char *passes)
 {
     sl_schedule *schedule;

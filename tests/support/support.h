@@ -31,6 +31,9 @@ void test_assert_csv(const sl_schedule *schedule, const char *csv);
 sl_schedule *test_generate(const char *name, int p, int v, int m);
 sl_schedule *test_lower(const sl_schedule *in, const char *passes);
 
+/* As PyTorch up to 2.14 lowers, which knows no waits. */
+sl_schedule *test_lower_for_2_11(const sl_schedule *in);
+
 /* Whether a schedule checks sound; prints its findings if not. */
 bool test_is_sound(const sl_schedule *schedule);
 

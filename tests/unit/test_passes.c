@@ -4,6 +4,7 @@
 #include "support.h"
 #include "random_schedule.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,19 +37,206 @@ static void merge_bw_makes_113_steps_of_the_known_case(void **state)
     sl_schedule_destroy(compute);
 }
 
+static void expect_reduced(const char *in, sl_reduce_wait wait, const char *out)
+{
+    sl_schedule *schedule = test_parse(in), *lowered;
+    assert_ok(sl_lower_reduce_grad(schedule, wait, &lowered));
+    test_assert_csv(lowered, out);
+    sl_schedule_destroy(lowered);
+    sl_schedule_destroy(schedule);
+}
+
+/* Sends that were posted and not yet waited for, along each row; with 0, right
+ * after a send one is. */
+static void expect_pending(const sl_schedule *schedule, int most)
+{
+    for (int rank = 0; rank < sl_schedule_ranks(schedule); rank++) {
+        const sl_action *row = sl_schedule_row(schedule, rank);
+        int pending = 0;
+        for (size_t k = 0; k < sl_schedule_length(schedule, rank); k++) {
+            uint8_t kind = row[k].kind;
+            bool sends = kind == SL_SEND_F || kind == SL_SEND_B;
+            pending += sends;
+            pending -= kind == SL_WAIT_SEND_F || kind == SL_WAIT_SEND_B;
+            assert_true(pending <= most || (most == 0 && sends));
+        }
+        assert_int_equal(pending, 0);
+    }
+}
+
 static void reduce_grad_follows_the_last_backward(void **state)
 {
     (void)state;
-    expect_lowered("0F0,0F1,0B0,,0I1,1B0,0W1,1F9\n", "reduce-grad",
+    const char *in = "0F0,0F1,0B0,,0I1,1B0,0W1,1F9\n";
+    expect_reduced(in, SL_REDUCE_WAIT_NONE,
                    "0F0,0F1,0B0,0I1,1B0,1REDUCE_GRAD,0W1,0REDUCE_GRAD,1F9\n");
-    expect_lowered("0F0,(1F0;0B0)OVERLAP_F_B,1B0\n", "reduce-grad",
+    expect_reduced(in, SL_REDUCE_WAIT_NOW,
+                   "0F0,0F1,0B0,0I1,1B0,1REDUCE_GRAD,1WAIT_REDUCE_GRAD,0W1,"
+                   "0REDUCE_GRAD,0WAIT_REDUCE_GRAD,1F9\n");
+    expect_reduced(in, SL_REDUCE_WAIT_LATE,
+                   "0F0,0F1,0B0,0I1,1B0,1REDUCE_GRAD,0W1,1WAIT_REDUCE_GRAD,"
+                   "0REDUCE_GRAD,1F9,0WAIT_REDUCE_GRAD\n");
+    expect_reduced("0F0,(1F0;0B0)OVERLAP_F_B,1B0\n", SL_REDUCE_WAIT_NONE,
                    "0F0,(1F0;0B0)OVERLAP_F_B,0REDUCE_GRAD,1B0,1REDUCE_GRAD\n");
+}
+
+/* Waits can be added to reductions that are there, and dropped again. */
+static void waits_come_and_go(void **state)
+{
+    (void)state;
+    const char *without = "0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD\n"
+                          "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD\n";
+    const char *with =
+        "0F0,0SEND_F0,0RECV_B0,0B0,0WAIT_SEND_F0,0REDUCE_GRAD,"
+        "0WAIT_REDUCE_GRAD\n"
+        "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD,1WAIT_REDUCE_GRAD,"
+        "1WAIT_SEND_B0\n";
+    expect_lowered(without, "wait-reduce,wait-send", with);
+    expect_lowered(with, "drop-waits", without);
+}
+
+/* Of SEND_F after the own backward, of the rest at the row's end, in the order
+ * of the sends. */
+static void sends_are_waited_for_where_they_are_proven(void **state)
+{
+    (void)state;
+    expect_lowered("1RECV_F0,1F0,1SEND_F0,1RECV_F1,1F1,1SEND_F1,1RECV_B1,1I1,"
+                   "1SEND_B1,1RECV_B0,1B0,1SEND_B0,1W1\n",
+                   "wait-send",
+                   "1RECV_F0,1F0,1SEND_F0,1RECV_F1,1F1,1SEND_F1,1RECV_B1,1I1,"
+                   "1WAIT_SEND_F1,1SEND_B1,1RECV_B0,1B0,1WAIT_SEND_F0,1SEND_B0,"
+                   "1W1,1WAIT_SEND_B1,1WAIT_SEND_B0\n");
+    expect_lowered("0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F0,1RECV_F1,1F0,1F1\n",
+                   "wait-send",
+                   "0F0,0SEND_F0,0F1,0SEND_F1,0WAIT_SEND_F0,0WAIT_SEND_F1\n"
+                   "1RECV_F0,1RECV_F1,1F0,1F1\n");
+}
+
+/* The lower of two ranks posts what it will receive from the other before it
+ * sends there; the higher does not. */
+static void receives_are_deferred_to_their_users(void **state)
+{
+    (void)state;
+    expect_lowered("0F0,0SEND_F0,0RECV_B0,0F1,0SEND_F1,0RECV_B1,0B0,0B1\n"
+                   "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n",
+                   "defer-recv",
+                   "0F0,0SEND_F0,0F1,0RECV_B0,0SEND_F1,0B0,0RECV_B1,0B1\n"
+                   "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n");
+}
+
+/* Of two pending sends the wait of the first is moved to before the third; with
+ * 0 each stands behind its send. */
+static void waits_move_to_keep_a_budget(void **state)
+{
+    (void)state;
+    const char *in = "0F0,0SEND_F0,0F1,0SEND_F1,0F2,0SEND_F2,0WAIT_SEND_F0,"
+                     "0WAIT_SEND_F1,0WAIT_SEND_F2\n"
+                     "1RECV_F0,1RECV_F1,1RECV_F2,1F0,1F1,1F2\n";
+    const char *rank_1 = "1RECV_F0,1RECV_F1,1RECV_F2,1F0,1F1,1F2\n";
+    static const struct {
+        const char *passes, *out;
+    } cases[] = {
+        {"send-budget=3", "0F0,0SEND_F0,0F1,0SEND_F1,0F2,0SEND_F2,"
+                          "0WAIT_SEND_F0,0WAIT_SEND_F1,0WAIT_SEND_F2\n"},
+        {"send-budget=2", "0F0,0SEND_F0,0F1,0SEND_F1,0F2,0WAIT_SEND_F0,"
+                          "0SEND_F2,0WAIT_SEND_F1,0WAIT_SEND_F2\n"},
+        {"send-budget=1", "0F0,0SEND_F0,0F1,0WAIT_SEND_F0,0SEND_F1,0F2,"
+                          "0WAIT_SEND_F1,0SEND_F2,0WAIT_SEND_F2\n"},
+        {"send-budget=0", "0F0,0SEND_F0,0WAIT_SEND_F0,0F1,0SEND_F1,"
+                          "0WAIT_SEND_F1,0F2,0SEND_F2,0WAIT_SEND_F2\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char out[400];
+        snprintf(out, sizeof out, "%s%s", cases[i].out, rank_1);
+        expect_lowered(in, cases[i].passes, out);
+    }
+}
+
+/* Random orders under random budgets: no more sends pending than allowed, all
+ * else in its order, no deadlock; or refused, and then for a reason: without
+ * waits moved, the schedule is sound. */
+static void a_budget_is_kept_or_refused(void **state)
+{
+    (void)state;
+    test_dice random = {23};
+    int kept = 0, refused = 0;
+    for (int i = 0; i < 600; i++) {
+        test_shape shape = test_random_shape(&random);
+        int most = test_below(&random, 4);
+        bool defers = test_below(&random, 2);
+        char passes[80];
+        shape.messages = false;
+        snprintf(passes, sizeof passes, "send-recv%s,wait-send",
+                 defers ? ",defer-recv" : "");
+        sl_schedule *drawn = test_random_schedule(&random, &shape);
+        sl_schedule *waits = test_lower(drawn, passes), *bounded;
+        sl_status status = sl_lower_send_budget(waits, most, &bounded);
+        assert_true(test_is_sound(waits));
+        if (status) {
+            assert_int_equal(status, SL_EUNSOUND);
+            /* With receives as soon as possible every budget can be kept. */
+            assert_true(defers);
+            refused++;
+        } else {
+            sl_schedule *plain = test_lower(waits, "drop-waits");
+            sl_schedule *dropped = test_lower(bounded, "drop-waits");
+            char *expected = test_csv(plain);
+            test_assert_csv(dropped, expected);
+            free(expected);
+            sl_schedule_destroy(plain);
+            sl_schedule_destroy(dropped);
+            assert_true(test_is_sound(bounded));
+            expect_pending(bounded, most);
+            sl_schedule_destroy(bounded);
+            kept++;
+        }
+        sl_schedule_destroy(waits);
+        sl_schedule_destroy(drawn);
+    }
+    assert_true(kept > 300 && refused > 10);
+}
+
+/* Each rank fetches as far ahead as its own number says, and drops nothing
+ * sooner for it. */
+static void unshard_looks_ahead_as_told(void **state)
+{
+    (void)state;
+    static const int each[] = {1, 3};
+    const char *row = "0F0,2F0,4F0,2B0,0B0\n1F0,3F0,5F0,3B0,1B0\n";
+    sl_schedule *schedule = test_parse(row), *lowered;
+    sl_lookahead ahead = {SL_LOOKAHEAD_EACH, each, 2};
+    assert_ok(sl_lower_unshard(schedule, 3, &ahead, &lowered));
+    test_assert_csv(
+        lowered, "0UNSHARD,0F0,2UNSHARD,2F0,4UNSHARD,4F0,4RESHARD,2B0,2RESHARD,"
+                 "0B0,0RESHARD\n"
+                 "1UNSHARD,3UNSHARD,5UNSHARD,1F0,3F0,5F0,5RESHARD,3B0,"
+                 "3RESHARD,1B0,1RESHARD\n");
+    sl_schedule_destroy(lowered);
+    ahead.kind = SL_LOOKAHEAD_AUTO;
+    assert_ok(sl_lower_unshard(schedule, 3, &ahead, &lowered));
+    test_assert_csv(
+        lowered, "0UNSHARD,2UNSHARD,0F0,4UNSHARD,2F0,4F0,4RESHARD,2B0,2RESHARD,"
+                 "0B0,0RESHARD\n"
+                 "1UNSHARD,3UNSHARD,5UNSHARD,1F0,3F0,5F0,5RESHARD,3B0,"
+                 "3RESHARD,1B0,1RESHARD\n");
+    sl_schedule_destroy(lowered);
+    static const int wrong[] = {1, 4};
+    ahead = (sl_lookahead){SL_LOOKAHEAD_EACH, wrong, 2};
+    assert_fails(sl_lower_unshard(schedule, 3, &ahead, &lowered), SL_EINVAL,
+                 "lookahead of rank 1 must be from 1 to the window, 3, not 4");
+    ahead.ranks = 1;
+    assert_fails(sl_lower_unshard(schedule, 3, &ahead, &lowered), SL_EINVAL,
+                 "has 1 numbers, expected one for each of 2 ranks");
+    ahead.kind = (sl_lookahead_kind)7;
+    assert_fails(sl_lower_unshard(schedule, 3, &ahead, &lowered), SL_EINVAL,
+                 "unknown kind of unshard lookahead");
+    sl_schedule_destroy(schedule);
 }
 
 static void expect_unsharded(const char *in, int window, const char *out)
 {
     sl_schedule *schedule = test_parse(in), *lowered;
-    assert_ok(sl_lower_unshard(schedule, window, &lowered));
+    assert_ok(sl_lower_unshard(schedule, window, NULL, &lowered));
     test_assert_csv(lowered, out);
     sl_schedule_destroy(lowered);
     sl_schedule_destroy(schedule);
@@ -88,7 +276,7 @@ static void unshard_never_exceeds_its_window(void **state)
         shape.messages = false;
         int window = 1 + test_below(&random, 4);
         sl_schedule *drawn = test_random_schedule(&random, &shape), *lowered;
-        assert_ok(sl_lower_unshard(drawn, window, &lowered));
+        assert_ok(sl_lower_unshard(drawn, window, NULL, &lowered));
         assert_true(test_is_sound(lowered));
         for (int rank = 0; rank < shape.ranks; rank++) {
             const sl_action *row = sl_schedule_row(lowered, rank);
@@ -248,10 +436,58 @@ static void what_cannot_be_lowered_is_refused(void **state)
                    "stage 0 is on rank 0 and");
     expect_refused("60000F9999999\n", "send-recv", SL_EUNSOUND,
                    "no rank computes stage 0");
+    const char *chain = "0F0,0SEND_F0,0WAIT_SEND_F0\n1RECV_F0,1F0\n";
+    expect_refused(chain, "wait-send", SL_EINVAL,
+                   "wait-send: rank 0, step 2 has 0WAIT_SEND_F0 already");
+    expect_refused("0F0,0SEND_F0,0SEND_F0\n", "wait-send", SL_EUNSOUND,
+                   "rank 0 has 0SEND_F0 twice");
+    expect_refused("0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n", "wait-reduce",
+                   SL_EINVAL, "rank 0, step 3 has 0WAIT_REDUCE_GRAD already");
+    expect_refused("0F0\n1F0,1RECV_F0\n", "defer-recv", SL_EUNSOUND,
+                   "rank 1: 1RECV_F0 is used by no action behind it");
+    expect_refused("0F0,0RECV_F0\n", "defer-recv", SL_EUNSOUND,
+                   "0RECV_F0 has no stage at its other end");
+    expect_refused("0F0,0SEND_F0\n1RECV_F0,1F0\n", "send-budget=1", SL_EUNSOUND,
+                   "rank 0, step 1: 0SEND_F0 has no wait");
+    expect_refused("0F0,0SEND_F0,0WAIT_SEND_F0\n1F0\n", "send-budget=1",
+                   SL_EUNSOUND, "0SEND_F0 has no receive of its own");
+    expect_refused("0F0,0WAIT_SEND_F0,0SEND_F0\n1RECV_F0,1F0\n",
+                   "send-budget=1", SL_EUNSOUND,
+                   "0WAIT_SEND_F0 has no send before it");
+    expect_refused("0F0,0SEND_F0,0WAIT_SEND_F0,0WAIT_SEND_F0\n1RECV_F0,1F0\n",
+                   "send-budget=1", SL_EUNSOUND, "was waited for before");
+    expect_refused("0F0\n1RECV_F0,1F0\n", "send-budget=1", SL_EUNSOUND,
+                   "1RECV_F0 has no send of its own");
+    expect_refused("0F0,0SEND_F0,0F1,0WAIT_SEND_F0,0SEND_F1,0WAIT_SEND_F1\n"
+                   "1RECV_F1,1RECV_F0,1F0,1F1\n",
+                   "send-budget=1", SL_EUNSOUND,
+                   "sends, receives and waits form a cycle");
+    expect_refused("0F0,0SEND_F0,0F1,0SEND_F1,0WAIT_SEND_F0,0WAIT_SEND_F1\n"
+                   "1RECV_F1,1RECV_F0,1F0,1F1\n",
+                   "send-budget=1", SL_EUNSOUND,
+                   "send-budget=1: rank 0, step 3: 0SEND_F1 would be one "
+                   "pending send too many");
+    expect_refused("0F0,0SEND_F0,0F1,0WAIT_SEND_F0,0SEND_F1,0WAIT_SEND_F1\n"
+                   "1RECV_F0,1RECV_F1,1F1,1F0\n",
+                   "defer-recv", SL_EUNSOUND,
+                   "with its receives deferred the schedule deadlocks: rank 1 "
+                   "at step 1 (1F1) waits for rank 0's step 4 (0SEND_F1)");
+    expect_refused("0F0,0B0\n", "send-budget", SL_EINVAL,
+                   "pass 'send-budget': expected a number");
+    expect_refused("0F0,0B0\n", "send-budget=x", SL_EINVAL,
+                   "pass 'send-budget=x': expected a number");
+    expect_refused("0F0,0B0\n", "merge-bw=1", SL_EINVAL,
+                   "merge-bw takes no number");
     sl_schedule *schedule = test_parse("0F0,0B0\n"), *lowered;
+    assert_fails(sl_lower_send_budget(schedule, -1, &lowered), SL_EINVAL,
+                 "0 or more, not -1");
+    assert_fails(sl_lower_reduce_grad(schedule, (sl_reduce_wait)5, &lowered),
+                 SL_EINVAL, "unknown wait for a reduction");
+    assert_fails(sl_lower_wait_reduce(schedule, SL_REDUCE_WAIT_NONE, &lowered),
+                 SL_EINVAL, "now or late");
     assert_fails(sl_lower_send_recv(schedule, (sl_recv)9, &lowered), SL_EINVAL,
                  "unknown placement of receives");
-    assert_fails(sl_lower_unshard(schedule, 0, &lowered), SL_EINVAL,
+    assert_fails(sl_lower_unshard(schedule, 0, NULL, &lowered), SL_EINVAL,
                  "at least 1, not 0");
     sl_schedule_destroy(schedule);
 }
@@ -262,6 +498,12 @@ int main(void)
         cmocka_unit_test(merge_bw_joins_only_neighbours_of_one_microbatch),
         cmocka_unit_test(merge_bw_makes_113_steps_of_the_known_case),
         cmocka_unit_test(reduce_grad_follows_the_last_backward),
+        cmocka_unit_test(waits_come_and_go),
+        cmocka_unit_test(sends_are_waited_for_where_they_are_proven),
+        cmocka_unit_test(receives_are_deferred_to_their_users),
+        cmocka_unit_test(waits_move_to_keep_a_budget),
+        cmocka_unit_test(a_budget_is_kept_or_refused),
+        cmocka_unit_test(unshard_looks_ahead_as_told),
         cmocka_unit_test(unshard_fetches_ahead_within_its_window),
         cmocka_unit_test(unshard_takes_both_halves_of_an_overlap),
         cmocka_unit_test(unshard_never_exceeds_its_window),

@@ -114,8 +114,9 @@ static void draw_lowered(test_dice *random, draft *out)
         shape.stages = shape.ranks;
     bool own_messages = shape.messages;
     sl_schedule *drawn = test_random_schedule(random, &shape);
-    sl_schedule *lowered = test_lower(
-        drawn, own_messages ? "unshard,reduce-grad" : SL_LOWER_DEFAULT_PASSES);
+    sl_schedule *lowered =
+        test_lower(drawn, own_messages ? "unshard,reduce-grad,wait-send"
+                                       : SL_LOWER_DEFAULT_PASSES);
     draft_of(lowered, out);
     sl_schedule_destroy(lowered);
     sl_schedule_destroy(drawn);
@@ -173,6 +174,8 @@ static int scan(const draft *d, int rank, int from, bool back, int stage,
     }
     return -1;
 }
+
+static bool brute_deadlocks(const draft *d, sl_reading reading);
 
 static bool is_compute(uint8_t kind)
 {
@@ -233,6 +236,24 @@ static void expect_message_drop(const draft *d, sl_action gone)
     }
 }
 
+/* A lost wait is found at what nobody waits for any more. */
+static void expect_wait_drop(const draft *d, sl_action gone)
+{
+    sl_action_kind of = gone.kind == SL_WAIT_SEND_F   ? SL_SEND_F
+                        : gone.kind == SL_WAIT_SEND_B ? SL_SEND_B
+                                                      : SL_REDUCE_GRAD;
+    int r, s;
+    sl_schedule *left = draft_finish(d);
+    sl_extent extent = sl_schedule_extent(left);
+    sl_schedule_destroy(left);
+    /* With the last one gone, the schedule is one without waits. */
+    if (of == SL_REDUCE_GRAD ? !extent.has_reduce_waits
+                             : !extent.has_send_waits)
+        return;
+    assert_true(draft_find(d, of, gone.stage, gone.microbatch, &r, &s));
+    expect(d, SL_FINDING_MISSING_WAIT, r, s, "drop a wait");
+}
+
 static void expect_state_drop(const draft *d, sl_action gone, int rank,
                               int step)
 {
@@ -270,6 +291,8 @@ static void dropped_actions_are_found(void **state)
             expect_compute_drop(&d, gone);
         else if (sl_action_kind_family(gone.kind) == SL_FAMILY_COMM)
             expect_message_drop(&d, gone);
+        else if (sl_action_kind_family(gone.kind) == SL_FAMILY_WAIT)
+            expect_wait_drop(&d, gone);
         else
             expect_state_drop(&d, gone, rank, step);
         dropped++;
@@ -314,6 +337,9 @@ static void swapped_actions_are_found(void **state)
         {SL_SEND_B, SL_BACKWARD, SL_FINDING_SEND_TOO_EARLY, true},
         {SL_FORWARD, SL_RECV_F, SL_FINDING_RECEIVE_TOO_LATE, false},
         {SL_BACKWARD, SL_RECV_B, SL_FINDING_RECEIVE_TOO_LATE, false},
+        {SL_WAIT_SEND_F, SL_SEND_F, SL_FINDING_WAIT_TOO_EARLY, true},
+        {SL_WAIT_SEND_B, SL_SEND_B, SL_FINDING_WAIT_TOO_EARLY, true},
+        {SL_WAIT_REDUCE_GRAD, SL_REDUCE_GRAD, SL_FINDING_WAIT_TOO_EARLY, true},
     };
     test_dice random = {227};
     int swapped = 0;
@@ -325,8 +351,8 @@ static void swapped_actions_are_found(void **state)
         if (step < 0)
             continue;
         sl_action later = d.rows[rank][step];
-        if (!draft_find(&d, swaps[k].earlier, later.stage, later.microbatch,
-                        &rank2, &step2))
+        int mb2 = later.kind == SL_WAIT_REDUCE_GRAD ? 0 : later.microbatch;
+        if (!draft_find(&d, swaps[k].earlier, later.stage, mb2, &rank2, &step2))
             continue;
         assert_int_equal(rank, rank2);
         assert_true(step2 < step);
@@ -337,6 +363,89 @@ static void swapped_actions_are_found(void **state)
         swapped++;
     }
     assert_true(swapped > 300);
+}
+
+/* A wait for what nobody sends, or reduces; and a reduction begun before the
+ * one before it was waited for. */
+static void waits_without_their_pair_are_found(void **state)
+{
+    (void)state;
+    static draft d;
+    test_dice random = {228};
+    int lone = 0, pending = 0;
+    for (int i = 0; i < 400; i++) {
+        int rank, step, next;
+        draw_lowered(&random, &d);
+        sl_action_kind kind = i % 2 ? SL_SEND_F : SL_REDUCE_GRAD;
+        pick(&random, &d, kind, &rank, &step);
+        if (step < 0)
+            continue;
+        sl_action gone = d.rows[rank][step];
+        sl_action_kind wait = i % 2 ? SL_WAIT_SEND_F : SL_WAIT_REDUCE_GRAD;
+        int at, on;
+        draft_remove(&d, rank, step);
+        if (draft_find(&d, wait, gone.stage, gone.microbatch, &on, &at)) {
+            expect(&d, SL_FINDING_NEEDLESS_WAIT, on, at,
+                   "drop what is awaited");
+            lone++;
+        }
+        draft_insert(&d, rank, step, gone);
+        /* The wait of a reduction behind the rank's next one. */
+        for (next = step + 1; next < d.lengths[rank]; next++)
+            if (d.rows[rank][next].kind == SL_REDUCE_GRAD)
+                break;
+        if (i % 2 || next == d.lengths[rank])
+            continue;
+        assert_true(draft_find(&d, wait, gone.stage, 0, &on, &at));
+        if (on != rank || at > next)
+            continue;
+        sl_action moved = d.rows[rank][at];
+        draft_remove(&d, rank, at);
+        draft_insert(&d, rank, next, moved);
+        expect(&d, SL_FINDING_TWO_REDUCTIONS, rank, next - 1, "late wait");
+        pending++;
+    }
+    assert_true(lone > 100 && pending > 20);
+}
+
+/* A wait moved forward, to right behind its send, where the peer's receive may
+ * need what comes behind it: found at the wait, exactly where brute force says
+ * that the schedule hangs. */
+static void waits_that_block_a_receive_are_found(void **state)
+{
+    (void)state;
+    static draft d;
+    test_dice random = {239};
+    int blocked = 0, fine = 0;
+    for (int i = 0; i < 1500; i++) {
+        int rank, step, at, on;
+        test_shape shape = test_random_shape(&random);
+        shape.messages = shape.idle = false;
+        sl_schedule *drawn = test_random_schedule(&random, &shape);
+        sl_schedule *lowered =
+            test_lower(drawn, "send-recv,defer-recv,wait-send");
+        draft_of(lowered, &d);
+        sl_schedule_destroy(lowered);
+        sl_schedule_destroy(drawn);
+        pick(&random, &d, i % 2 ? SL_SEND_F : SL_SEND_B, &rank, &step);
+        if (step < 0)
+            continue;
+        sl_action send = d.rows[rank][step];
+        assert_true(draft_find(&d, i % 2 ? SL_WAIT_SEND_F : SL_WAIT_SEND_B,
+                               send.stage, send.microbatch, &on, &at));
+        sl_action wait = d.rows[rank][at];
+        draft_remove(&d, rank, at);
+        draft_insert(&d, rank, step + 1, wait);
+        bool hangs = brute_deadlocks(&d, SL_ASYNC);
+        sl_schedule *schedule = draft_finish(&d);
+        if (test_has_finding(schedule, SL_FINDING_WAIT_BLOCKS_RECEIVE, rank,
+                             step + 1) != hangs)
+            fail_msg("hangs: %d, in\n%s", hangs, test_csv(schedule));
+        sl_schedule_destroy(schedule);
+        blocked += hangs;
+        fine += !hangs;
+    }
+    assert_true(blocked > 50 && fine > 50);
 }
 
 static void actions_on_another_rank_are_found(void **state)
@@ -360,12 +469,12 @@ static void actions_on_another_rank_are_found(void **state)
 /* ------------------------------------------------------- who deadlocks -- */
 
 /* Runs a schedule by brute force: anything that can happen does, until nothing
- * can. Knows the three readings from their definition alone. */
+ * can. Knows the readings from their definition alone. */
 typedef struct brute {
     const draft *d;
     sl_reading reading;
     int at[8];             /* by rank: actions passed */
-    bool complete[8][600]; /* messages done (ordered, blocking) */
+    bool complete[8][600]; /* messages done (all but async) */
 } brute;
 
 static bool passed(const brute *b, int rank, int step)
@@ -398,6 +507,11 @@ static bool other_end(const brute *b, int rank, int step, int *r, int *s)
 static bool is_message(sl_action a)
 {
     return sl_action_kind_family(a.kind) == SL_FAMILY_COMM;
+}
+
+static bool is_send(sl_action a)
+{
+    return a.kind == SL_SEND_F || a.kind == SL_SEND_B;
 }
 
 static bool has_messages(const draft *d)
@@ -450,6 +564,22 @@ static bool have(const brute *b, int rank, bool forward, int from, int to,
            received(b, r, s);
 }
 
+/* Whether what a wait is for is complete: of a send, when its message is. */
+static bool awaited(const brute *b, sl_action wait)
+{
+    int r, s, r2, s2;
+    if (wait.kind == SL_WAIT_REDUCE_GRAD)
+        return draft_find(b->d, SL_REDUCE_GRAD, wait.stage, 0, &r, &s) &&
+               passed(b, r, s);
+    if (!draft_find(b->d, wait.kind == SL_WAIT_SEND_F ? SL_SEND_F : SL_SEND_B,
+                    wait.stage, wait.microbatch, &r, &s) ||
+        !other_end(b, r, s, &r2, &s2))
+        return false;
+    if (b->reading != SL_ASYNC)
+        return b->complete[r][s];
+    return passed(b, r, s) && passed(b, r2, s2);
+}
+
 static bool did(const brute *b, sl_action_kind kind, int stage, int mb)
 {
     int r, s;
@@ -490,6 +620,9 @@ static bool inputs_there(const brute *b, int rank, sl_action a, int stages)
         }
         case SL_SEND_F: there = did(b, SL_FORWARD, stage, mb); break;
         case SL_SEND_B: there = backward_did(b, stage, mb); break;
+        case SL_WAIT_SEND_F:
+        case SL_WAIT_SEND_B:
+        case SL_WAIT_REDUCE_GRAD: there = awaited(b, parts[i]); break;
         default: break;
         }
         if (!there)
@@ -498,12 +631,28 @@ static bool inputs_there(const brute *b, int rank, sl_action a, int stages)
     return true;
 }
 
-/* Whether every message before (rank, step) on its rank is complete. */
+/* Whether two messages of a rank go the same way, to or from the same rank. */
+static bool same_way(const brute *b, int rank, int one, int two)
+{
+    int r1, s1, r2, s2;
+    bool sends1 = is_send(b->d->rows[rank][one]);
+    bool sends2 = is_send(b->d->rows[rank][two]);
+    return sends1 == sends2 && other_end(b, rank, one, &r1, &s1) &&
+           other_end(b, rank, two, &r2, &s2) && r1 == r2;
+}
+
+/* Whether every message that must be before (rank, step) is complete; of all
+ * where that is the row's end. */
 static bool first_in_lane(const brute *b, int rank, int step)
 {
-    for (int s = 0; s < step; s++)
-        if (is_message(b->d->rows[rank][s]) && !b->complete[rank][s])
+    for (int s = 0; s < step; s++) {
+        bool before =
+            is_message(b->d->rows[rank][s]) &&
+            (b->reading == SL_ORDERED || step == b->d->lengths[rank] ||
+             same_way(b, rank, s, step));
+        if (before && !b->complete[rank][s])
             return false;
+    }
     return true;
 }
 
@@ -513,7 +662,7 @@ static bool complete_message(brute *b, int rank, int step, int stages)
     if (b->complete[rank][step] || !other_end(b, rank, step, &r, &s))
         return false;
     bool go;
-    if (b->reading == SL_ORDERED)
+    if (b->reading != SL_BLOCKING)
         go = passed(b, rank, step) && passed(b, r, s) &&
              first_in_lane(b, rank, step) && first_in_lane(b, r, s);
     else
@@ -557,7 +706,7 @@ static bool brute_deadlocks(const draft *d, sl_reading reading)
     }
     for (int rank = 0; rank < d->ranks; rank++)
         if (b.at[rank] < d->lengths[rank] ||
-            (reading == SL_ORDERED &&
+            (reading != SL_ASYNC && reading != SL_BLOCKING &&
              !first_in_lane(&b, rank, d->lengths[rank])))
             return true;
     return false;
@@ -607,16 +756,33 @@ static void expect_agreement(const draft *d, int *deadlocks)
     sl_schedule_destroy(schedule);
 }
 
+/* Waits for what is sent, and reductions with theirs; far forward if `early`. */
+static void add_waits(sl_schedule **schedule, bool early)
+{
+    sl_schedule *made;
+    sl_status status = sl_lower(*schedule,
+                                early ? "reduce-grad,wait-send,send-budget=1"
+                                      : "reduce-grad,wait-send",
+                                NULL, &made);
+    if (status == SL_EUNSOUND) /* It has no room for so few. */
+        return;
+    assert_ok(status);
+    sl_schedule_destroy(*schedule);
+    *schedule = made;
+}
+
 static void everyone_agrees_on_deadlock(void **state)
 {
     (void)state;
     static draft d;
     test_dice random = {307};
     int deadlocks[SL_READINGS] = {0};
-    const int rounds = 500;
+    const int rounds = 800;
     for (int i = 0; i < rounds; i++) {
         test_shape shape = test_random_shape(&random);
         sl_schedule *drawn = test_random_schedule(&random, &shape);
+        if (shape.messages && i % 3)
+            add_waits(&drawn, i % 3 == 2);
         draft_of(drawn, &d);
         sl_schedule_destroy(drawn);
         if (i % 4)
@@ -659,6 +825,8 @@ static void reported_cycles_close(void **state)
         test_shape shape = test_random_shape(&random);
         shape.messages = true;
         sl_schedule *drawn = test_random_schedule(&random, &shape);
+        if (i % 3)
+            add_waits(&drawn, i % 3 == 2);
         draft_of(drawn, &d);
         sl_schedule_destroy(drawn);
         if (i % 2)
@@ -741,6 +909,8 @@ int main(void)
         cmocka_unit_test(dropped_actions_are_found),
         cmocka_unit_test(repeated_actions_are_found),
         cmocka_unit_test(swapped_actions_are_found),
+        cmocka_unit_test(waits_without_their_pair_are_found),
+        cmocka_unit_test(waits_that_block_a_receive_are_found),
         cmocka_unit_test(actions_on_another_rank_are_found),
         cmocka_unit_test(reordered_messages_are_found),
         cmocka_unit_test(everyone_agrees_on_deadlock),

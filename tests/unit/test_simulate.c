@@ -73,13 +73,16 @@ static void a_message_costs_latency_and_bytes_over_bandwidth(void **state)
 }
 
 /* 0F0 0-1, 0F1 1-2; messages of 3 each from rank 0 to 1. Async: they travel
- * together, arriving at 4 and 5; 1F1 ends at 6. Ordered: one after the other,
- * at 4 and 7. Blocking: the first holds both ranks until 4, 0F1 4-5, the second
+ * together, arriving at 4 and 5; 1F1 ends at 6. Per-edge and ordered: one after
+ * the other, at 4 and 7. Blocking: the first holds both ranks until 4, 0F1 4-5, the second
  * 5-8, and only then rank 1 computes. */
 static void readings_differ_as_defined(void **state)
 {
     (void)state;
-    static const double ends[] = {6, 8, 10};
+    static const double ends[SL_READINGS] = {[SL_ASYNC] = 6,
+                                             [SL_PER_EDGE] = 8,
+                                             [SL_ORDERED] = 8,
+                                             [SL_BLOCKING] = 10};
     sl_costs costs = SL_COSTS_INIT;
     costs.edge.latency = 3;
     sl_schedule *schedule = test_parse("0F0,0SEND_F0,0F1,0SEND_F1\n"
@@ -90,6 +93,127 @@ static void readings_differ_as_defined(void **state)
         sl_simulation_destroy(result);
     }
     sl_schedule_destroy(schedule);
+}
+
+/* At 17 rank 1 sends a gradient down and a result up, 3 each: at once, but for
+ * ordered, where the second follows the first. */
+static void edges_are_independent_but_when_ordered(void **state)
+{
+    (void)state;
+    static const double ends[] = {
+        [SL_ASYNC] = 21, [SL_PER_EDGE] = 21, [SL_ORDERED] = 24};
+    sl_costs costs = SL_COSTS_INIT;
+    costs.edge.latency = 3;
+    sl_schedule *schedule =
+        test_parse("0F1,0SEND_F1,0F0,0SEND_F0,0RECV_B1,0B1\n"
+                   "1RECV_F1,1F1,1SEND_F1,1RECV_F0,1RECV_B1,1B1,1F0,1SEND_B1,"
+                   "1SEND_F0\n"
+                   "2RECV_F1,2F1,2B1,2SEND_B1,2RECV_F0,2F0\n");
+    for (int r = SL_ASYNC; r <= SL_ORDERED; r++) {
+        sl_simulation *result = simulate(schedule, &costs, (sl_reading)r);
+        assert_near(sl_simulation_action(result, 0, 5).end, 22);
+        assert_near(sl_simulation_action(result, 2, 5).end, ends[r]);
+        sl_simulation_destroy(result);
+    }
+    sl_schedule_destroy(schedule);
+}
+
+/* The message is under way from 1 to 4. */
+static void a_wait_holds_its_rank_until_the_message_is_there(void **state)
+{
+    (void)state;
+    sl_costs costs = SL_COSTS_INIT;
+    costs.edge.latency = 3;
+    sl_schedule *schedule =
+        test_parse("0F0,0SEND_F0,0WAIT_SEND_F0,0F1\n1RECV_F0,1F0\n");
+    for (int r = 0; r < SL_READINGS; r++) {
+        sl_simulation *result = simulate(schedule, &costs, (sl_reading)r);
+        assert_near(sl_simulation_action(result, 0, 2).end, 4);
+        assert_near(sl_simulation_action(result, 0, 3).end, 5);
+        assert_near(sl_simulation_rank(result, 0).busy, 2);
+        sl_simulation_destroy(result);
+    }
+    sl_schedule_destroy(schedule);
+}
+
+/* Rank 0 sends at 5, and rank 1 posts the receive at 10: until then, or, where
+ * a message starts when both its ends are posted, until 13. */
+static void a_wait_holds_its_rank_until_the_receive_is_posted(void **state)
+{
+    (void)state;
+    static const double ends[] = {
+        [SL_ASYNC] = 10, [SL_PER_EDGE] = 13, [SL_ORDERED] = 13};
+    sl_costs costs = SL_COSTS_INIT;
+    costs.edge.latency = 3;
+    sl_schedule *schedule =
+        test_parse("1RECV_F0,1F0,1SEND_F0,1WAIT_SEND_F0\n"
+                   "0F0,0SEND_F0,0F1,0F2,0F3,0F4,0F5,0F6,0F7,0F8,0F9,2RECV_F0,"
+                   "2F0\n");
+    for (int r = SL_ASYNC; r <= SL_ORDERED; r++) {
+        sl_simulation *result = simulate(schedule, &costs, (sl_reading)r);
+        assert_near(sl_simulation_action(result, 0, 3).end, ends[r]);
+        sl_simulation_destroy(result);
+    }
+    sl_schedule_destroy(schedule);
+}
+
+/* Without a wait REDUCE_GRAD holds its rank; with one it runs beside compute,
+ * and the wait holds the rank until it is done. */
+static void a_reduction_runs_beside_until_it_is_waited_for(void **state)
+{
+    (void)state;
+    static const struct {
+        sl_reduce_wait wait;
+        double makespan, busy;
+    } cases[] = {{SL_REDUCE_WAIT_NONE, 16, 16},
+                 {SL_REDUCE_WAIT_NOW, 16, 6},
+                 {SL_REDUCE_WAIT_LATE, 14, 6}};
+    sl_costs costs = SL_COSTS_INIT;
+    costs.stage.reduce_grad = 5;
+    sl_schedule *order = test_parse("0F0,1F0,1B0,0B0\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        sl_schedule *lowered;
+        assert_ok(sl_lower_reduce_grad(order, cases[i].wait, &lowered));
+        sl_simulation *result = simulate(lowered, &costs, SL_ASYNC);
+        assert_near(sl_simulation_makespan(result), cases[i].makespan);
+        assert_near(sl_simulation_rank(result, 0).busy, cases[i].busy);
+        sl_simulation_destroy(result);
+        sl_schedule_destroy(lowered);
+    }
+    sl_schedule_destroy(order);
+}
+
+/* Slots are microbatches in flight at once, from F to the end of W or B; both
+ * halves of an overlap count while it runs. */
+static void slots_are_the_peak_in_flight(void **state)
+{
+    (void)state;
+    test_dice random = {433};
+    for (int i = 0; i < 200; i++) {
+        test_shape shape = test_random_shape(&random);
+        sl_schedule *drawn = test_random_schedule(&random, &shape);
+        sl_simulation *result = simulate(drawn, NULL, SL_ASYNC);
+        for (int rank = 0; rank < shape.ranks; rank++) {
+            const sl_action *row = sl_schedule_row(drawn, rank);
+            int live = 0, peak = 0;
+            for (size_t k = 0; k < sl_schedule_length(drawn, rank); k++) {
+                sl_action parts[2];
+                int count = sl_action_parts(&row[k], parts), ended = 0;
+                for (int p = 0; p < count; p++) {
+                    live += parts[p].kind == SL_FORWARD;
+                    ended += parts[p].kind == SL_BACKWARD ||
+                             parts[p].kind == SL_BACKWARD_WEIGHT;
+                }
+                peak = live > peak ? live : peak;
+                live -= ended;
+            }
+            sl_rank_usage usage = sl_simulation_rank(result, rank);
+            assert_int_equal(usage.activation_slots, peak);
+            assert_int_equal(usage.peak_bytes, peak); /* 1 for each */
+        }
+        sl_simulation_destroy(result);
+        sl_schedule_destroy(drawn);
+    }
 }
 
 static void random_costs(test_dice *random, int stages, sl_costs *out)
@@ -557,6 +681,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpipe_and_1f1b_have_the_known_bubble),
         cmocka_unit_test(a_message_costs_latency_and_bytes_over_bandwidth),
+        cmocka_unit_test(edges_are_independent_but_when_ordered),
+        cmocka_unit_test(a_wait_holds_its_rank_until_the_message_is_there),
+        cmocka_unit_test(a_wait_holds_its_rank_until_the_receive_is_posted),
+        cmocka_unit_test(a_reduction_runs_beside_until_it_is_waited_for),
+        cmocka_unit_test(slots_are_the_peak_in_flight),
         cmocka_unit_test(readings_differ_as_defined),
         cmocka_unit_test(times_equal_the_oracle),
         cmocka_unit_test(written_messages_equal_implied_ones),

@@ -9,7 +9,7 @@
 /* Runs `lower_row` over every row of `in` without its idle cells, into the
  * same row of a new schedule. */
 typedef sl_status (*sl__lower_row_fn)(const sl__row *from, sl__row *to,
-                                      void *context);
+                                      int rank, void *context);
 sl_status sl__lower_rows(const sl_schedule *in, sl__lower_row_fn lower_row,
                          void *context, sl_schedule **out);
 

@@ -15,8 +15,10 @@ static bool make_a_backward(const sl_action *first, const sl_action *second)
            first->microbatch == second->microbatch;
 }
 
-static sl_status merge_row(const sl__row *from, sl__row *to, void *context)
+static sl_status merge_row(const sl__row *from, sl__row *to, int rank,
+                           void *context)
 {
+    (void)rank;
     (void)context;
     sl_status status = sl__row_reserve(to, from->length);
     for (size_t step = 0; !status && step < from->length; step++) {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * reduce-grad: a stage's REDUCE_GRAD right after the last action that
- * completes gradients of its weights, so the memory goes as soon as it can.
+ * completes gradients of its weights, so the memory goes as soon as it can;
+ * unless nobody is to wait for it, wait-reduce follows.
  *
- * Requires: no REDUCE_GRAD yet.  Ensures: no idle cell; one REDUCE_GRAD per
- * rank and stage that has a B or W there.  Invalidates: step numbers. */
+ * Requires: no REDUCE_GRAD yet, no WAIT_REDUCE_GRAD.  Ensures: no idle cell;
+ * one REDUCE_GRAD, with its wait if that is asked for, per rank and stage that
+ * has a B or W there.  Invalidates: step numbers. */
 #include "schedule/lower/lower.h"
 #include "schedule/action.h"
 #include "base/arguments.h"
@@ -43,8 +45,10 @@ static sl_status emit_row(const sl__row *from, const uint8_t *last, sl__row *to)
     return status;
 }
 
-static sl_status reduce_row(const sl__row *from, sl__row *to, void *context)
+static sl_status reduce_row(const sl__row *from, sl__row *to, int rank,
+                            void *context)
 {
+    (void)rank;
     uint8_t *seen = context; /* by stage */
     uint8_t *last;           /* by step, one bit per half */
     sl_status status = sl__alloc(from->length, 1, &last);
@@ -57,21 +61,33 @@ static sl_status reduce_row(const sl__row *from, sl__row *to, void *context)
     return status;
 }
 
-static bool is_reduce_grad(uint8_t kind)
+static bool is_reduction(uint8_t kind)
 {
-    return kind == SL_REDUCE_GRAD;
+    return kind == SL_REDUCE_GRAD || kind == SL_WAIT_REDUCE_GRAD;
 }
 
-sl_status sl_lower_reduce_grad(const sl_schedule *in, sl_schedule **out)
+sl_status sl_lower_reduce_grad(const sl_schedule *in, sl_reduce_wait wait,
+                               sl_schedule **out)
 {
     SL__NEED(in, out);
     uint8_t *seen;
-    sl_status status = sl__refuse_kinds(in, "reduce-grad", is_reduce_grad);
+    sl_schedule *reduced;
+    if (wait < SL_REDUCE_WAIT_NONE || wait > SL_REDUCE_WAIT_LATE)
+        return sl_fail(SL_EINVAL, "unknown wait for a reduction: %d",
+                       (int)wait);
+    sl_status status = sl__refuse_kinds(in, "reduce-grad", is_reduction);
     if (!status)
         status = sl__alloc(SL_MAX_STAGES, 1, &seen);
     if (status)
         return status;
-    status = sl__lower_rows(in, reduce_row, seen, out);
+    status = sl__lower_rows(in, reduce_row, seen, &reduced);
     free(seen);
+    if (status || wait == SL_REDUCE_WAIT_NONE) {
+        if (!status)
+            *out = reduced;
+        return status;
+    }
+    status = sl_lower_wait_reduce(reduced, wait, out);
+    sl_schedule_destroy(reduced);
     return status;
 }

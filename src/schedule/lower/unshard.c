@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * unshard: fetch a stage's whole weights before its compute, drop them after.
- * Before each compute the next `window` distinct stages the rank will compute
- * are made whole, and stages outside that window are dropped; the rest are
- * dropped at the end. An overlapped pair enters the window whole.
+ * Before each compute the next distinct stages the rank will compute are made
+ * whole, as many as its lookahead, and stages that are not among the next
+ * `window` are dropped; the rest are dropped at the end. An overlapped pair
+ * enters the window whole.
  *
- * Requires: no UNSHARD or RESHARD yet; window at least 1.  Ensures: no idle
- * cell; every compute lies between UNSHARD and RESHARD of its stages; at one
- * place stages are dropped in ascending order and fetched in order of use.
- * Invalidates: step numbers.
+ * Requires: no UNSHARD or RESHARD yet; window at least 1, lookahead from 1 to
+ * the window.  Ensures: no idle cell; every compute lies between UNSHARD and
+ * RESHARD of its stages; at one place stages are dropped in ascending order and
+ * fetched in order of use.  Invalidates: step numbers.
  *
  * The stages in order of next use are a linked list. Walking the row backwards
  * moves each used stage to the front and remembers where it stood; walking it
@@ -16,6 +17,7 @@
 #include "schedule/lower/lower.h"
 #include "base/arguments.h"
 #include "base/memory.h"
+#include "base/try.h"
 
 #define NONE UINT32_MAX
 
@@ -29,6 +31,7 @@ typedef struct use {
 
 typedef struct window {
     int size;
+    int lookahead; /* of the rank at hand */
     use *uses;
     size_t use_count;
     /* By stage: the list in order of next use, from `head`. */
@@ -124,11 +127,11 @@ static sl_status fetch(window *w, uint16_t stage, sl__row *to)
     return sl__row_append(to, sl_action_make(SL_UNSHARD, stage, 0));
 }
 
-/* The end of the window in the list: one past its last stage. */
-static uint32_t window_end(const window *w)
+/* The end in the list of the next `count` stages: one past the last. */
+static uint32_t end_of(const window *w, int count)
 {
     uint32_t at = w->head, last = NONE;
-    for (int i = 0; i < w->size && at != NONE; i++) {
+    for (int i = 0; i < count && at != NONE; i++) {
         last = at;
         at = w->after[at];
     }
@@ -140,19 +143,19 @@ static uint32_t window_end(const window *w)
 
 static sl_status slide(window *w, sl__row *to)
 {
-    uint32_t end = window_end(w);
-    bool all_active = true;
-    size_t inside = 0;
-    for (uint32_t at = w->head; at != end; at = w->after[at], inside++) {
+    uint32_t end = end_of(w, w->size), near = end_of(w, w->lookahead);
+    size_t kept = 0;
+    for (uint32_t at = w->head; at != end; at = w->after[at]) {
         w->wanted[at] = 1;
-        all_active = all_active && w->active[at];
+        kept += w->active[at];
     }
     sl_status status = SL_OK;
-    if (!all_active || inside != w->active_count)
+    if (kept < w->active_count)
         status = evict(w, to);
-    for (uint32_t at = w->head; at != end; at = w->after[at]) {
+    for (uint32_t at = w->head; at != end; at = w->after[at])
         w->wanted[at] = 0;
-        if (!status && !w->active[at])
+    for (uint32_t at = w->head; at != near && !status; at = w->after[at]) {
+        if (!w->active[at])
             status = fetch(w, (uint16_t)at, to);
     }
     return status;
@@ -189,9 +192,8 @@ static sl_status emit_row(const sl__row *from, window *w, sl__row *to)
     return status ? status : evict(w, to);
 }
 
-static sl_status unshard_row(const sl__row *from, sl__row *to, void *context)
+static sl_status unshard_row(const sl__row *from, sl__row *to, window *w)
 {
-    window *w = context;
     w->head = NONE;
     free(w->uses);
     w->uses = NULL;
@@ -241,22 +243,70 @@ static void window_close(window *w)
     free(w->actives);
 }
 
+/* How far a rank looks ahead. */
+static int resolve(const sl_lookahead *lookahead, int rank, int window_size)
+{
+    if (lookahead->kind == SL_LOOKAHEAD_EACH)
+        return lookahead->of_rank[rank];
+    if (lookahead->kind == SL_LOOKAHEAD_AUTO && rank + 2 < window_size)
+        return rank + 2;
+    return window_size;
+}
+
+static sl_status check_lookahead(const sl_lookahead *lookahead, int ranks,
+                                 int window_size)
+{
+    if (lookahead->kind < SL_LOOKAHEAD_FULL ||
+        lookahead->kind > SL_LOOKAHEAD_EACH)
+        return sl_fail(SL_EINVAL, "unknown kind of unshard lookahead: %d",
+                       (int)lookahead->kind);
+    if (lookahead->kind != SL_LOOKAHEAD_EACH)
+        return SL_OK;
+    if (lookahead->ranks != ranks || !lookahead->of_rank)
+        return sl_fail(SL_EINVAL,
+                       "the unshard lookahead has %d numbers, expected one for "
+                       "each of %d ranks",
+                       lookahead->of_rank ? lookahead->ranks : 0, ranks);
+    for (int rank = 0; rank < ranks; rank++) {
+        int ahead = lookahead->of_rank[rank];
+        if (ahead < 1 || ahead > window_size)
+            return sl_fail(SL_EINVAL,
+                           "the unshard lookahead of rank %d must be from 1 to "
+                           "the window, %d, not %d",
+                           rank, window_size, ahead);
+    }
+    return SL_OK;
+}
+
+typedef struct unsharding {
+    window window;
+    const sl_lookahead *lookahead;
+} unsharding;
+
+static sl_status unshard_rank(const sl__row *from, sl__row *to, int rank,
+                              void *context)
+{
+    unsharding *own = context;
+    own->window.lookahead = resolve(own->lookahead, rank, own->window.size);
+    return unshard_row(from, to, &own->window);
+}
+
 sl_status sl_lower_unshard(const sl_schedule *in, int window_size,
-                           sl_schedule **out)
+                           const sl_lookahead *lookahead, sl_schedule **out)
 {
     SL__NEED(in, out);
+    static const sl_lookahead full = {SL_LOOKAHEAD_FULL, NULL, 0};
+    unsharding own = {.lookahead = lookahead ? lookahead : &full};
     if (window_size < 1)
         return sl_fail(SL_EINVAL,
                        "the unshard window must be at least 1, not "
                        "%d",
                        window_size);
-    sl_status status = sl__refuse_kinds(in, "unshard", is_sharding);
-    if (status)
-        return status;
-    window w;
-    status = window_open(&w, window_size);
+    SL__TRY(check_lookahead(own.lookahead, in->ranks, window_size));
+    SL__TRY(sl__refuse_kinds(in, "unshard", is_sharding));
+    sl_status status = window_open(&own.window, window_size);
     if (!status)
-        status = sl__lower_rows(in, unshard_row, &w, out);
-    window_close(&w);
+        status = sl__lower_rows(in, unshard_rank, &own, out);
+    window_close(&own.window);
     return status;
 }

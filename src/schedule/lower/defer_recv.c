@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * defer-recv: receives next to their users, so that they do not disturb what
+ * runs before, without the deadlocks that recv=late has where messages complete
+ * in posted order. Between two ranks that send to each other the lower one
+ * receives first: before it sends to its peer it posts all that has been
+ * deferred from that peer; the higher one sends first.
+ *
+ * Requires: every RECV has its user behind it on its rank; no WAIT_SEND that
+ * needs a RECV where it was.  Ensures: no idle cell; the same actions, and all
+ * but the RECVs in the same order; each RECV no earlier than it was and before
+ * its user.  Invalidates: step numbers. */
+#include "schedule/lower/lower.h"
+#include "schedule/action.h"
+#include "schedule/deadlock.h"
+#include "base/arguments.h"
+#include "base/memory.h"
+#include "base/try.h"
+
+#define NONE UINT32_MAX
+
+/* Receives deferred in the row at hand, by their step, in a queue per peer. */
+typedef struct deferral {
+    const sl_placement *placement;
+    size_t microbatches;
+    uint32_t *step_of; /* by direction, stage and microbatch: the receive's */
+    uint8_t *waits;    /* by step: deferred and not yet posted */
+    uint32_t *next;    /* by step: the next from the same peer, or NONE */
+    uint32_t *first;   /* by peer: or NONE */
+    uint32_t *last;
+    size_t deferred; /* how many are */
+} deferral;
+
+static int peer_of(const deferral *own, const sl_action *action)
+{
+    return sl_placement_rank_of(own->placement, sl__peer_stage(action));
+}
+
+static uint32_t *step_of(const deferral *own, sl_action_kind receive, int stage,
+                         int microbatch)
+{
+    size_t cell = (size_t)stage * own->microbatches + (size_t)microbatch;
+    return &own->step_of[2 * cell + (receive == SL_RECV_B)];
+}
+
+static sl_status refuse(const sl_action *receive, int rank, const char *why)
+{
+    char text[SL_ACTION_TEXT_MAX];
+    sl_action_print(receive, text);
+    return sl_fail(SL_EUNSOUND, "defer-recv: rank %d: %s %s", rank, text, why);
+}
+
+static sl_status defer(deferral *own, const sl_action *receive, uint32_t step,
+                       int rank)
+{
+    int peer = peer_of(own, receive);
+    if (peer < 0)
+        return refuse(receive, rank, "has no stage at its other end");
+    *step_of(own, receive->kind, receive->stage, receive->microbatch) = step;
+    own->waits[step] = 1;
+    own->next[step] = NONE;
+    if (own->first[peer] == NONE)
+        own->first[peer] = step;
+    else
+        own->next[own->last[peer]] = step;
+    own->last[peer] = step;
+    own->deferred++;
+    return SL_OK;
+}
+
+static sl_status post(deferral *own, const sl__row *from, uint32_t step,
+                      sl__row *to)
+{
+    own->waits[step] = 0;
+    own->deferred--;
+    return sl__row_append(to, from->actions[step]);
+}
+
+/* All that is deferred from a peer. */
+static sl_status post_all(deferral *own, const sl__row *from, int peer,
+                          sl__row *to)
+{
+    for (uint32_t at = own->first[peer]; at != NONE; at = own->next[at]) {
+        if (own->waits[at])
+            SL__TRY(post(own, from, at, to));
+    }
+    own->first[peer] = NONE;
+    return SL_OK;
+}
+
+/* What one part of an action uses, of what is deferred. */
+static sl_status post_used(deferral *own, const sl__row *from,
+                           const sl_action *part, sl__row *to)
+{
+    bool forward = part->kind == SL_FORWARD;
+    if (!forward && !sl__is_backward(part->kind))
+        return SL_OK;
+    sl_action_kind receive = forward ? SL_RECV_F : SL_RECV_B;
+    uint32_t step = *step_of(own, receive, part->stage, part->microbatch);
+    if (step >= from->length || !own->waits[step])
+        return SL_OK;
+    /* The table is of all ranks: the step may be of another's row. */
+    const sl_action *found = &from->actions[step];
+    if (found->kind != receive || found->stage != part->stage ||
+        found->microbatch != part->microbatch)
+        return SL_OK;
+    return post(own, from, step, to);
+}
+
+static sl_status defer_row(const sl__row *from, sl__row *to, int rank,
+                           void *context)
+{
+    deferral *own = context;
+    own->deferred = 0;
+    for (int peer = 0; peer < sl_placement_ranks(own->placement); peer++)
+        own->first[peer] = NONE;
+    SL__TRY(sl__row_reserve(to, from->length));
+    for (size_t step = 0; step < from->length; step++) {
+        const sl_action *action = &from->actions[step];
+        bool is_send = sl__is_send(action->kind);
+        if (sl__is_communication(action->kind) && !is_send) {
+            SL__TRY(defer(own, action, (uint32_t)step, rank));
+            continue;
+        }
+        int peer = is_send ? peer_of(own, action) : -1;
+        if (rank < peer)
+            SL__TRY(post_all(own, from, peer, to));
+        sl_action parts[2];
+        int count = sl_action_parts(action, parts);
+        for (int i = 0; i < count; i++)
+            SL__TRY(post_used(own, from, &parts[i], to));
+        SL__TRY(sl__row_append(to, *action));
+    }
+    for (size_t step = 0; own->deferred && step < from->length; step++) {
+        if (own->waits[step])
+            return refuse(&from->actions[step], rank,
+                          "is used by no action behind it");
+    }
+    return SL_OK;
+}
+
+static sl_status lower(const sl_schedule *in, deferral *own, sl_schedule **out)
+{
+    sl_extent extent = sl_schedule_extent(in);
+    size_t cells = (size_t)extent.stages * (size_t)extent.microbatches;
+    size_t ranks = (size_t)in->ranks;
+    own->microbatches = (size_t)extent.microbatches;
+    SL__TRY(sl__check_density(&extent));
+    SL__TRY(sl__alloc(2 * cells, sizeof *own->step_of, &own->step_of));
+    SL__TRY(sl__alloc(extent.longest, sizeof *own->waits, &own->waits));
+    SL__TRY(sl__alloc(extent.longest, sizeof *own->next, &own->next));
+    SL__TRY(sl__alloc(ranks, sizeof *own->first, &own->first));
+    SL__TRY(sl__alloc(ranks, sizeof *own->last, &own->last));
+    return sl__lower_rows(in, defer_row, own, out);
+}
+
+/* A wait may need a receive where it was: then it must not be deferred. */
+static sl_status check_waits(const sl_schedule *in, const sl_schedule *made)
+{
+    sl__events events;
+    sl_wait *waits;
+    size_t count;
+    if (!sl_schedule_extent(in).has_send_waits)
+        return SL_OK;
+    SL__TRY(sl__events_open(made, &events));
+    sl_status status = sl__find_deadlock(&events, SL_ASYNC, &waits, &count);
+    sl__events_close(&events);
+    if (status || count == 0)
+        return status;
+    char text[SL_WAIT_TEXT_MAX];
+    sl_wait_print(made, &waits[0], text);
+    free(waits);
+    return sl_fail(SL_EUNSOUND,
+                   "defer-recv: with its receives deferred the schedule "
+                   "deadlocks: %s; defer them before waits are moved",
+                   text);
+}
+
+sl_status sl_lower_defer_recv(const sl_schedule *in, sl_schedule **out)
+{
+    SL__NEED(in, out);
+    sl_placement *placement;
+    deferral own = {0};
+    SL__TRY(sl_placement_derive(in, &placement));
+    own.placement = placement;
+    sl_schedule *made = NULL;
+    sl_status status = lower(in, &own, &made);
+    if (!status)
+        status = check_waits(in, made);
+    if (status)
+        sl_schedule_destroy(made);
+    else
+        *out = made;
+    free(own.step_of);
+    free(own.waits);
+    free(own.next);
+    free(own.first);
+    free(own.last);
+    sl_placement_destroy(placement);
+    return status;
+}

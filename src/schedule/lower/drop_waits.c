@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * drop-waits: a schedule as PyTorch up to 2.14 reads it, in which a send is
+ * waited for when the runtime likes, and REDUCE_GRAD holds its rank.
+ *
+ * Requires: nothing.  Ensures: no idle cell, no WAIT_SEND, no WAIT_REDUCE_GRAD.
+ * Invalidates: step numbers. */
+#include "schedule/lower/lower.h"
+#include "base/arguments.h"
+
+static sl_status drop_row(const sl__row *from, sl__row *to, int rank,
+                          void *context)
+{
+    (void)rank;
+    (void)context;
+    sl_status status = sl__row_reserve(to, from->length);
+    for (size_t step = 0; step < from->length && !status; step++) {
+        const sl_action *action = &from->actions[step];
+        if (sl_action_kind_family(action->kind) != SL_FAMILY_WAIT)
+            status = sl__row_append(to, *action);
+    }
+    return status;
+}
+
+sl_status sl_lower_drop_waits(const sl_schedule *in, sl_schedule **out)
+{
+    SL__NEED(in, out);
+    return sl__lower_rows(in, drop_row, NULL, out);
+}
