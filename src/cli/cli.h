@@ -40,16 +40,13 @@ error_t cli_refuse(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 
 /* Help of options that more than one verb has. */
-#define CLI_RECV_HELP                                                          \
-    "Receives when their sender is scheduled, as PyTorch (asap), or just "     \
-    "before their user (late)"
 #define CLI_COMM_HELP                                                          \
-    "async (the default): messages do not hold the rank; ordered: a rank's "   \
-    "messages go one after another; blocking: each holds both its ranks. A "   \
+    "async (the default): messages do not hold the rank; per-edge: those "     \
+    "from one rank to another go one after another; ordered: all of a "        \
+    "rank's do; blocking: each holds both its ranks. A "                       \
     "schedule without communication gets it first, as `sluice lower --passes " \
     "send-recv` does"
 #define CLI_STAGES_HELP "Stages on each rank (1; 2 for zbv and dualpipev)"
-#define CLI_WINDOW_HELP "Stages fetched ahead of their compute by unshard (3)"
 
 /* Options' values; they refuse what is not one. */
 error_t cli_parse_int(const char *option, const char *text, int *out);
@@ -77,7 +74,6 @@ error_t cli_parse_bytes(const char *option, const char *text, int64_t *out);
 /* One of several words, in any case; its place in `words`. */
 error_t cli_parse_choice(const char *option, const char *text,
                          const char *const *words, size_t count, int *out);
-error_t cli_parse_recv(const char *text, sl_recv *out);
 /* One of two words; `*is_b` tells which. */
 error_t cli_parse_word(const char *option, const char *text, const char *a,
                        const char *b, bool *is_b);

@@ -337,22 +337,11 @@ error_t cli_parse_bytes(const char *option, const char *text, int64_t *out)
     return 0;
 }
 
-error_t cli_parse_recv(const char *text, sl_recv *out)
-{
-    if (strcmp(text, "asap") == 0)
-        *out = SL_RECV_ASAP;
-    else if (strcmp(text, "late") == 0)
-        *out = SL_RECV_LATE;
-    else
-        return cli_refuse("--recv takes asap or late, not '%.40s'", text);
-    return 0;
-}
-
 error_t cli_parse_reading(const char *text, sl_reading *out)
 {
     if (sl_reading_parse(text, out))
-        return cli_refuse("--comm takes async, ordered or blocking, not "
-                          "'%.40s'",
+        return cli_refuse("--comm takes async, per-edge, ordered or blocking, "
+                          "not '%.40s'",
                           text);
     return 0;
 }

@@ -18,7 +18,8 @@ enum { KEY_JSON = 256, KEY_COMM, KEY_STAGES };
 static const struct argp_option options[] = {
     {"comm", KEY_COMM, "READING", 0,
      "Under which reading of communication a deadlock is a fault: async (the "
-     "default), ordered or blocking; the other two are told all the same",
+     "default), per-edge, ordered or blocking; the others are told all the "
+     "same",
      0},
     {"ranks", 'p', "P", 0, "Expect this many ranks", 0},
     {"stages", KEY_STAGES, "S", 0, "Expect this many stages in all", 0},
@@ -53,9 +54,10 @@ static const struct argp argp = {
     "A schedule is sound when all work is there once and in order, messages "
     "pair up, sharding and gradient reduction are in place, and it cannot "
     "deadlock under the reading of --comm: async (each message is waited for "
-    "only by its user), ordered (a rank's messages complete in the order they "
-    "were posted, as on one NCCL stream) or blocking (each message holds its "
-    "rank).\n\n"
+    "only by its user and its WAIT_SEND), per-edge (those from one rank to "
+    "another complete in the order they were posted, as with an NCCL "
+    "communicator for each), ordered (all of a rank's do, as on one NCCL "
+    "stream) or blocking (each message holds its rank).\n\n"
     "  sluice schedule zbv -p 4 -m 8 --as lowered | sluice check\n"
     "  sluice check mine.csv --comm ordered --json",
     NULL,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * `sluice lower`: run passes over a schedule and print the result. */
-#include "cli.h"
+#include "lowering.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,21 +10,19 @@
 
 typedef struct request {
     const char *file;
-    const char *passes;
-    sl_lower_options options;
-    bool window_given;
-    bool recv_given;
+    const char *passes; /* NULL: those of --for */
+    lowering lower;
 } request;
 
-enum { KEY_PASSES = 256, KEY_WINDOW, KEY_RECV };
+enum { KEY_PASSES = 256 };
 
 static const struct argp_option options[] = {
     {"passes", KEY_PASSES, "LIST", 0,
-     "Passes in order, between commas: drop-idle, merge-bw, unshard, "
-     "reduce-grad, send-recv (default: unshard,reduce-grad,send-recv)",
+     "Exactly these passes, in this order, between commas: drop-idle, "
+     "merge-bw, unshard, reduce-grad, wait-reduce, send-recv, wait-send, "
+     "defer-recv, send-budget=N, drop-waits (default: what --for needs)",
      0},
-    {"recv", KEY_RECV, "asap|late", 0, CLI_RECV_HELP, 0},
-    {"unshard-window", KEY_WINDOW, "N", 0, CLI_WINDOW_HELP, 0},
+#include "lowering.def"
     {0},
 };
 
@@ -33,15 +31,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     request *asked = state->input;
     switch (key) {
     case KEY_PASSES: asked->passes = arg; return 0;
-    case KEY_RECV:
-        asked->recv_given = true;
-        return cli_parse_recv(arg, &asked->options.recv);
-    case KEY_WINDOW:
-        asked->window_given = true;
-        return cli_parse_size("--unshard-window", arg,
-                              &asked->options.unshard_window);
     case ARGP_KEY_ARG: return cli_take_file(arg, &asked->file);
-    default: return ARGP_ERR_UNKNOWN;
+    default: return lowering_parse(key, arg, &asked->lower);
     }
 }
 
@@ -49,35 +40,74 @@ static const struct argp argp = {
     options,
     parse_option,
     "[FILE]",
-    "Lower a compute-only schedule: add what running it takes. FILE is CSV; "
-    "`-` or nothing is standard input.\v"
+    "Lower a compute-only schedule: add what running it takes. A lowered one "
+    "is turned into the form of --for: only waits are added or dropped. FILE "
+    "is CSV; `-` or nothing is standard input.\v"
     "  sluice schedule zbv -p 4 -m 8 | sluice lower\n"
+    "  sluice lower of-2.11.csv >of-2.15.csv\n"
+    "  sluice lower of-2.15.csv --for torch-2.11 >of-2.11.csv\n"
+    "  sluice lower mine.csv --recv defer --send-budget 4\n"
     "  sluice lower mine.csv --passes merge-bw,send-recv --recv late",
     NULL,
     NULL,
     NULL};
 
+/* Whether a pass is among those that were named. */
+static bool names(const request *asked, const char *pass)
+{
+    size_t length = strlen(pass);
+    for (const char *at = asked->passes; (at = strstr(at, pass));
+         at += length) {
+        bool begins = at == asked->passes || at[-1] == ',';
+        if (begins && strchr(",=", at[length]))
+            return true;
+    }
+    return false;
+}
+
+static int refuse_idle_option(const char *option, const char *pass,
+                              const request *asked)
+{
+    return cli_say(VERB, CLI_WRONG,
+                   "%s goes with the pass %s, which is not in '%.100s'", option,
+                   pass, asked->passes);
+}
+
+/* With --passes nothing runs but these. */
 static int refuse_idle_options(const request *asked)
 {
+    const lowering *lower = &asked->lower;
+    if (!asked->passes)
+        return lowering_check(VERB, lower);
     if (!*asked->passes)
         return cli_say(VERB, CLI_WRONG, "--passes names no pass");
-    if (asked->recv_given && !strstr(asked->passes, "send-recv"))
+    if (lower->for_given)
         return cli_say(VERB, CLI_WRONG,
-                       "--recv goes with the pass send-recv, which is not in "
-                       "'%.100s'",
-                       asked->passes);
-    if (asked->window_given && !strstr(asked->passes, "unshard"))
+                       "--for chooses passes, and --passes names them");
+    if (lower->defers)
         return cli_say(VERB, CLI_WRONG,
-                       "--unshard-window goes with the pass unshard, which is "
-                       "not in '%.100s'",
-                       asked->passes);
+                       "--recv defer is the pass defer-recv: name it in "
+                       "--passes");
+    if (lower->budget >= 0)
+        return cli_say(VERB, CLI_WRONG,
+                       "--send-budget is the pass send-budget=%d: name it in "
+                       "--passes",
+                       lower->budget);
+    if (lower->recv_given && !names(asked, "send-recv"))
+        return refuse_idle_option("--recv", "send-recv", asked);
+    if (lower->window_given && !names(asked, "unshard"))
+        return refuse_idle_option("--unshard-window", "unshard", asked);
+    if (lower->lookahead_given && !names(asked, "unshard"))
+        return refuse_idle_option("--unshard-lookahead", "unshard", asked);
+    if (lower->reduce_wait_given && !names(asked, "reduce-grad") &&
+        !names(asked, "wait-reduce"))
+        return refuse_idle_option("--reduce-wait", "reduce-grad", asked);
     return 0;
 }
 
 int verb_lower(int argc, char **argv)
 {
-    request asked = {.passes = SL_LOWER_DEFAULT_PASSES,
-                     .options = SL_LOWER_OPTIONS_INIT};
+    static request asked = {.lower = LOWERING_INIT};
     int exit_status = cli_parse(VERB, &argp, argc, argv, &asked);
     if (!exit_status)
         exit_status = refuse_idle_options(&asked);
@@ -87,7 +117,9 @@ int verb_lower(int argc, char **argv)
     if (exit_status)
         return exit_status;
     sl_status status =
-        sl_lower(schedule, asked.passes, &asked.options, &lowered);
+        asked.passes
+            ? sl_lower(schedule, asked.passes, &asked.lower.options, &lowered)
+            : lowering_run(&asked.lower, schedule, &lowered);
     sl_schedule_destroy(schedule);
     if (status)
         return cli_failed(VERB, status);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * `sluice schedule`: generate a schedule by name and print it. */
-#include "cli.h"
+#include "lowering.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,14 +20,12 @@ typedef struct request {
     sl_sizes sizes;
     int as; /* a form */
     bool as_given;
-    sl_lower_options lower;
-    bool window_given;
-    bool recv_given;
+    lowering lower;
     bool list;
     bool json;
 } request;
 
-enum { KEY_AS = 256, KEY_WINDOW, KEY_RECV, KEY_LIST, KEY_JSON };
+enum { KEY_AS = 256, KEY_LIST, KEY_JSON };
 
 static const struct argp_option options[] = {
     {"ranks", 'p', "P", 0, "Ranks", 0},
@@ -36,12 +34,13 @@ static const struct argp_option options[] = {
     {"microbatches", 'm', "M", 0, "Microbatches in a step", 0},
     {"as", KEY_AS, "FORM", 0,
      "order: compute without idle cells (the default); compute: with "
-     "PyTorch's idle cells; comms: order + send-recv; lowered: order + unshard "
-     "+ reduce-grad + send-recv; grid: a table, time down and ranks across; "
-     "json",
+     "PyTorch's idle cells; comms: order + send-recv, which PyTorch up to 2.14 "
+     "runs without dividing gradients by the microbatches, for there is no "
+     "REDUCE_GRAD in it, and 2.15 refuses; lowered: order + unshard + "
+     "reduce-grad + send-recv + wait-send, what PyTorch runs; grid: a table, "
+     "time down and ranks across; json",
      0},
-    {"unshard-window", KEY_WINDOW, "N", 0, CLI_WINDOW_HELP, 0},
-    {"recv", KEY_RECV, "asap|late", 0, CLI_RECV_HELP, 0},
+#include "lowering.def"
     {"list", KEY_LIST, 0, 0, "List the schedules there are", 1},
     {"json", KEY_JSON, 0, 0, "With --list: as JSON", 1},
     {0},
@@ -57,13 +56,6 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_AS:
         asked->as_given = true;
         return cli_parse_choice("--as", arg, form_names, FORMS, &asked->as);
-    case KEY_WINDOW:
-        asked->window_given = true;
-        return cli_parse_size("--unshard-window", arg,
-                              &asked->lower.unshard_window);
-    case KEY_RECV:
-        asked->recv_given = true;
-        return cli_parse_recv(arg, &asked->lower.recv);
     case KEY_LIST: asked->list = true; return 0;
     case KEY_JSON: asked->json = true; return 0;
     case ARGP_KEY_ARG:
@@ -72,7 +64,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
                               asked->name, arg);
         asked->name = arg;
         return 0;
-    default: return ARGP_ERR_UNKNOWN;
+    default: return lowering_parse(key, arg, &asked->lower);
     }
 }
 
@@ -119,8 +111,8 @@ static int list_json(void)
 static int list(const request *asked)
 {
     if (asked->name || asked->sizes.ranks || asked->sizes.stages_per_rank ||
-        asked->sizes.microbatches || asked->as_given || asked->window_given ||
-        asked->recv_given)
+        asked->sizes.microbatches || asked->as_given ||
+        lowering_given(&asked->lower))
         return cli_say(VERB, CLI_WRONG, "--list goes alone or with --json");
     return asked->json ? list_json() : list_text();
 }
@@ -131,15 +123,15 @@ static int refuse_idle_options(const request *asked)
         return cli_say(VERB, CLI_WRONG,
                        "--json goes with --list; for a "
                        "schedule as JSON use --as json");
-    if (asked->window_given && asked->as != LOWERED)
-        return cli_say(VERB, CLI_WRONG,
-                       "--unshard-window goes with --as lowered, not %s",
+    lowering beyond = asked->lower;
+    if (asked->as == COMMS)
+        beyond.recv_given = false;
+    const char *given = lowering_given(&beyond);
+    if (given && asked->as != LOWERED)
+        return cli_say(VERB, CLI_WRONG, "%s goes with --as %slowered, not %s",
+                       given, strcmp(given, "--recv") == 0 ? "comms or " : "",
                        form_names[asked->as]);
-    if (asked->recv_given && asked->as != LOWERED && asked->as != COMMS)
-        return cli_say(VERB, CLI_WRONG,
-                       "--recv goes with --as comms or lowered, not %s",
-                       form_names[asked->as]);
-    return 0;
+    return lowering_check(VERB, &asked->lower);
 }
 
 /* Fills in the stages per rank and refuses what is missing. */
@@ -169,21 +161,22 @@ static int complete_request(request *asked)
 
 static sl_status write_form(const request *asked, const sl_schedule *compute)
 {
-    static const char *const passes[FORMS] = {[ORDER] = "",
-                                              [COMMS] = "send-recv",
-                                              [LOWERED] =
-                                                  SL_LOWER_DEFAULT_PASSES};
     sl_schedule *lowered;
+    sl_status status;
     switch (asked->as) {
     case COMPUTE: return sl_schedule_write_csv(compute, sl_write_stdio, stdout);
     case GRID:
         return sl_schedule_write_grid(compute, 0, SIZE_MAX, SIZE_MAX,
                                       sl_write_stdio, stdout);
     case JSON: return sl_schedule_write_json(compute, sl_write_stdio, stdout);
-    default: break;
+    case COMMS:
+        status = lowering_run_messages(&asked->lower, compute, &lowered);
+        break;
+    case LOWERED:
+        status = lowering_run(&asked->lower, compute, &lowered);
+        break;
+    default: status = sl_lower_drop_idle(compute, &lowered);
     }
-    sl_status status =
-        sl_lower(compute, passes[asked->as], &asked->lower, &lowered);
     if (status)
         return status;
     status = sl_schedule_write_csv(lowered, sl_write_stdio, stdout);
@@ -193,7 +186,7 @@ static sl_status write_form(const request *asked, const sl_schedule *compute)
 
 int verb_schedule(int argc, char **argv)
 {
-    request asked = {.as = ORDER, .lower = SL_LOWER_OPTIONS_INIT};
+    static request asked = {.as = ORDER, .lower = LOWERING_INIT};
     int exit_status = cli_parse(VERB, &argp, argc, argv, &asked);
     if (exit_status)
         return exit_status;

@@ -49,12 +49,43 @@ refuses "and in lower" "--recv goes with the pass send-recv" \
     -- lower "$tmp/1f1b.csv" --passes unshard --recv late
 refuses "--json without --list" "--json goes with --list" \
     -- schedule 1f1b -p 4 -m 8 --json
-refuses "a receive there is not" "--recv takes asap or late, not 'soon'" \
+refuses "a receive there is not" "--recv takes asap, late or defer, not 'soon'" \
     -- lower --recv soon
-refuses "a reading there is not" "--comm takes async, ordered or blocking" \
+refuses "a reading there is not" "--comm takes async, per-edge, ordered or blocking" \
     -- check --comm quick
 refuses "a pass there is not" "unknown pass 'unshrad'; known ones" \
     -- lower "$tmp/1f1b.csv" --passes unshrad
+refuses "a version there is not" "--for takes torch-2.15 or torch-2.11, not" \
+    -- lower "$tmp/1f1b.csv" --for torch-2.13
+refuses "a budget of less than nothing" "--send-budget must be from 0" \
+    -- lower "$tmp/1f1b.csv" --send-budget -1
+refuses "a budget without waits" "--send-budget moves waits, and there are none" \
+    -- lower "$tmp/1f1b.csv" --for torch-2.11 --send-budget 1
+refuses "a wait without waits" "--reduce-wait places waits, and there are none" \
+    -- schedule 1f1b -p 4 -m 8 --as lowered --for torch-2.11 --reduce-wait late
+refuses "a wait there is not" "--reduce-wait is now or late, not 'soon'" \
+    -- lower "$tmp/1f1b.csv" --reduce-wait soon
+refuses "no lookahead" "--unshard-lookahead takes full, auto, or a number" \
+    -- lower "$tmp/1f1b.csv" --unshard-lookahead 1,,2
+refuses "a lookahead for other ranks" "has 8 numbers, expected one for each of" \
+    -- lower "$tmp/1f1b.csv" --unshard-lookahead 1,2,3,3,3,3,3,3
+refuses "passes and a version" "--for chooses passes, and --passes names them" \
+    -- lower "$tmp/1f1b.csv" --passes send-recv --for torch-2.11
+refuses "a pass by its option" "--recv defer is the pass defer-recv" \
+    -- lower "$tmp/1f1b.csv" --passes send-recv --recv defer
+refuses "another pass by its option" "--send-budget is the pass send-budget=2" \
+    -- lower "$tmp/1f1b.csv" --passes send-recv --send-budget 2
+refuses "a wait of no pass" "--reduce-wait goes with the pass reduce-grad" \
+    -- lower "$tmp/1f1b.csv" --passes send-recv --reduce-wait late
+refuses "a lowering of an order" "--send-budget goes with --as lowered" \
+    -- schedule 1f1b -p 4 -m 8 --send-budget 2
+"$sluice" schedule 1f1b -p 4 -m 8 --as lowered >"$tmp/lowered.csv"
+refuses "receives placed again" "--recv late places the messages of a schedule" \
+    -- lower "$tmp/lowered.csv" --recv late
+refuses "stages fetched again" "--unshard-window is for a compute-only schedule" \
+    -- lower "$tmp/lowered.csv" --unshard-window 2
+refuses "reductions waited for again" "wait-reduce: rank 0, step" \
+    -- lower "$tmp/lowered.csv" --reduce-wait late
 refuses "no window" "--unshard-window must be at least 1, not 0" \
     -- lower "$tmp/1f1b.csv" --unshard-window 0
 refuses "a cost of nothing" "--cost takes KIND=NUMBER pairs" \

@@ -12,11 +12,43 @@ for form in order compute comms lowered; do
         name=${case%%_*} rest=${case#*_pp}
         p=${rest%%_*} m=${rest##*_mb}
         v=${rest#*_v} v=${v%%_*}
-        "$sluice" schedule "$name" -p "$p" -v "$v" -m "$m" --as "$form" |
+        for= && [ $form != lowered ] || for="--for torch-2.11"
+        "$sluice" schedule "$name" -p "$p" -v "$v" -m "$m" --as "$form" $for |
             cmp -s - "../goldens/schedules/$case.$form.csv" ||
             bad "$case --as $form differs from PyTorch's"
     done
 done
+for name in DualPipeV Interleaved1F1B InterleavedZeroBubble LoopedBFS \
+    ZBVZeroBubble; do
+    for case in lowered: deferred:--recv=defer sends1:--send-budget=1 \
+        sends4:--send-budget=4 auto:--unshard-lookahead=auto \
+        latereduce:--reduce-wait=late; do
+        "$sluice" schedule "$name" -p 2 -v 2 -m 4 --as lowered ${case#*:} |
+            cmp -s - "../goldens/schedules-2.15/$name-2x2x4-${case%%:*}.csv" ||
+            bad "$name ${case#*:} differs from PyTorch 2.15's"
+    done
+done
+
+# Either form of a lowered schedule becomes the other, by its waits alone.
+"$sluice" schedule zbv -p 4 -m 8 --as lowered >"$out.new"
+"$sluice" schedule zbv -p 4 -m 8 --as lowered --for torch-2.11 >"$out.old"
+"$sluice" lower "$out.new" --for torch-2.11 >"$out"
+grep -q WAIT "$out" && bad "waits in 2.11"
+"$sluice" lower "$out" | "$sluice" lower --for torch-2.11 | cmp -s - "$out" ||
+    bad "2.15 to 2.11 and back"
+"$sluice" lower "$out.old" | "$sluice" lower --for torch-2.11 | cmp -s - "$out.old" ||
+    bad "2.11 to 2.15 and back"
+"$sluice" lower "$out.new" | cmp -s - "$out.new" || bad "2.15 to 2.15"
+"$sluice" lower "$out.old" | "$sluice" check >/dev/null ||
+    bad "2.11 as 2.15 is unsound"
+"$sluice" schedule zbv -p 4 -m 8 --as lowered --recv defer --send-budget 2 >"$out"
+"$sluice" schedule zbv -p 4 -m 8 --as lowered --recv defer |
+    "$sluice" lower --send-budget 2 | cmp -s - "$out" ||
+    bad "a budget for what is lowered"
+"$sluice" lower "$out.new" --recv defer | "$sluice" check >/dev/null ||
+    bad "receives of what is lowered deferred"
+"$sluice" schedule zbv -p 1 -m 2 --as lowered --for torch-2.11 |
+    "$sluice" lower | grep -q WAIT_REDUCE_GRAD || bad "one rank's 2.11 as 2.15"
 is "default stages per rank of a V" 0 "0F0,1F0,1I0,1W0,0I0,0W0" \
     -- schedule zbv -p 1 -m 1
 is "grid" 0 "        Rank 0 Rank 1

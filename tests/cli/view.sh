@@ -43,8 +43,13 @@ writes "a reading" same.html '"reading": "blocking", "F": [1, 1]' -- 1f1b \
 writes "as many bytes for each" same.html '"peak": 4000000,' -- zbv -p 4 -m 8 \
     --per-rank -o same.html
 "$sluice" schedule interleaved -p 2 -v 2 -m 4 --as lowered >low.csv
-writes "state for each" same.html '"overhead": 8,' -- low.csv --per-rank \
+"$sluice" lower low.csv --for torch-2.11 >old.csv
+writes "state for each" same.html '"overhead": 8,' -- old.csv --per-rank \
     --cost UNSHARD=4,REDUCE_GRAD=4 -o same.html
+writes "reductions beside compute" same.html '"overhead": 4,' -- low.csv \
+    --per-rank --cost UNSHARD=4,REDUCE_GRAD=4 -o same.html
+writes "and named" same.svg '2REDUCE_GRAD' -- low.csv \
+    --cost REDUCE_GRAD=4 -o same.svg
 writes "messages in order" ordered.html '"comms": 96' -- 1f1b -p 4 -m 8 \
     --comm ordered -o ordered.html
 "$sluice" schedule zbv -p 2 -m 4 --as lowered >lowered

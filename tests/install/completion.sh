@@ -35,11 +35,11 @@ sluice train --steps :
 sluice train --out :parts
 sluice train o:other.txt
 sluice simulate --costs c:costs.json
-sluice lower --recv :asap late
+sluice lower --recv :asap defer late
 sluice schedule --as :comms compute grid json lowered order
 sluice view --as :html json png svg
 sluice view -o o:other.txt
-sluice check --comm=:async blocking ordered
+sluice check --comm=:async blocking ordered per-edge
 sluice cut --route :direct hop
 sluice cut --model :gpt2 mlp
 sluice bench :kernels stage step
