@@ -39,7 +39,10 @@ sl__look sl__look_of(int block_kind)
     case SL_RECV_B: return SL__LOOK_MESSAGE;
     case SL_UNSHARD:
     case SL_RESHARD:
-    case SL_REDUCE_GRAD: return SL__LOOK_STATE;
+    case SL_REDUCE_GRAD:
+    case SL_WAIT_SEND_F:
+    case SL_WAIT_SEND_B:
+    case SL_WAIT_REDUCE_GRAD: return SL__LOOK_STATE;
     default: return SL__LOOK_OWN;
     }
 }

@@ -187,7 +187,7 @@ static void print_time(const sl_timeline *timeline, double time, char text[48])
     } else {
         print_short(time, number);
         sl__format(text, 48, "%s unit%s", number,
-                 strcmp(number, "1") == 0 ? "" : "s");
+                   strcmp(number, "1") == 0 ? "" : "s");
     }
 }
 
@@ -228,7 +228,7 @@ static void print_head(const panel *one, char *text, size_t size)
         bool cut = false;
         for (;;) {
             sl__format(text, size, "%.*s%s%s", (int)length, title,
-                     cut ? "\xe2\x80\xa6" : "", with_rest ? rest : "");
+                       cut ? "\xe2\x80\xa6" : "", with_rest ? rest : "");
             if (sl__text_width(text, SIZE, true) <= one->width + RIGHT)
                 return;
             if (length <= LEAST)
@@ -429,9 +429,10 @@ static void draw_comms(const picture *own, const panel *one, int rank, double y)
         double x0 = x_of(own, one, comm->start);
         double x1 = fmax(x_of(own, one, comm->end), x0 + 0.6);
         sl__block_print(comm, name);
-        put_box(own, x0, x1, y + (sends ? 0.5 : COMM / 2.0), COMM / 2.0 - 0.5,
-                sl__look_colour(SL__LOOK_MESSAGE, comm->action.microbatch),
-                "block", name);
+        put_box(
+            own, x0, x1, y + (sends ? 0.5 : COMM / 2.0), COMM / 2.0 - 0.5,
+            sl__look_colour(sl__look_of(comm->kind), comm->action.microbatch),
+            "block", name);
     }
 }
 
@@ -559,8 +560,8 @@ static void put_legend(picture *own)
     }
     for (int why = 0; why < SL__WHYS; why++) {
         char text[120];
-        sl__format(text, sizeof text, "idle: %s, %s", sl__why_text((sl__why)why),
-                 sl__why_when((sl__why)why));
+        sl__format(text, sizeof text, "idle: %s, %s",
+                   sl__why_text((sl__why)why), sl__why_when((sl__why)why));
         if (seen.whys[why])
             put_entry(own, &x, sl__why_colour((sl__why)why, own->options->dark),
                       text);

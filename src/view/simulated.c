@@ -92,11 +92,19 @@ static void set_peer(const maker *own, sl__block *block)
         edge_between(own->costs, action->stage, block->peer_stage).bytes;
 }
 
+/* Messages, and reductions that are waited for elsewhere: both run beside what
+ * the rank does. */
+static bool runs_beside(const maker *own, const sl_action *action)
+{
+    return sl__is_communication(action->kind) ||
+           (action->kind == SL_REDUCE_GRAD && own->extent.has_reduce_waits);
+}
+
 static sl_status add_action(maker *own, int rank, size_t step)
 {
     const sl_action *action = &sl_schedule_row(own->schedule, rank)[step];
     sl__track *track = &own->timeline->tracks[rank];
-    bool comm = sl__is_communication(action->kind);
+    bool comm = runs_beside(own, action);
     sl__blocks *blocks = comm ? &track->comms : &track->blocks;
     sl_interval when = sl_simulation_action(own->simulation, rank, step);
     sl__block *block;
@@ -115,7 +123,8 @@ static sl_status add_action(maker *own, int rank, size_t step)
                    ? SL_OK
                    : add_implied(own, action, rank, when.end);
     }
-    set_peer(own, block);
+    if (sl__is_communication(action->kind))
+        set_peer(own, block);
     if (!sl__is_send(action->kind))
         return SL_OK;
     return add_message(own, action->kind == SL_SEND_F, action->stage, rank,

@@ -53,6 +53,9 @@ static const char *category(uint8_t kind)
     case SL_SEND_B: return "send";
     case SL_RECV_F:
     case SL_RECV_B: return "receive";
+    case SL_WAIT_SEND_F:
+    case SL_WAIT_SEND_B:
+    case SL_WAIT_REDUCE_GRAD: return "wait";
     default: return "state";
     }
 }
@@ -197,8 +200,8 @@ static void put_compute(tracer *trace, const sl_placement *placement, int rank,
     sl_interval when = sl_simulation_action(trace->simulation, rank, step);
     double start = when.start * UNIT;
     double length = (when.end - when.start) * UNIT;
-    /* State changes that cost nothing would only hide under the compute. */
-    if (sl_action_kind_family(action->kind) == SL_FAMILY_STATE && length == 0)
+    /* What is not compute and costs nothing would only hide under it. */
+    if (sl_action_kind_family(action->kind) != SL_FAMILY_COMPUTE && length == 0)
         return;
     put_slice(trace, action, rank, step, 0, start, length);
     if (!trace->extent.has_communication && placement)
@@ -242,6 +245,17 @@ static void put_comm(tracer *trace, int rank, size_t step)
     put_arrow(trace, sl__is_send(action->kind), number, rank, track, start);
 }
 
+/* A reduction that is waited for elsewhere runs beside compute. */
+static void put_reduction(tracer *trace, int rank, size_t step)
+{
+    const sl_action *action = &sl_schedule_row(trace->schedule, rank)[step];
+    sl_interval when = sl_simulation_action(trace->simulation, rank, step);
+    double start = when.start * UNIT, end = when.end * UNIT;
+    if (end > start)
+        put_slice(trace, action, rank, step, pick_lane(trace, start, end),
+                  start, end - start);
+}
+
 /* ----------------------------------------------------------------- ranks -- */
 
 static void put_rank(tracer *trace, const sl_placement *placement, int rank)
@@ -262,6 +276,8 @@ static void put_rank(tracer *trace, const sl_placement *placement, int rank)
         sl_action_family family = sl_action_kind_family(kind);
         if (family == SL_FAMILY_COMM)
             put_comm(trace, rank, step);
+        else if (kind == SL_REDUCE_GRAD && trace->extent.has_reduce_waits)
+            put_reduction(trace, rank, step);
         else if (family != SL_FAMILY_NOTHING)
             put_compute(trace, placement, rank, step);
     }

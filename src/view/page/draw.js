@@ -386,7 +386,6 @@ function paintComms(t, rank, x, y, w, k, from, height) {
     const high = firstAbove(c.start, low, c.first[rank + 1], from + w / k);
     l.top.fill(ink.row, 0, w);
     l.low.fill(ink.row, 0, w);
-    const look = lookOf[KIND.SEND_F];
     for (let i = low; i < high; i++) {
         const x0 = (c.start[i] - from) * k, x1 = (c.end[i] - from) * k;
         if (x1 < 0) continue;
@@ -396,7 +395,7 @@ function paintComms(t, rank, x, y, w, k, from, height) {
         const follows = view.follow === null || c.microbatch[i] === view.follow;
         const colour = view.path && c.critical[i]
                            ? ink.path
-                           : (follows ? ink.bright : ink.dim)[look][c.microbatch[i] % SHADES];
+                           : (follows ? ink.bright : ink.dim)[lookOf[c.kind[i]]][c.microbatch[i] % SHADES];
         (sends ? l.top : l.low).fill(colour, a, z);
     }
     paint(l.top, x, y, w, 0, half);

@@ -280,7 +280,7 @@ function findParsed([, stage, word, microbatch]) {
     if (word && kind === undefined) return;
     const numbers = (s, m) =>
         (stage === "" || s === Number(stage)) && (microbatch === "" || m === Number(microbatch));
-    const has = k => classOf(k) >= 0 || isComm(k);
+    const has = k => classOf(k) >= 0 || isOfMessage(k);
     const fits = (k, s, m) =>
         (kind === undefined || k === kind) && (microbatch === "" || has(k)) && numbers(s, m);
     findBlocks((t, i) => {

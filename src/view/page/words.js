@@ -81,14 +81,15 @@ function percent(part) {
     return trimmed(Math.round(1e4 * part) / 100, 3) + " %";
 }
 
-function isComm(kind) {
-    return /^(SEND|RECV)_/.test(about.kinds[kind].text);
+/* Whether the kind is a send, a receive, or a wait for a send. */
+function isOfMessage(kind) {
+    return /(SEND|RECV)_[FB]$/.test(about.kinds[kind].text);
 }
 
 function actionText(kind, stage, microbatch) {
     const text = about.kinds[kind].text;
     if (kind >= KIND.copy) return text;
-    return classOf(kind) >= 0 || isComm(kind) ? stage + text + microbatch : stage + text;
+    return classOf(kind) >= 0 || isOfMessage(kind) ? stage + text + microbatch : stage + text;
 }
 
 function blockText(t, i) {
@@ -177,6 +178,9 @@ const OWN_MEANS = {
     ties: "tied gradients are summed, with the wait for whoever else has them",
     data: "the batch is read",
     settle: "gradients of weights, of all microbatches at once",
+    WAIT_SEND_F: "until the next stage has received what was sent",
+    WAIT_SEND_B: "until the stage before has received what was sent",
+    WAIT_REDUCE_GRAD: "until the reduction is done",
 };
 
 function headOf(t, i) {
@@ -255,8 +259,9 @@ function describeComm(t, k) {
     const c = t.comms;
     const lines = [commText(t, k) + " on rank " + c.rank[k]];
     const sends = /^SEND/.test(about.kinds[c.kind[k]].text);
-    lines.push((sends ? "to" : "from") + " rank " + c.peer[k] + ", stage " + c.peerStage[k] +
-               (sized ? ": " + bytesText(c.bytes[k]) : ""));
+    if (c.peer[k] >= 0)
+        lines.push((sends ? "to" : "from") + " rank " + c.peer[k] + ", stage " + c.peerStage[k] +
+                   (sized ? ": " + bytesText(c.bytes[k]) : ""));
     lines.push(spanText(t, c.start[k], c.end[k]) + ", took " + timeText(c.end[k] - c.start[k]));
     if (c.critical[k]) lines.push("on the critical path");
     return lines;
