@@ -219,6 +219,9 @@ static sl_status bind_all(sl__binder *b, const int64_t *rows)
     if (!status)
         status =
             sl__arena_take(&bound->arena, cells, sizeof *b->lasts, &b->lasts);
+    for (int way = 0; way < 2 && !status; way++)
+        status = sl__arena_take(&bound->arena, cells, sizeof *b->placed[way],
+                                &b->placed[way]);
     if (status)
         return status;
     memcpy(bound->rows, rows, microbatches * sizeof *rows);

@@ -35,6 +35,9 @@ typedef struct sl__binder {
     int *nexts;    /* who has the slot next; -1: nobody */
     bool *follows; /* somebody had it before */
     size_t *lasts; /* the action that frees it */
+    /* Of the rank at hand, by stage and microbatch: whether what F, or the
+     * backward, sends has a place of its own in the order. */
+    bool *placed[2];
     /* By stage: I is the whole backward, and W nothing. */
     bool *wholes;
     /* Edges at each stage, and the number of each at its producer and its

@@ -104,7 +104,10 @@ static void act(shard *s, sl_action_kind kind)
     case SL_RESHARD: s->whole_parameters = s->is_packed = false; break;
     case SL_REDUCE_GRAD: s->whole_gradients = false; break;
     case SL_FORWARD: s->is_packed = true; break;
-    default: s->whole_gradients = true; break;
+    case SL_BACKWARD_INPUT:
+    case SL_BACKWARD_WEIGHT:
+    case SL_BACKWARD: s->whole_gradients = true; break;
+    default: break;
     }
 }
 

@@ -68,6 +68,7 @@ static sl_status send(sl_comm *comm, const sl__instruction *i)
         sl_comm_send(comm, i->u.message.peer, i->u.message.tag,
                      i->u.message.memory, i->u.message.bytes, &mail->request);
     mail->posted = !status;
+    mail->tag = i->u.message.tag;
     atomic_store_explicit(&mail->by, i, memory_order_relaxed);
     return status;
 }
@@ -79,6 +80,7 @@ static sl_status post(sl_comm *comm, const sl__instruction *i)
         sl_comm_recv(comm, i->u.message.peer, i->u.message.tag,
                      i->u.message.memory, i->u.message.bytes, &mail->request);
     mail->posted = !status;
+    mail->tag = i->u.message.tag;
     atomic_store_explicit(&mail->by, i, memory_order_relaxed);
     return status;
 }
@@ -89,7 +91,7 @@ static sl_status wait(sl_comm *comm, const sl__instruction *i, double timeout_s,
     sl__mail *mail = i->u.message.mail;
     bool done = false;
     stamp->done_s = 0;
-    if (!mail->posted)
+    if (!mail->posted || (i->u.message.own && mail->tag != i->u.message.tag))
         return SL_OK;
     sl_status status = sl_comm_test(comm, &mail->request, &done);
     if (!status && !done) {

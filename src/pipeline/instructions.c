@@ -68,7 +68,7 @@ static sl_status find_memory(const sl__binder *b, int stage, int microbatch,
 }
 
 static sl_status emit_message(sl__binder *b, sl__instruction_kind kind,
-                              sl__way w, int e, int microbatch)
+                              sl__way w, int e, int microbatch, bool own)
 {
     static const sl_port_kind ports[SL__WAYS] = {SL_PORT_INPUT, SL_PORT_OUTPUT,
                                                  SL_PORT_OUTPUT_GRADIENT,
@@ -88,6 +88,7 @@ static sl_status emit_message(sl__binder *b, sl__instruction_kind kind,
         sl__comm_rank(b->pipeline, b->pipeline->rank_of[other]);
     out.u.message.peer_stage = other;
     out.u.message.tag = (2 * e + !forward) * microbatches + microbatch;
+    out.u.message.own = own;
     sl_status status =
         find_memory(b, stage, microbatch, ports[w],
                     w == SL__RECV_B ? edge->gradient_name : edge->name,
@@ -95,9 +96,10 @@ static sl_status emit_message(sl__binder *b, sl__instruction_kind kind,
     return status ? status : emit(b, &out);
 }
 
-/* For every edge of a stage that leaves this rank. */
-static sl_status emit_messages(sl__binder *b, sl__instruction_kind kind,
-                               sl__way w, int stage, int microbatch)
+/* For every edge of a stage that leaves this rank. A wait may be for the
+ * message of this microbatch alone (`own`), or for whatever is in its mail. */
+static sl_status emit_each(sl__binder *b, sl__instruction_kind kind, sl__way w,
+                           int stage, int microbatch, bool own_message)
 {
     bool at_producer = w == SL__SEND_F || w == SL__RECV_B;
     bool backward = w == SL__RECV_B || w == SL__SEND_B;
@@ -109,9 +111,29 @@ static sl_status emit_messages(sl__binder *b, sl__instruction_kind kind,
         if (own != stage || sl__is_here(b, other) ||
             (backward && (!edge->gradient_name || !b->train)))
             continue;
-        status = emit_message(b, kind, w, e, microbatch);
+        status = emit_message(b, kind, w, e, microbatch, own_message);
     }
     return status;
+}
+
+static sl_status emit_messages(sl__binder *b, sl__instruction_kind kind,
+                               sl__way w, int stage, int microbatch)
+{
+    return emit_each(b, kind, w, stage, microbatch, false);
+}
+
+/* A SEND that has a place of its own. */
+static sl_status emit_send(sl__binder *b, const sl_action *send)
+{
+    sl__way w = send->kind == SL_SEND_F ? SL__SEND_F : SL__SEND_B;
+    return emit_messages(b, SL__DO_SEND, w, send->stage, send->microbatch);
+}
+
+/* A WAIT_SEND: what has left its slot since was waited for then. */
+static sl_status emit_send_wait(sl__binder *b, const sl_action *wait)
+{
+    sl__way w = wait->kind == SL_WAIT_SEND_F ? SL__SEND_F : SL__SEND_B;
+    return emit_each(b, SL__DO_WAIT, w, wait->stage, wait->microbatch, true);
 }
 
 /* Receives of whoever has a slot now: nothing else uses the memory. */
@@ -279,8 +301,9 @@ static sl_status emit_after(sl__binder *b, const sl_action *action)
     if (action->kind == SL_BACKWARD_WEIGHT)
         return SL_OK;
     bool forward = action->kind == SL_FORWARD;
+    bool placed = b->train && b->placed[!forward][sl__cell(b, s, m)];
     sl_status status = forward ? SL_OK : emit_copies(b, s, m, false);
-    if (!status)
+    if (!status && !placed)
         status = emit_messages(b, SL__DO_SEND,
                                forward ? SL__SEND_F : SL__SEND_B, s, m);
     if (!status && forward)
@@ -342,6 +365,10 @@ static sl_status emit_actions(sl__binder *b, const sl_action *actions,
     sl_status status = SL_OK;
     if (is_state(actions))
         return emit_state(b, actions);
+    if (sl__is_send(actions->kind))
+        return b->train ? emit_send(b, actions) : SL_OK;
+    if (sl__is_send_wait(actions->kind))
+        return b->train ? emit_send_wait(b, actions) : SL_OK;
     if (!b->train) {
         if (actions->kind != SL_FORWARD)
             return SL_OK;
@@ -378,7 +405,8 @@ static sl_status emit_followers(sl__binder *b, size_t i)
     const sl_pipeline *pipeline = b->pipeline;
     int m = b->order[i].microbatch;
     sl_status status = SL_OK;
-    if (is_state(&b->order[i]))
+    if (sl_action_kind_family(b->order[i].kind) != SL_FAMILY_COMPUTE &&
+        !sl__is_send(b->order[i].kind))
         return SL_OK;
     for (int s = 0; s < pipeline->stages && !status; s++) {
         int next = b->nexts[sl__cell(b, s, m)];

@@ -30,7 +30,19 @@ static sl_status check_schedule(const sl_schedule *schedule)
     return status;
 }
 
-/* The actions of a rank but for messages, overlaps in two. Where nothing says
+/* Whether the rank's list has the action where the schedule has it. Receives are
+ * posted as soon as memory is free for them, and sends, where no wait is placed
+ * for them, right after their compute; a reduction is complete when its
+ * REDUCE_GRAD is. */
+static bool is_in_order(const sl_action *part, bool has_send_waits)
+{
+    if (sl_action_kind_family(part->kind) == SL_FAMILY_COMM)
+        return has_send_waits &&
+               (part->kind == SL_SEND_F || part->kind == SL_SEND_B);
+    return part->kind != SL_WAIT_REDUCE_GRAD;
+}
+
+/* The actions of a rank as they are walked, overlaps in two. Where nothing says
  * when gradients are to be reduced, and somebody is there to reduce them with,
  * that is at the end. */
 static sl_status take_order(sl_pipeline *pipeline, const sl_schedule *schedule,
@@ -39,6 +51,7 @@ static sl_status take_order(sl_pipeline *pipeline, const sl_schedule *schedule,
     const sl_action *row = sl_schedule_row(schedule, rank);
     size_t length = sl_schedule_length(schedule, rank);
     size_t most = 2 * length + (size_t)pipeline->stages + 1, count = 0;
+    sl_extent extent = sl_schedule_extent(schedule);
     sl_action *order;
     bool *joins = NULL;
     sl_status status =
@@ -50,11 +63,11 @@ static sl_status take_order(sl_pipeline *pipeline, const sl_schedule *schedule,
         int both = sl_action_parts(&row[i], parts);
         joins[count] = both == 2 && pipeline->functions[SL_OVERLAP_F_B].call;
         for (int k = 0; k < both; k++) {
-            if (sl_action_kind_family(parts[k].kind) != SL_FAMILY_COMM)
+            if (is_in_order(&parts[k], extent.has_send_waits))
                 order[count++] = parts[k];
         }
     }
-    bool reduces = sl_schedule_extent(schedule).has_reduce_grad;
+    bool reduces = extent.has_reduce_grad;
     for (int s = 0; s < pipeline->stages && !status && !reduces; s++) {
         if (pipeline->rank_of[s] == rank)
             order[count++] = sl_action_make(SL_REDUCE_GRAD, s, 0);
@@ -183,8 +196,9 @@ static sl_status take_functions(sl_pipeline *pipeline)
     for (int i = 0; i < pipeline->options.function_count; i++) {
         const sl_action_function *given = &pipeline->options.functions[i];
         bool known = given->kind > SL_IDLE && given->kind < SL_ACTION_KINDS;
-        if (!known || !given->call ||
-            sl_action_kind_family(given->kind) == SL_FAMILY_COMM)
+        sl_action_family family = sl_action_kind_family(given->kind);
+        if (!known || !given->call || family == SL_FAMILY_COMM ||
+            family == SL_FAMILY_WAIT)
             return sl_fail(SL_EINVAL,
                            "a function is for compute, UNSHARD, RESHARD or "
                            "REDUCE_GRAD%s%s",

@@ -33,7 +33,7 @@ typedef union sl__mail {
     struct {
         sl_request request;
         bool posted;
-        int tag; /* of what is posted, while binding tries a list out */
+        int tag; /* of what is posted */
         /* What posted it; others read this who ask. */
         _Atomic(const struct sl__instruction *) by;
     };
@@ -86,6 +86,8 @@ typedef struct sl__instruction {
             int peer;
             int tag;
             int peer_stage;
+            bool own; /* a wait that is for this tag alone, not for whoever
+                         had the mail before */
         } message;
         struct {
             int output; /* of the model */
@@ -152,8 +154,8 @@ struct sl_pipeline {
     int replica;        /* which of the pipelines side by side this is in */
     bool shards;        /* replicas keep a part of each parameter alone */
     sl_schedule *plan;  /* what runs, for simulating */
-    sl_action **orders; /* by rank: its actions but for messages, overlaps in
-                           two */
+    sl_action **orders; /* by rank: its actions but for receives, and for sends
+                           without waits; overlaps in two */
     bool **joins;       /* likewise: whether one runs as one with the next */
     size_t *order_counts;
     sl_action_function functions[SL_ACTION_KINDS]; /* without: ours */

@@ -16,16 +16,25 @@ static bool is_backward_end(sl_action_kind kind)
     return kind == SL_BACKWARD || kind == SL_BACKWARD_WEIGHT;
 }
 
+static bool is_send(sl_action_kind kind)
+{
+    return kind == SL_SEND_F || kind == SL_SEND_B;
+}
+
 /* The last action of this rank that needs what F of a microbatch left: in a
- * step its own B or W; in an eval the F of a stage here that reads it. */
+ * step its own B or W, or the send of what that made; in an eval the F of a
+ * stage here that reads it. */
 void sl__find_lasts(sl__binder *b)
 {
     for (size_t i = 0; i < b->order_count; i++) {
         const sl_action *action = &b->order[i];
         int s = action->stage, m = action->microbatch;
         bool forward = action->kind == SL_FORWARD;
-        if (forward || (b->train && is_backward_end(action->kind)))
+        bool sends = b->train && is_send(action->kind);
+        if (forward || sends || (b->train && is_backward_end(action->kind)))
             b->lasts[sl__cell(b, s, m)] = i;
+        if (sends)
+            b->placed[action->kind == SL_SEND_B][sl__cell(b, s, m)] = true;
         for (int e = 0; e < b->edge_count && forward && !b->train; e++) {
             if (b->edges[e].to == s && sl__is_here(b, b->edges[e].from))
                 b->lasts[sl__cell(b, b->edges[e].from, m)] = i;
@@ -44,7 +53,8 @@ static sl_status count_peaks(sl__binder *b)
     for (size_t i = 0; i < b->order_count; i++) {
         const sl_action *action = &b->order[i];
         int m = action->microbatch;
-        if (sl_action_kind_family(action->kind) == SL_FAMILY_STATE)
+        if (sl_action_kind_family(action->kind) != SL_FAMILY_COMPUTE &&
+            !is_send(action->kind))
             continue;
         if (action->kind == SL_FORWARD) {
             size_t lane =
@@ -138,6 +148,8 @@ static bool advance(paper *p, int rank)
             mail->tag = tag;
             break;
         case SL__DO_WAIT:
+            if (i->u.message.own && mail->tag != tag)
+                break;
             if (mail->posted && !(p->sent[mail->tag] && p->posted[mail->tag]))
                 return p->at[rank] > before;
             mail->posted = false;

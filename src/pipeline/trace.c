@@ -44,6 +44,8 @@ static void read_wait(reader *r, size_t k)
     if (*post == 0)
         return; /* There was nothing to wait for. */
     const sl__instruction *posted = &r->list->data[*post - 1];
+    if (i->u.message.own && i->u.message.tag != posted->u.message.tag)
+        return; /* It was waited for before. */
     bool sends = posted->kind == SL__DO_SEND;
     double start = stamps[*post - 1].start_s, end = stamps[k + 1].start_s;
     double done = stamps[k].done_s < end ? stamps[k].done_s : end;

@@ -27,6 +27,38 @@ static int compare_bits(sl_comm *comm, trial *own)
     return 1;
 }
 
+/* The same with waits at other places, and receives at others. */
+static int compare_forms(sl_comm *comm, const trial *plain,
+                         const sl_schedule *order)
+{
+    static const char *const forms[] = {
+        SL_LOWER_DEFAULT_PASSES ",send-budget=0",
+        SL_LOWER_DEFAULT_PASSES ",send-budget=1",
+        SL_LOWER_DEFAULT_PASSES ",send-budget=4",
+        "unshard,reduce-grad,send-recv,defer-recv,wait-send"};
+    uint64_t expected[8] = {0}, found[8] = {0};
+    trial own = *plain;
+    int rank = sl_comm_rank(comm), failed = 0;
+    own.bits = expected;
+    failed = run_trial_rank(comm, &own) != SL_OK;
+    own.bits = found;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms && !failed; i++) {
+        sl_schedule *lowered = NULL;
+        failed = sl_lower(order, forms[i], NULL, &lowered) != SL_OK;
+        own.schedule = lowered;
+        if (!failed)
+            failed = run_trial_rank(comm, &own) != SL_OK;
+        sl_schedule_destroy(lowered);
+        if (!failed && found[rank] != expected[rank]) {
+            fprintf(stderr, "rank %d: other bits with %s\n", rank, forms[i]);
+            return 1;
+        }
+    }
+    if (failed)
+        fprintf(stderr, "%s\n", sl_error_text());
+    return failed;
+}
+
 int main(void)
 {
     sl_comm *comm;
@@ -53,6 +85,8 @@ int main(void)
                 if (!sl_schedule_extent(order).has_backward)
                     t.steps = 0;
                 failed = compare_bits(comm, &t);
+                if (!failed && g == GOLDEN_MODELS - 1 && t.steps)
+                    failed = compare_forms(comm, &t, order);
                 if (failed)
                     fprintf(stderr, "%s, %s, %d stages a rank\n",
                             golden_models[g].name, generator->name, v);

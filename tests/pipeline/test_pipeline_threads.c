@@ -67,6 +67,21 @@ static void every_schedule_computes_what_the_model_does(void **state)
     assert_true(runs > 100);
 }
 
+static void add_waits(sl_schedule **schedule, bool early)
+{
+    bool messages = sl_schedule_extent(*schedule).has_communication;
+    char passes[80];
+    sl_schedule *made;
+    snprintf(passes, sizeof passes, "%swait-send%s",
+             messages ? "" : "send-recv,", early ? ",send-budget=1" : "");
+    sl_status status = sl_lower(*schedule, passes, NULL, &made);
+    if (status == SL_EUNSOUND) /* There is no room for so few. */
+        return;
+    assert_ok(status);
+    sl_schedule_destroy(*schedule);
+    *schedule = made;
+}
+
 static void random_schedules_compute_what_the_model_does(void **state)
 {
     (void)state;
@@ -82,6 +97,8 @@ static void random_schedules_compute_what_the_model_does(void **state)
         if (shape.microbatches > 8)
             shape.microbatches = 8;
         sl_schedule *schedule = test_random_schedule(&random, &shape);
+        if (round % 2) /* Sends where they stand, and waits, early ones too. */
+            add_waits(&schedule, round % 4 == 3);
         sl_extent extent = sl_schedule_extent(schedule);
         subject s;
         make_subject(g, extent.microbatches + round % 3, file, &s);
@@ -168,6 +185,55 @@ static void bits_do_not_depend_on_time(void **state)
     sl_safetensors_close(file);
 }
 
+/* Where receives are posted and sends waited for changes no bits, and a budget
+ * is kept. */
+static void bits_do_not_depend_on_waits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *passes;
+        int most_sends;
+    } forms[] = {
+        {"", 0},
+        {SL_LOWER_DEFAULT_PASSES, 0},
+        {SL_LOWER_DEFAULT_PASSES ",send-budget=0", 1},
+        {SL_LOWER_DEFAULT_PASSES ",send-budget=1", 1},
+        {SL_LOWER_DEFAULT_PASSES ",send-budget=4", 4},
+        {"unshard,reduce-grad,send-recv,defer-recv,wait-send", 0},
+        {"unshard,reduce-grad,send-recv,defer-recv,wait-send,send-budget=4", 4},
+    };
+    enum { MULTI_MLP = 1 };
+    sl_safetensors *file = golden_open(golden_models[MULTI_MLP].name);
+    subject s;
+    make_subject(MULTI_MLP, 12, file, &s);
+    for (size_t k = 0; sl_generator_at(k); k++) {
+        const sl_generator *generator = sl_generator_at(k);
+        const sl_sizes sizes = {2, generator->default_stages_per_rank, 6};
+        uint64_t bits[2], first[2];
+        sl_schedule *order, *lowered;
+        assert_ok(sl_generate(generator->name, &sizes, &order));
+        bool steps = sl_schedule_extent(order).has_backward;
+        for (size_t f = 0; f < sizeof forms / sizeof *forms && steps; f++) {
+            if (sl_lower(order, forms[f].passes, NULL, &lowered)) {
+                assert_non_null(strstr(forms[f].passes, "defer-recv,"));
+                continue;
+            }
+            trial t = make_trial(&s, lowered, 3); /* on onednn */
+            t.bits = f ? bits : first;
+            t.noise = f % 2;
+            t.most_sends = forms[f].most_sends;
+            t.steps = 1;
+            run_trial(&t, generator->name);
+            if (f)
+                assert_memory_equal(bits, first, sizeof bits);
+            sl_schedule_destroy(lowered);
+        }
+        sl_schedule_destroy(order);
+    }
+    release_subject(&s);
+    sl_safetensors_close(file);
+}
+
 /* Replicas with a share of the batch each have the gradients of the whole. */
 static void replicas_compute_the_gradients_of_all(void **state)
 {
@@ -246,7 +312,8 @@ static void own_functions_run_instead(void **state)
         for (int kind = 1; kind < SL_ACTION_KINDS; kind++) {
             kinds[kind] = kind;
             atomic_store(&called[kind], 0);
-            if (sl_action_kind_family(kind) != SL_FAMILY_COMM)
+            sl_action_family family = sl_action_kind_family(kind);
+            if (family != SL_FAMILY_COMM && family != SL_FAMILY_WAIT)
                 own[count++] =
                     (sl_action_function){kind, run_own, &kinds[kind]};
         }
@@ -510,6 +577,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(weights_have_an_order_of_their_own),
         cmocka_unit_test(pipelines_take_turns),
         cmocka_unit_test(bits_do_not_depend_on_time),
+        cmocka_unit_test(bits_do_not_depend_on_waits),
         cmocka_unit_test(hand_written_schedules_compute_what_the_model_does),
         cmocka_unit_test(random_schedules_compute_what_the_model_does),
     };

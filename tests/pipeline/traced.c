@@ -274,7 +274,40 @@ static sl_status check_timeline(const sl_trace *trace)
     return status;
 }
 
-sl_status trace_and_check(sl_comm *comm, sl_pipeline *pipeline)
+/* Whether the message of an event is on its way at a moment. */
+static bool is_pending(const sl_event *event, double at_s)
+{
+    return event->kind == SL_EVENT_SEND && event->start_s <= at_s &&
+           event->end_s > at_s;
+}
+
+/* SENDs of a rank that are pending at once, when each of them begins. One of
+ * them may be several messages, and is pending while any of these is. Events
+ * come in the order of their waits, not of their beginnings. */
+static sl_status check_pending(const sl_trace *trace, int rank, int most)
+{
+    size_t count;
+    const sl_event *events = sl_trace_events(trace, rank, &count);
+    for (size_t i = 0; i < count; i++) {
+        int pending = 1;
+        if (events[i].kind != SL_EVENT_SEND)
+            continue;
+        for (size_t k = 0; k < count; k++) {
+            bool counted =
+                sl_action_equal(&events[k].action, &events[i].action);
+            for (size_t n = 0; n < k && !counted; n++)
+                counted = is_pending(&events[n], events[i].start_s) &&
+                          sl_action_equal(&events[n].action, &events[k].action);
+            pending += !counted && is_pending(&events[k], events[i].start_s);
+        }
+        if (pending > most)
+            return sl_fail(SL_EINVAL, "rank %d: %d sends pending, not %d", rank,
+                           pending, most);
+    }
+    return SL_OK;
+}
+
+sl_status trace_and_check(sl_comm *comm, sl_pipeline *pipeline, int most_sends)
 {
     sl_trace *trace = NULL;
     sl_status status = sl_pipeline_trace(pipeline, &trace);
@@ -284,6 +317,8 @@ sl_status trace_and_check(sl_comm *comm, sl_pipeline *pipeline)
         status = check_trace(pipeline, trace);
     if (!status && trace)
         status = check_document(trace);
+    for (int r = 0; trace && most_sends && r < sl_comm_size(comm); r++)
+        status = status ? status : check_pending(trace, r, most_sends);
     if (!status && trace)
         status = check_timeline(trace);
     sl_trace_destroy(trace);

@@ -342,10 +342,10 @@ static sl_status run_steps(sl_comm *comm, trial *own, sl_pipeline *pipeline)
             status = compare_outputs(own, pipeline);
         /* On ref nothing waits for the end: the eval's will do. */
         if (!status && step == 0 && strcmp(own->options.stage.backend, "ref"))
-            status = trace_and_check(comm, pipeline);
+            status = trace_and_check(comm, pipeline, own->most_sends);
     }
     if (!status)
-        status = trace_and_check(comm, pipeline);
+        status = trace_and_check(comm, pipeline, 0);
     return status ? status : compare_gradients(own, pipeline, own->steps);
 }
 

@@ -37,12 +37,14 @@ typedef struct trial {
     uint64_t *bits;    /* by rank: a hash of all gradients; NULL: not wanted */
     bool noise;        /* ranks are late at random */
     atomic_bool *lent; /* becomes true where a rank helps another; or NULL */
+    int most_sends;    /* that a rank may have pending in a step; 0: any */
 } trial;
 
 /* Gathers the trace of the latest step, and finds it in order: compute as
  * planned, nothing received before it was sent or used before it was received,
- * bytes as planned. All ranks call it. (traced.c) */
-sl_status trace_and_check(sl_comm *comm, sl_pipeline *pipeline);
+ * bytes as planned, at most so many sends pending on a rank (0: any). All ranks
+ * call it. (traced.c) */
+sl_status trace_and_check(sl_comm *comm, sl_pipeline *pipeline, int most_sends);
 
 /* Options, routes and backends in turn, by `way`. */
 trial make_trial(const subject *s, const sl_schedule *schedule, unsigned way);
