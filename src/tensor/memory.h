@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The memory of one user of a stage: made in memory.c, read and written by port
+ * in memory_ports.c, computed on in run.c. */
+#ifndef SL_TENSOR_MEMORY_H
+#define SL_TENSOR_MEMORY_H
+
+#include "tensor/program.h"
+
+/* What a slot has behind it. */
+typedef enum slot_state { SLOT_EMPTY, SLOT_F, SLOT_I } slot_state;
+
+typedef struct microbatch {
+    slot_state state;
+    uint64_t seed;
+    void *memory;  /* slab, then messages */
+    void **bases;  /* of the pools */
+    void **states; /* of kernels and packs, by state_index */
+} microbatch;
+
+struct sl_memory {
+    const sl_stage *stage;
+    void *parameters;
+    void *gradients;
+    void *packed;
+    void *workspace;
+    microbatch *slots;
+    int slot_count;
+    void **bases;       /* of all slots */
+    void **states;      /* of all slots */
+    void **pointers;    /* of the args of the kernel at hand */
+    sl_memory *owner;   /* of parameters and gradients; itself, mostly */
+    uint64_t written;   /* how often the owner's parameters were */
+    uint64_t packed_at; /* what `written` was when they were packed */
+    uint64_t zeroed;    /* how often the owner's gradients were */
+    uint64_t held_at;   /* what `zeroed` was when kernels began to hold */
+    int64_t bytes;      /* of tensor memory allocated here */
+    /* Of these, what was given back: parameters, gradients, packed weights. */
+    int64_t given_back[3];
+    sl__holding *holding; /* where they are counted; NULL: nowhere */
+};
+
+enum { BACK_PARAMETERS, BACK_GRADIENTS, BACK_PACKED };
+
+/* Says that so many bytes of a pool are not held from now on; 0: all are. */
+void sl__memory_give_back(sl_memory *memory, int which, int64_t bytes);
+
+/* Finds where the args of a kernel lie. */
+static inline void sl__resolve(const sl__kernel *kernel, void *const *bases,
+                               void **pointers)
+{
+    for (int i = 0; i < kernel->arg_count; i++) {
+        const sl__arg *arg = &kernel->args[i];
+        pointers[i] = arg->pool == SL__POOL_NONE
+                          ? NULL
+                          : (char *)bases[arg->pool] + arg->offset;
+    }
+}
+
+#endif
