@@ -176,7 +176,8 @@ static sl_status take_all_in(budget *b)
 {
     size_t ranks = (size_t)b->events->extent.ranks;
     uint32_t *seen;
-    sl_status status = sl__alloc(ranks, sizeof *seen, &seen);
+    sl_status status = SL_OK;
+    SL__TRY(sl__alloc(ranks, sizeof *seen, &seen));
     for (size_t rank = 0; rank < ranks && !status; rank++) {
         memset(seen, 0, ranks * sizeof *seen);
         for (uint32_t node = b->events->first[rank];
