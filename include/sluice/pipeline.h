@@ -451,7 +451,8 @@ typedef struct sl_output_merge {
 
 typedef struct sl_pipeline_options {
     /* Any sound one, compute-only or lowered; copied. It says how many stages
-     * and microbatches there are, and which rank has which. */
+     * and microbatches there are, and which rank has which. What it lacks the
+     * ordinary passes add: sl_pipeline_schedule. */
     const sl_schedule *schedule;
     sl_stage_options stage; /* `backward` is the schedule's affair */
     sl_loss_kind loss;
@@ -472,12 +473,16 @@ typedef struct sl_pipeline_options {
      * that the batch was split along. */
     const sl_output_merge *merges;
     int merge_count;
+    /* How many sends of a rank may be pending, where the schedule has compute
+     * alone; -1: any number. What is sent keeps its memory until then. */
+    int send_budget;
 } sl_pipeline_options;
 #define SL_PIPELINE_OPTIONS_INIT                                               \
     {                                                                          \
         NULL, SL_STAGE_OPTIONS_INIT, SL_LOSS_MEAN, false, false, 600, 1, NULL, \
-            0, SL_LEND_AUTO, NULL, 0                                           \
+            0, SL_LEND_AUTO, NULL, 0, SL_SEND_BUDGET                           \
     }
+#define SL_SEND_BUDGET 4
 
 /* Called by every rank, each with its end of the transport, which must outlive
  * the pipeline; messages of the caller's own take tags from
@@ -490,6 +495,11 @@ SL_API sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build,
                                     const sl_pipeline_options *options,
                                     sl_pipeline **out);
 SL_API void sl_pipeline_destroy(sl_pipeline *pipeline);
+
+/* What runs, cell for cell: the schedule that was given, and what the passes
+ * reduce-grad, send-recv, wait-send and send-budget have added where it had
+ * nothing of the kind. An eval runs its forward cells. */
+SL_API const sl_schedule *sl_pipeline_schedule(const sl_pipeline *pipeline);
 
 /* Makes sure that the stages of this rank are there for batches of so many rows
  * in all, so that their parameters can be written before the first step. A
@@ -571,7 +581,8 @@ typedef struct sl_rank_bytes {
     int64_t optimizer;   /* states of sl_optimizer */
     int64_t packed;      /* weights as the backend likes them */
     int64_t workspace;   /* of programs while they run */
-    int64_t activations; /* what microbatches in flight hold for backward */
+    int64_t activations; /* what microbatches in flight hold for backward, and
+                            what I's have handed to W's */
     int64_t messages;    /* inputs and outputs of these, and their gradients */
     int64_t outputs;     /* that are kept for sl_pipeline_output */
     int64_t sums;        /* for summing gradients over ranks */
@@ -609,19 +620,18 @@ SL_API sl_status sl_threads_run(int ranks, sl_rank_fn rank, void *context);
 
 typedef enum sl_event_kind {
     SL_EVENT_COMPUTE, /* F, I, W or B */
-    SL_EVENT_STATE,   /* UNSHARD, RESHARD or REDUCE_GRAD */
+    SL_EVENT_STATE,   /* UNSHARD, RESHARD, REDUCE_GRAD, WAIT_REDUCE_GRAD */
     SL_EVENT_SEND,    /* a message, from when it was posted to when it left */
     SL_EVENT_RECV,    /* likewise, to when it was there */
-    SL_EVENT_WAIT,    /* the rank waited for one of these, if only briefly */
+    SL_EVENT_WAIT,    /* the rank waited for one of these, if only briefly: in
+                         a compute for what it receives, or at a WAIT_SEND */
     SL_EVENT_COPY,    /* an argument in, an output out, between own stages */
     SL_EVENT_PACK,    /* weights into the layout the backend likes */
     SL_EVENT_TIES,    /* tied gradients were summed */
     SL_EVENT_END,     /* until all ranks had come to the end */
     SL_EVENT_DATA,    /* a batch was read: sl_pipeline_note_data */
-    SL_EVENT_SETTLE,  /* what W's and B's had left (SL_ADD_LATE) was added to
-                         the gradients of a stage; its action is REDUCE_GRAD */
 } sl_event_kind;
-#define SL_EVENT_KINDS 11
+#define SL_EVENT_KINDS 10
 /* "compute", "send", ... */
 SL_API const char *sl_event_kind_text(sl_event_kind kind);
 
@@ -631,9 +641,10 @@ typedef struct sl_event {
                          for SL_EVENT_TIES, SL_EVENT_END and SL_EVENT_DATA */
     int peer;         /* rank at the other end of the message; else -1 */
     int peer_stage;
-    int edge;      /* what the message is: which of sl_model_edges */
-    int64_t bytes; /* of the message; of compute: what its microbatch holds from
-                      F to the end of B or W */
+    int edge;      /* what the message is: which of sl_model_edges; -1: a cell
+                      of stages that have nothing to send each other */
+    int64_t bytes; /* of the message; of compute: what F or I takes, or B or W
+                      gives back, of the memory of its microbatch */
     /* Since the first compute of any rank. */
     double start_s;
     double end_s;
@@ -657,8 +668,8 @@ SL_API int sl_trace_ranks(const sl_trace *trace);
 SL_API const sl_event *sl_trace_events(const sl_trace *trace, int rank,
                                        size_t *count);
 
-/* The compute that was run, as a schedule of one replica; with a REDUCE_GRAD for
- * each stage where something was left to the end (SL_EVENT_SETTLE). */
+/* What ran, cell for cell, as a schedule of one replica: sl_pipeline_schedule, or
+ * the forward cells of that; overlaps as their halves. */
 SL_API const sl_schedule *sl_trace_plan(const sl_trace *trace);
 
 typedef struct sl_rank_summary {

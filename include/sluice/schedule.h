@@ -238,6 +238,12 @@ SL_API sl_status sl_lower_drop_idle(const sl_schedule *in, sl_schedule **out);
 /* Adjacent I and W of one stage and microbatch become B. */
 SL_API sl_status sl_lower_merge_bw(const sl_schedule *in, sl_schedule **out);
 
+/* Holds the W's of a stage back until those of `together` microbatches stand
+ * next to each other, or with 0 all of them; B is cut into I and W. A pipeline
+ * runs neighbouring W's of a stage as one product, with the same bits. */
+SL_API sl_status sl_lower_delay_w(const sl_schedule *in, int together,
+                                  sl_schedule **out);
+
 /* How many of the stages that a rank will compute next are unsharded ahead,
  * from 1 to the window. */
 typedef enum sl_lookahead_kind {
@@ -317,7 +323,7 @@ typedef struct sl_lower_options {
 #define SL_LOWER_DEFAULT_PASSES "unshard,reduce-grad,send-recv,wait-send"
 
 /* Runs the passes named in a comma-separated list, in that order; `options`
- * may be NULL. Names: drop-idle, merge-bw, unshard, reduce-grad, wait-reduce,
+ * may be NULL. Names: drop-idle, merge-bw, delay-w=N, unshard, reduce-grad, wait-reduce,
  * send-recv, wait-send, defer-recv, send-budget=N, drop-waits. An empty list
  * only drops idle cells. */
 SL_API sl_status sl_lower(const sl_schedule *in, const char *passes,
@@ -426,6 +432,7 @@ typedef struct sl_stage_cost {
     double reduce_grad;
     int64_t activation_bytes;  /* held from F's start to the end of W or B */
     int64_t input_freed_bytes; /* the part given back at the end of I */
+    int64_t handed_bytes;      /* besides, from I's start to the end of W */
 } sl_stage_cost;
 
 /* The boundary between two neighbouring stages, either way. A message costs
@@ -449,7 +456,7 @@ typedef struct sl_costs {
 } sl_costs;
 #define SL_COSTS_INIT                                                          \
     {                                                                          \
-        {1, 1, 1, 2, 0, 1, 0}, {0, 0, 1}, 0, 0, 1, NULL, 0, NULL, 0            \
+        {1, 1, 1, 2, 0, 1, 0, 0}, {0, 0, 1}, 0, 0, 1, NULL, 0, NULL, 0         \
     }
 
 /* Reads costs from JSON over what `costs` already holds, which a failure

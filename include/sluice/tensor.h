@@ -225,13 +225,12 @@ typedef struct sl_stage_options {
     int threads;         /* that each program runs on; ref has one */
     sl_backward backward;
     bool recompute; /* save the inputs alone, and run F again in backward */
-    int waiting;    /* microbatches of which what they add to gradients may wait
-                    (SL_ADD_LATE), where that takes no more memory than the
-                    weights; more: a few at a time */
+    int group;      /* microbatches of which W is run in one call, at most:
+                       sl_stage_run_group */
 } sl_stage_options;
 #define SL_STAGE_OPTIONS_INIT                                                  \
     {                                                                          \
-        "onednn", 1, SL_BACKWARD_ANY, false, 0                                 \
+        "onednn", 1, SL_BACKWARD_ANY, false, 1                                 \
     }
 
 /* Compiles a graph; `options` may be NULL. The graph may go afterwards. */
@@ -314,13 +313,14 @@ typedef struct sl_plan {
     int64_t parameter_bytes; /* buffers among them */
     int64_t gradient_bytes;
     int64_t packed_bytes;    /* weights in the layout the backend likes */
-    int64_t workspace_bytes; /* the largest of the programs', and what waits for
-                                the next microbatch */
+    int64_t workspace_bytes; /* the largest of the programs' */
     /* Per slot, that is per microbatch in flight. */
-    int64_t slab_bytes;    /* what programs hand to later ones */
+    int64_t slab_bytes;    /* what F saves for backward */
+    int64_t handed_bytes;  /* what I leaves for W, beyond what the slab has room
+                              for by then */
     int64_t message_bytes; /* inputs, outputs, and their gradients */
-    /* Of those, what F leaves behind for backward: the slab's part, and the
-     * inputs and outputs that backward reads. */
+    /* Of those, what F leaves behind for backward: the slab, and the inputs and
+     * outputs that backward reads. */
     int64_t saved_bytes;
     /* For reading. */
     int64_t program_workspace_bytes[SL_PROGRAM_COUNT];
@@ -432,26 +432,15 @@ SL_API sl_status sl_memory_square_sum(const sl_memory *memory,
 /* Makes all gradients of parameters 0, to begin a step. */
 SL_API void sl_memory_zero_gradients(sl_memory *memory);
 
-/* When what a W or B adds to the gradients of parameters is to be there: the
- * same to the last bit. Zeroing the gradients drops what waits. */
-typedef enum sl_adding {
-    SL_ADD_NOW,  /* at its end, and what waited before it */
-    SL_ADD_SOON, /* with one of the next few: another one of this memory
-                    follows, before one of a memory beside and before gradients
-                    are read */
-    SL_ADD_LATE, /* after sl_memory_settle(), which follows before these */
-} sl_adding;
-
 typedef struct sl_run_options {
     uint64_t seed;     /* of dropout: another one for every microbatch and
                           step; stages of one cut draw differently under the
                           same one; backward uses what F was given */
     double loss_scale; /* the gradient of the loss that backward starts from */
-    sl_adding adding;  /* of W and B */
 } sl_run_options;
 #define SL_RUN_OPTIONS_INIT                                                    \
     {                                                                          \
-        0, 1.0, SL_ADD_NOW                                                     \
+        0, 1.0                                                                 \
     }
 
 /* Runs a program on a slot; `options` may be NULL. Inputs must stay as they are
@@ -462,8 +451,13 @@ SL_API sl_status sl_stage_run(const sl_stage *stage, sl_program program,
                               sl_memory *memory, int slot,
                               const sl_run_options *options);
 
-/* Adds to the gradients what waits of W's and B's under SL_ADD_LATE. */
-SL_API sl_status sl_memory_settle(sl_memory *memory);
+/* W of several slots, in their order, with options for each or NULL: the same
+ * bits as one call for each. Faster where the stage was compiled for groups as
+ * large: a gradient of few rows is then read and written once for all of them.
+ * Each slot is refused as by sl_stage_run; then none is run. */
+SL_API sl_status sl_stage_run_group(const sl_stage *stage, sl_memory *memory,
+                                    const int *slots,
+                                    const sl_run_options *options, int count);
 
 /* Floating point operations of the matrix products and attentions of a
  * program: the necessary ones, half of the square where it is causal. */

@@ -407,6 +407,7 @@ typedef struct sl_train_layout {
     int microbatches;
     const int *rank_of;         /* by stage */
     const sl_rank_bytes *bytes; /* by rank; `planned` and its pools */
+    const sl_schedule *lowered; /* what runs: sl_pipeline_schedule */
 } sl_train_layout;
 
 /* Says what sl_train would lay out and allocate with these options, on rank 0,

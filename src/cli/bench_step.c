@@ -16,9 +16,10 @@ typedef struct request {
     bool gpt2, empty, untied, recompute, alone, json, mpi, transport_given;
     int width, layers, heads, length, vocabulary;
     const char *schedule;
-    const char *trace; /* file; NULL: none */
-    sl_sizes sizes;    /* 0: not asked for; then, of the schedule */
-    int stages;        /* of the schedule */
+    const char *passes; /* over it; NULL: none */
+    const char *trace;  /* file; NULL: none */
+    sl_sizes sizes;     /* 0: not asked for; then, of the schedule */
+    int stages;         /* of the schedule */
     int rows, threads, steps, warmup;
 } request;
 
@@ -31,6 +32,7 @@ enum {
     KEY_VOCABULARY,
     KEY_UNTIED,
     KEY_SCHEDULE,
+    KEY_PASSES,
     KEY_ROWS,
     KEY_TRANSPORT,
     KEY_RECOMPUTE,
@@ -56,6 +58,7 @@ static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "The pipeline:", 2},
     {"schedule", KEY_SCHEDULE, "NAME|FILE.csv", 0,
      "Schedule, by name or from a file (1F1B)", 2},
+    {"passes", KEY_PASSES, "LIST", 0, CLI_PASSES_HELP, 2},
     {"ranks", 'p', "N", 0, "Ranks (2; under mpirun, as many as it has started)",
      2},
     {"stages-per-rank", 'v', "N", 0, CLI_STAGES_HELP, 2},
@@ -105,6 +108,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_VOCABULARY: return cli_parse_size("--vocab", arg, &r->vocabulary);
     case KEY_UNTIED: r->untied = true; return 0;
     case KEY_SCHEDULE: r->schedule = arg; return 0;
+    case KEY_PASSES: r->passes = arg; return 0;
     case 'p':
     case 'v':
     case 'm': return cli_parse_sizes(key, arg, &r->sizes);
@@ -429,6 +433,8 @@ static int choose_schedule(request *asked, sl_comm *comm, sl_schedule **out)
     const sl_sizes usual = {comm ? sl_comm_size(comm) : 2, 0, 8};
     int exit_status =
         cli_choose_schedule(VERB, asked->schedule, &asked->sizes, &usual, out);
+    if (!exit_status)
+        exit_status = cli_run_passes(VERB, asked->passes, out);
     if (exit_status)
         return exit_status;
     sl_extent extent = sl_schedule_extent(*out);

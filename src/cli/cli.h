@@ -109,6 +109,15 @@ int cli_choose_schedule(const char *verb, const char *name,
                         const sl_sizes *asked, const sl_sizes *usual,
                         sl_schedule **out);
 
+/* Runs passes, as of `sluice lower --passes`, over a schedule; NULL: none.
+ * (infer.c) */
+int cli_run_passes(const char *verb, const char *passes,
+                   sl_schedule **schedule);
+#define CLI_PASSES_HELP                                                        \
+    "Run these passes over the schedule first, as of `sluice lower "           \
+    "--passes`; delay-w=16 adds the weight gradients of 16 microbatches at "   \
+    "once"
+
 /* Where messages are to be ordered or to block, there must be some: gives the
  * schedule what `sluice lower --passes send-recv` does, if it has none. */
 sl_status cli_add_messages(sl_reading reading, sl_schedule **schedule);

@@ -107,6 +107,19 @@ int cli_choose_schedule(const char *verb, const char *name,
     return status ? cli_failed(verb, status) : CLI_DONE;
 }
 
+int cli_run_passes(const char *verb, const char *passes, sl_schedule **schedule)
+{
+    sl_schedule *made;
+    if (!passes)
+        return CLI_DONE;
+    sl_status status = sl_lower(*schedule, passes, NULL, &made);
+    if (status)
+        return cli_failed(verb, status);
+    sl_schedule_destroy(*schedule);
+    *schedule = made;
+    return CLI_DONE;
+}
+
 typedef struct job {
     sl_inference_options options;
     infer_fn act;

@@ -12,7 +12,8 @@
 #include <stdio.h>
 
 typedef struct train_request {
-    const char *data, *validation, *config, *init, *schedule, *cut, *out, *log;
+    const char *data, *validation, *config, *init, *schedule, *passes, *cut,
+        *out, *log;
     const char *usual_data; /* where DATA is not given */
     const char *trace, *report;
     const char *options; /* the file that was read */

@@ -97,6 +97,22 @@ static void print_memory(const sl_train_options *options,
            cli_amount(batch + text, "B", data));
 }
 
+/* The cells that run, a line for each rank; of very many how many there are. */
+static void print_cells(const sl_train_layout *layout)
+{
+    enum { MANY = 1000 };
+    sl_extent extent = sl_schedule_extent(layout->lowered);
+    printf("\nwhat runs\n");
+    fflush(stdout);
+    if (extent.cells <= MANY)
+        (void)sl_schedule_write_csv(layout->lowered, sl_write_stdio, stdout);
+    else
+        printf("%zu cells, as `sluice lower --passes reduce-grad,send-recv,"
+               "wait-send,send-budget=%d`\nwrites them of a schedule that has "
+               "compute alone\n",
+               extent.cells, SL_SEND_BUDGET);
+}
+
 void train_show_layout(const sl_train_options *options,
                        const sl_train_layout *layout)
 {
@@ -114,4 +130,5 @@ void train_show_layout(const sl_train_options *options,
     print_stages(layout);
     print_messages(layout);
     print_memory(options, layout);
+    print_cells(layout);
 }

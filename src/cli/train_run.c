@@ -344,6 +344,8 @@ static int choose_layout(run *own, int ranks)
     cut->inside = true;
     int exit_status = cli_choose_schedule(VERB, r->schedule, &r->sizes, &usual,
                                           &own->schedule);
+    if (!exit_status)
+        exit_status = cli_run_passes(VERB, r->passes, &own->schedule);
     if (exit_status)
         return exit_status;
     int found = sl_schedule_ranks(own->schedule);

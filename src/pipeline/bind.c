@@ -1,98 +1,108 @@
 /* SPDX-License-Identifier: MIT
  *
- * Binding: from the order of a rank's actions to a list of instructions with
- * every address, size, peer and tag in place.
+ * Binding: from the cells of this rank to a list of instructions with every
+ * address, size, peer and tag in place.
  *
- * Requires: a sound order, models whose stages are those of the schedule.
- * Ensures: a slot belongs to one microbatch at a time; memory that a message
- * leaves from or arrives in is not touched before the message is complete; and
- * no rank waits for ever (slots.c). */
+ * Requires: a sound lowered schedule, models whose stages are those of the
+ * schedule. Ensures: an instruction or more for each cell, in their order;
+ * memory is one microbatch's at a time; memory that a message leaves from or
+ * arrives in is not touched before the message is complete. */
 #include "pipeline/bind.h"
 
 #include "base/memory.h"
+#include "base/try.h"
 
 #include <string.h>
 
-/* ---------------------------------------------------------------- lanes -- */
+/* ------------------------------------------------------------- variants -- */
 
-static sl_status add_lane(sl__binder *b, int stage, int64_t rows)
+static sl_status add_variant(sl__binder *b, int stage, int64_t rows)
 {
     sl__bound *bound = b->bound;
-    for (int i = 0; i < bound->lane_count; i++) {
-        if (bound->lanes[i].stage == stage && bound->lanes[i].rows == rows)
+    for (int i = 0; i < bound->variant_count; i++) {
+        if (bound->variants[i].stage == stage &&
+            bound->variants[i].rows == rows)
             return SL_OK;
     }
-    sl__lane *lane = &bound->lanes[bound->lane_count];
-    *lane = (sl__lane){.stage = stage, .rows = rows};
-    sl_status status = SL_OK;
-    if (sl__is_here(b, stage))
-        status = sl_programs_stage(b->pipeline->programs, rows, stage,
-                                   &lane->program_stage);
-    if (!status)
-        bound->lane_count++;
-    return status;
+    sl__variant *variant = &bound->variants[bound->variant_count];
+    *variant = (sl__variant){.stage = stage, .rows = rows};
+    SL__TRY(sl_programs_stage(b->pipeline->programs, rows, stage,
+                              &variant->program_stage));
+    bound->variant_count++;
+    return SL_OK;
 }
 
-static sl_status make_lanes(sl__binder *b)
+static sl_status make_variants(sl__binder *b)
 {
     const sl_pipeline *pipeline = b->pipeline;
-    size_t most = (size_t)pipeline->stages * (size_t)pipeline->microbatches;
-    sl_status status = sl__arena_take(
-        &b->bound->arena, most, sizeof *b->bound->lanes, &b->bound->lanes);
-    for (int s = 0; s < pipeline->stages && !status; s++) {
-        for (int m = 0; m < pipeline->microbatches && !status; m++)
-            status = add_lane(b, s, b->bound->rows[m]);
+    size_t most = (size_t)pipeline->own_count * (size_t)pipeline->microbatches;
+    SL__TRY(sl__arena_take(&b->bound->arena, most, sizeof *b->bound->variants,
+                           &b->bound->variants));
+    for (int i = 0; i < pipeline->own_count; i++) {
+        for (int m = 0; m < pipeline->microbatches; m++)
+            SL__TRY(add_variant(b, pipeline->own_stages[i], b->bound->rows[m]));
     }
-    for (int kind = 0; kind < 2 && !status; kind++) {
-        size_t lanes = (size_t)b->bound->lane_count;
-        status = sl__arena_take(&b->bound->arena, lanes, sizeof *b->peaks[kind],
-                                &b->peaks[kind]);
-        if (!status)
-            status = sl__arena_take(&b->bound->arena, lanes,
-                                    sizeof *b->extras[kind], &b->extras[kind]);
-    }
-    return status;
+    return SL_OK;
 }
 
-static sl_status make_memory(sl__binder *b)
+/* Gives every microbatch of a variant, in each list, its place in the memory;
+ * lists their slots. */
+static int place_microbatches(sl__binder *b, const sl__variant *variant,
+                              bool steps, int (*of)[SL__SLOT_KINDS])
+{
+    int count = 0;
+    for (int train = 0; train <= steps; train++) {
+        for (int m = 0; m < b->pipeline->microbatches; m++) {
+            size_t cell = sl__cell(b, variant->stage, m);
+            if (b->bound->rows[m] != variant->rows)
+                continue;
+            memcpy(of[count], b->slots[train][cell], sizeof *of);
+            b->places[train][cell] = count++;
+        }
+    }
+    return count;
+}
+
+static sl_status make_memory_of(sl__binder *b, sl__variant *variant, bool steps,
+                                int (*of)[SL__SLOT_KINDS])
 {
     sl_pipeline *pipeline = b->pipeline;
-    sl_status status = SL_OK;
-    for (int i = 0; i < b->bound->lane_count && !status; i++) {
-        sl__lane *lane = &b->bound->lanes[i];
-        if (pipeline->rank_of[lane->stage] != sl__own_rank(b))
-            continue;
-        sl_memory **owner = &pipeline->owners[lane->stage];
-        if (*owner) {
-            status = sl_memory_create_beside(lane->program_stage, lane->slots,
-                                             *owner, &lane->memory);
-        } else {
-            status = sl_memory_create(lane->program_stage, lane->slots, owner);
-            if (!status) {
-                lane->memory = *owner;
-                pipeline->owner_stages[lane->stage] = lane->program_stage;
-            }
-        }
-        if (!status)
-            sl__memory_count_in(lane->memory, &pipeline->holding);
+    sl_memory **owner = &pipeline->owners[variant->stage];
+    sl__slots slots = {.of = (const int(*)[SL__SLOT_KINDS])of};
+    memcpy(slots.counts, variant->slots, sizeof slots.counts);
+    slots.microbatches = place_microbatches(b, variant, steps, of);
+    SL__TRY(sl__memory_create(variant->program_stage, &slots, *owner,
+                              &variant->memory));
+    if (!*owner) {
+        *owner = variant->memory;
+        pipeline->owner_stages[variant->stage] = variant->program_stage;
     }
+    sl__memory_count_in(variant->memory, &pipeline->holding);
+    return SL_OK;
+}
+
+static sl_status make_memory(sl__binder *b, bool steps)
+{
+    int(*of)[SL__SLOT_KINDS] = NULL;
+    sl_status status =
+        sl__alloc(2 * (size_t)b->pipeline->microbatches, sizeof *of, &of);
+    for (int i = 0; i < b->bound->variant_count && !status; i++)
+        status = make_memory_of(b, &b->bound->variants[i], steps, of);
+    free(of);
     return status;
 }
 
-/* Counts the edges of each stage, and each edge at its stages. */
-static sl_status count_edges(sl__binder *b)
+/* Numbers the edges between this rank and others. */
+static sl_status number_edges(sl__binder *b)
 {
-    sl__arena *arena = &b->bound->arena;
-    sl_status status = sl__arena_take(arena, (size_t)b->pipeline->stages,
-                                      sizeof *b->touching, &b->touching);
-    for (int side = 0; side < 2 && !status; side++)
-        status = sl__arena_take(arena, (size_t)b->edge_count,
-                                sizeof *b->edge_at[side], &b->edge_at[side]);
-    for (int e = 0; e < b->edge_count && !status; e++) {
-        b->edge_at[0][e] = b->touching[b->edges[e].from]++;
-        b->edge_at[1][e] = b->touching[b->edges[e].to]++;
+    SL__TRY(sl__arena_take(&b->bound->arena, (size_t)b->edge_count,
+                           sizeof *b->crossing, &b->crossing));
+    for (int e = 0; e < b->edge_count; e++) {
+        bool crosses =
+            sl__is_here(b, b->edges[e].from) != sl__is_here(b, b->edges[e].to);
+        b->crossing[e] = crosses ? b->crossings++ : -1;
     }
-    return status;
+    return SL_OK;
 }
 
 /* ------------------------------------------------------------- weighing -- */
@@ -115,60 +125,64 @@ static void weigh(const sl_pipeline *pipeline, sl__bound *bound)
 
 /* -------------------------------------------------------------- binding -- */
 
-/* The list of this rank, in memory that is there now. */
-static sl_status bind_list(sl__binder *b)
-{
-    b->list = b->train ? &b->bound->train : &b->bound->eval;
-    sl__turn_to(b, sl__own_rank(b));
-    sl__find_lasts(b);
-    sl_status status = sl__deal_slots(b);
-    return status ? status : sl__emit_list(b);
-}
-
 /* Room for the mails, at the start of a cache line. */
-static sl_status make_mails(sl__bound *bound)
+static sl_status make_mails(sl__binder *b)
 {
+    sl__bound *bound = b->bound;
     char *memory;
-    sl_status status = sl__arena_take(&bound->arena, bound->mail_count + 1,
-                                      sizeof *bound->mails, &memory);
-    if (status)
-        return status;
+    bound->mail_count =
+        2 * (size_t)b->crossings * (size_t)b->pipeline->microbatches;
+    SL__TRY(sl__arena_take(&bound->arena, bound->mail_count + 1,
+                           sizeof *bound->mails, &memory));
     memory +=
         (SL__CACHE_LINE - (uintptr_t)memory % SL__CACHE_LINE) % SL__CACHE_LINE;
     bound->mails = (sl__mail *)(void *)memory;
     return SL_OK;
 }
 
+/* What each microbatch needs when, and the slots that gets it. */
+static sl_status measure_list(sl__binder *b)
+{
+    sl__instructions list = {0};
+    size_t cells =
+        (size_t)b->pipeline->own_count * (size_t)b->pipeline->microbatches;
+    b->list = &list;
+    b->measuring = true;
+    memset(b->needs, 0, cells * sizeof *b->needs);
+    sl_status status = sl__emit_list(b);
+    if (!status)
+        status = sl__deal_slots(b);
+    free(list.data);
+    b->measuring = false;
+    return status;
+}
+
+static sl_status bind_list(sl__binder *b)
+{
+    b->list = b->train ? &b->bound->train : &b->bound->eval;
+    return sl__emit_list(b);
+}
+
 /* Slots of both lists are found first: memory is made for the larger. */
 static sl_status bind_lists(sl__binder *b)
 {
     bool steps = b->pipeline->options.stage.backward != SL_BACKWARD_NONE;
-    sl_status status = SL_OK;
-    for (int train = 0; train <= steps && !status; train++) {
+    for (int train = 0; train <= steps; train++) {
         b->train = train;
-        status = sl__find_slots(b);
+        SL__TRY(measure_list(b));
     }
-    sl__turn_to(b, sl__own_rank(b));
-    if (!status)
-        status = sl__make_merges(b->pipeline, b->bound, 0);
-    if (status || b->bound->dry)
-        return status;
-    status = make_memory(b);
-    if (!status) {
-        b->bound->mail_count = sl__place_mails(b, false);
-        status = make_mails(b->bound);
-    }
-    b->mails = b->bound->mails;
-    for (int train = 0; train <= steps && !status; train++) {
+    SL__TRY(sl__make_merges(b->pipeline, b->bound, 0));
+    if (b->bound->dry)
+        return SL_OK;
+    SL__TRY(make_memory(b, steps));
+    SL__TRY(make_mails(b));
+    for (int train = 0; train <= steps; train++) {
         b->train = train;
-        status = bind_list(b);
+        SL__TRY(bind_list(b));
     }
     size_t train = b->bound->train.count, eval = b->bound->eval.count;
-    if (!status)
-        status =
-            sl__arena_take(&b->bound->arena, (train > eval ? train : eval) + 1,
-                           sizeof *b->bound->stamps, &b->bound->stamps);
-    return status;
+    return sl__arena_take(&b->bound->arena, (train > eval ? train : eval) + 1,
+                          sizeof *b->bound->stamps, &b->bound->stamps);
 }
 
 static sl_status check_sizes(const sl__binder *b)
@@ -196,63 +210,62 @@ static sl_status check_sizes(const sl__binder *b)
     return SL_OK;
 }
 
+static sl_status make_tables(sl__binder *b)
+{
+    const sl_pipeline *pipeline = b->pipeline;
+    sl__arena *arena = &b->bound->arena;
+    size_t microbatches = (size_t)pipeline->microbatches;
+    size_t cells = (size_t)pipeline->own_count * microbatches;
+    SL__TRY(sl__arena_take(arena, microbatches, sizeof *b->bound->rows,
+                           &b->bound->rows));
+    SL__TRY(sl__arena_take(arena, microbatches, sizeof *b->bound->scales,
+                           &b->bound->scales));
+    SL__TRY(sl__arena_take(arena, (size_t)pipeline->stages, sizeof *b->own,
+                           &b->own));
+    SL__TRY(sl__arena_take(arena, cells, sizeof *b->needs, &b->needs));
+    SL__TRY(sl__arena_take(arena, microbatches, sizeof *b->bound->group,
+                           &b->bound->group));
+    SL__TRY(sl__arena_take(arena, microbatches, sizeof *b->bound->group_options,
+                           &b->bound->group_options));
+    for (int train = 0; train < 2; train++) {
+        SL__TRY(sl__arena_take(arena, cells, sizeof *b->places[train],
+                               &b->places[train]));
+        SL__TRY(sl__arena_take(arena, cells, sizeof *b->slots[train],
+                               &b->slots[train]));
+    }
+    for (int s = 0; s < pipeline->stages; s++)
+        b->own[s] = -1;
+    for (int i = 0; i < pipeline->own_count; i++)
+        b->own[pipeline->own_stages[i]] = i;
+    return SL_OK;
+}
+
 static sl_status bind_all(sl__binder *b, const int64_t *rows)
 {
     sl_pipeline *pipeline = b->pipeline;
     sl__bound *bound = b->bound;
-    size_t microbatches = (size_t)pipeline->microbatches;
-    size_t cells = (size_t)pipeline->stages * microbatches;
-    sl_status status = sl__arena_take(&bound->arena, microbatches,
-                                      sizeof *bound->rows, &bound->rows);
-    if (!status)
-        status = sl__arena_take(&bound->arena, microbatches,
-                                sizeof *bound->scales, &bound->scales);
-    if (!status)
-        status =
-            sl__arena_take(&bound->arena, cells, sizeof *b->slots, &b->slots);
-    if (!status)
-        status =
-            sl__arena_take(&bound->arena, cells, sizeof *b->nexts, &b->nexts);
-    if (!status)
-        status = sl__arena_take(&bound->arena, cells, sizeof *b->follows,
-                                &b->follows);
-    if (!status)
-        status =
-            sl__arena_take(&bound->arena, cells, sizeof *b->lasts, &b->lasts);
-    for (int way = 0; way < 2 && !status; way++)
-        status = sl__arena_take(&bound->arena, cells, sizeof *b->placed[way],
-                                &b->placed[way]);
-    if (status)
-        return status;
-    memcpy(bound->rows, rows, microbatches * sizeof *rows);
-    weigh(pipeline, bound);
-    status = sl_programs_model(pipeline->programs, rows[0], &bound->model);
-    if (status)
-        return status;
-    b->edges = sl_model_edges(bound->model, &b->edge_count);
-    sl__turn_to(b, sl__own_rank(b));
-    status = check_sizes(b);
-    if (!status)
-        status = count_edges(b);
-    if (!status)
-        status = make_lanes(b);
     int outputs;
+    SL__TRY(make_tables(b));
+    memcpy(bound->rows, rows, (size_t)pipeline->microbatches * sizeof *rows);
+    weigh(pipeline, bound);
+    SL__TRY(sl_programs_model(pipeline->programs, rows[0], &bound->model));
+    b->edges = sl_model_edges(bound->model, &b->edge_count);
+    SL__TRY(check_sizes(b));
+    SL__TRY(number_edges(b));
+    SL__TRY(make_variants(b));
     sl_model_outputs(bound->model, &outputs);
-    if (!status)
-        status = sl__arena_take(&bound->arena, (size_t)outputs,
-                                sizeof *bound->merges, &bound->merges);
-    return status ? status : bind_lists(b);
+    SL__TRY(sl__arena_take(&bound->arena, (size_t)outputs,
+                           sizeof *bound->merges, &bound->merges));
+    return bind_lists(b);
 }
 
 static sl_status bind_new(sl_pipeline *pipeline, const int64_t *rows, bool dry,
                           sl__bound **out)
 {
     sl__binder b = {.pipeline = pipeline};
-    sl_status status = sl__alloc(1, sizeof *b.bound, &b.bound);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(1, sizeof *b.bound, &b.bound));
     b.bound->dry = dry;
-    status = bind_all(&b, rows);
+    sl_status status = bind_all(&b, rows);
     if (status)
         sl__unbind(pipeline, b.bound);
     else
@@ -269,12 +282,10 @@ sl_status sl__bind(sl_pipeline *pipeline, const int64_t *rows, sl__bound **out)
             return SL_OK;
         }
     }
-    sl_status status = bind_new(pipeline, rows, false, out);
-    if (!status) {
-        (*out)->next = pipeline->bounds;
-        pipeline->bounds = *out;
-    }
-    return status;
+    SL__TRY(bind_new(pipeline, rows, false, out));
+    (*out)->next = pipeline->bounds;
+    pipeline->bounds = *out;
+    return SL_OK;
 }
 
 sl_status sl__bind_dry(sl_pipeline *pipeline, const int64_t *rows,
@@ -285,10 +296,11 @@ sl_status sl__bind_dry(sl_pipeline *pipeline, const int64_t *rows,
 
 void sl__unbind(const sl_pipeline *pipeline, sl__bound *bound)
 {
-    for (int i = 0; i < bound->lane_count; i++) {
-        const sl__lane *lane = &bound->lanes[i];
-        if (lane->memory && lane->memory != pipeline->owners[lane->stage])
-            sl_memory_destroy(lane->memory);
+    for (int i = 0; i < bound->variant_count; i++) {
+        const sl__variant *variant = &bound->variants[i];
+        if (variant->memory &&
+            variant->memory != pipeline->owners[variant->stage])
+            sl_memory_destroy(variant->memory);
     }
     sl__drop_merges(bound);
     free(bound->train.data);

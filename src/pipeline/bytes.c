@@ -114,19 +114,20 @@ static void act(shard *s, sl_action_kind kind)
 static sl_status describe_shards(const sl_pipeline *pipeline,
                                  const sl__bound *bound, shard *shards)
 {
-    for (int i = 0; i < bound->lane_count; i++) {
-        const sl__lane *lane = &bound->lanes[i];
-        shard *own = &shards[lane->stage];
-        if (!lane->program_stage || own->parameters)
+    for (int i = 0; i < bound->variant_count; i++) {
+        const sl__variant *variant = &bound->variants[i];
+        shard *own = &shards[variant->stage];
+        if (own->parameters)
             continue;
-        const sl_plan *plan = sl_stage_plan(lane->program_stage);
+        const sl_plan *plan = sl_stage_plan(variant->program_stage);
         *own = (shard){.parameters = plan->parameter_bytes,
                        .gradients = plan->gradient_bytes,
                        .packed = plan->packed_bytes};
-        int count = sl_stage_port_count(lane->program_stage, SL_PORT_PARAMETER);
+        int count =
+            sl_stage_port_count(variant->program_stage, SL_PORT_PARAMETER);
         for (int k = 0; k < count; k++) {
             sl_port port;
-            sl_status status = sl_stage_port_at(lane->program_stage,
+            sl_status status = sl_stage_port_at(variant->program_stage,
                                                 SL_PORT_PARAMETER, k, &port);
             if (status)
                 return status;
@@ -149,13 +150,16 @@ static sl_status plan_shards(const sl_pipeline *pipeline,
     if (status)
         return status;
     status = describe_shards(pipeline, bound, shards);
-    const sl_action *order = pipeline->orders[pipeline->rank];
-    size_t count = pipeline->order_counts[pipeline->rank];
+    const sl_action *row = sl_schedule_row(pipeline->lowered, pipeline->rank);
+    size_t count = sl_schedule_length(pipeline->lowered, pipeline->rank);
     int64_t most = -1;
     for (size_t i = 0; i < 2 * count && !status; i++) {
         sl_rank_bytes now = {0};
         int64_t sum = 0;
-        act(&shards[order[i % count].stage], order[i % count].kind);
+        sl_action parts[2];
+        int halves = sl_action_parts(&row[i % count], parts);
+        for (int k = 0; k < halves; k++)
+            act(&shards[parts[k].stage], parts[k].kind);
         for (size_t s = 0; s < stages; s++)
             sum += held(&shards[s], &now);
         if (i < count || sum <= most)
@@ -172,15 +176,20 @@ static sl_status plan_shards(const sl_pipeline *pipeline,
 /* ----------------------------------------------------------------- plan -- */
 
 /* Adds a stage as compiled for one number of rows. */
-static void add_lane(const sl__lane *lane, bool owns, sl_rank_bytes *out)
+static void add_variant(const sl__variant *variant, bool owns,
+                        sl_rank_bytes *out)
 {
-    const sl_plan *plan = sl_stage_plan(lane->program_stage);
+    const sl_stage *stage = variant->program_stage;
+    const sl_plan *plan = sl_stage_plan(stage);
     out->parameters += owns ? plan->parameter_bytes : 0;
     out->gradients += owns ? plan->gradient_bytes : 0;
     out->packed += plan->packed_bytes;
     out->workspace += plan->workspace_bytes;
-    out->activations += lane->slots * plan->slab_bytes;
-    out->messages += lane->slots * plan->message_bytes;
+    for (int k = 0; k < SL__SLOT_KINDS; k++) {
+        bool is_message = k >= SL__SLOT_INPUTS;
+        *(is_message ? &out->messages : &out->activations) +=
+            variant->slots[k] * stage->slot_bytes[k];
+    }
 }
 
 static int64_t sum_pools(const sl_rank_bytes *bytes)
@@ -194,15 +203,13 @@ static int64_t sum_pools(const sl_rank_bytes *bytes)
 static sl_status add_bound(const sl_pipeline *pipeline, const sl__bound *bound,
                            bool dry, sl_rank_bytes *out)
 {
-    int owned = -1; /* Lanes are in order of stages. */
-    for (int i = 0; i < bound->lane_count; i++) {
-        const sl__lane *lane = &bound->lanes[i];
-        bool owns = dry ? lane->stage != owned
-                        : lane->memory == pipeline->owners[lane->stage];
-        if (!sl__is_own(pipeline, lane->stage))
-            continue; /* On another rank. */
-        owned = lane->stage;
-        add_lane(lane, owns, out);
+    int owned = -1; /* Variants are in order of stages. */
+    for (int i = 0; i < bound->variant_count; i++) {
+        const sl__variant *variant = &bound->variants[i];
+        bool owns = dry ? variant->stage != owned
+                        : variant->memory == pipeline->owners[variant->stage];
+        owned = variant->stage;
+        add_variant(variant, owns, out);
     }
     out->outputs += bound->output_bytes;
     return pipeline->shards ? plan_shards(pipeline, bound, out) : SL_OK;

@@ -34,7 +34,7 @@ static sl_action_call call_of(const sl_pipeline *pipeline,
         .program = i->u.run.program,
         .slot = i->u.run.slot,
         .options = {mix(seed, i->action.microbatch, pipeline->replica),
-                    bound->scales[i->action.microbatch], i->u.run.adding}};
+                    bound->scales[i->action.microbatch]}};
 }
 
 sl_status sl_action_call_run(const sl_action_call *call)
@@ -46,12 +46,30 @@ sl_status sl_action_call_run(const sl_action_call *call)
                         &call->options);
 }
 
-/* Runs a program, or two that are joined. */
+/* Runs W's that are joined. */
+static sl_status run_group(const sl_pipeline *pipeline,
+                           const sl__instruction *i, const sl__bound *bound,
+                           uint64_t seed)
+{
+    int count = 0;
+    for (bool more = true; more; count++) {
+        const sl_action_call call = call_of(pipeline, &i[count], bound, seed);
+        bound->group[count] = call.slot;
+        bound->group_options[count] = call.options;
+        more = i[count].joined;
+    }
+    return sl_stage_run_group(i->u.run.program_stage, i->u.run.memory,
+                              bound->group, bound->group_options, count);
+}
+
+/* Runs a program, or those that are joined. */
 static sl_status run(const sl_pipeline *pipeline, const sl__instruction *i,
                      const sl__bound *bound, uint64_t seed)
 {
     sl_action_call calls[2] = {call_of(pipeline, i, bound, seed)};
     const sl_action_function *function = i->u.run.function;
+    if (!function && i->joined)
+        return run_group(pipeline, i, bound, seed);
     if (!function)
         return sl_action_call_run(&calls[0]);
     if (i->joined)
@@ -61,41 +79,24 @@ static sl_status run(const sl_pipeline *pipeline, const sl__instruction *i,
     return function->call(function->context, calls, i->joined ? 2 : 1);
 }
 
-static sl_status send(sl_comm *comm, const sl__instruction *i)
-{
-    sl__mail *mail = i->u.message.mail;
-    sl_status status =
-        sl_comm_send(comm, i->u.message.peer, i->u.message.tag,
-                     i->u.message.memory, i->u.message.bytes, &mail->request);
-    mail->posted = !status;
-    mail->tag = i->u.message.tag;
-    atomic_store_explicit(&mail->by, i, memory_order_relaxed);
-    return status;
-}
-
 static sl_status post(sl_comm *comm, const sl__instruction *i)
 {
-    sl__mail *mail = i->u.message.mail;
-    sl_status status =
-        sl_comm_recv(comm, i->u.message.peer, i->u.message.tag,
-                     i->u.message.memory, i->u.message.bytes, &mail->request);
-    mail->posted = !status;
-    mail->tag = i->u.message.tag;
-    atomic_store_explicit(&mail->by, i, memory_order_relaxed);
-    return status;
+    sl_request *request = &i->u.message.mail->request;
+    if (i->kind == SL__DO_SEND)
+        return sl_comm_send(comm, i->u.message.peer, i->u.message.tag,
+                            i->u.message.memory, i->u.message.bytes, request);
+    return sl_comm_recv(comm, i->u.message.peer, i->u.message.tag,
+                        i->u.message.memory, i->u.message.bytes, request);
 }
 
 static sl_status wait(sl_comm *comm, const sl__instruction *i, double timeout_s,
                       sl__stamp *stamp, double *now)
 {
-    sl__mail *mail = i->u.message.mail;
+    sl_request *request = &i->u.message.mail->request;
     bool done = false;
-    stamp->done_s = 0;
-    if (!mail->posted || (i->u.message.own && mail->tag != i->u.message.tag))
-        return SL_OK;
-    sl_status status = sl_comm_test(comm, &mail->request, &done);
+    sl_status status = sl_comm_test(comm, request, &done);
     if (!status && !done) {
-        status = sl_comm_wait(comm, &mail->request, timeout_s);
+        status = sl_comm_wait(comm, request, timeout_s);
         *now = sl__seconds();
     }
     if (status == SL_ETIME)
@@ -104,8 +105,7 @@ static sl_status wait(sl_comm *comm, const sl__instruction *i, double timeout_s,
                        "rank %d",
                        timeout_s, i->u.message.peer_stage, i->u.message.peer);
     if (!status) {
-        mail->posted = false;
-        stamp->done_s = mail->request.done_s;
+        stamp->done_s = request->done_s;
         *now = stamp->done_s > *now ? stamp->done_s : *now;
     }
     return status;
@@ -143,7 +143,6 @@ static sl_status execute_one(sl_pipeline *pipeline, sl__bound *bound,
     case SL__DO_PACK: return sl__memory_pack(i->u.run.memory);
     case SL__DO_RUN: return run(pipeline, i, bound, seed);
     case SL__DO_NOTHING: return SL_OK;
-    case SL__DO_SETTLE: return sl_memory_settle(i->u.run.memory);
     case SL__DO_STATE:
         return sl__run_state(pipeline, i->u.run.function, &i->action);
     case SL__DO_FEED:
@@ -153,7 +152,7 @@ static sl_status execute_one(sl_pipeline *pipeline, sl__bound *bound,
     case SL__DO_COPY:
         memcpy(i->u.copy.to, i->u.copy.from, i->u.copy.bytes);
         return SL_OK;
-    case SL__DO_SEND: return send(comm, i);
+    case SL__DO_SEND:
     case SL__DO_RECV: return post(comm, i);
     case SL__DO_WAIT:
         return wait(comm, i, pipeline->options.timeout_s, stamp, now);
@@ -175,17 +174,12 @@ sl_status sl__fail_all(sl_comm *comm, sl_status status, const char *text)
 static sl_status tell(sl_pipeline *pipeline, const sl__instruction *i,
                       sl_status status)
 {
-    static const char *const doing[] = {[SL__DO_PACK] = "weights for ",
-                                        [SL__DO_RUN] = "",
-                                        [SL__DO_NOTHING] = "",
-                                        [SL__DO_SETTLE] = "",
-                                        [SL__DO_STATE] = "",
-                                        [SL__DO_FEED] = "input for ",
-                                        [SL__DO_COPY] = "copy for ",
-                                        [SL__DO_SEND] = "send after ",
-                                        [SL__DO_RECV] = "receive for ",
-                                        [SL__DO_WAIT] = "wait around ",
-                                        [SL__DO_TAKE] = "output of "};
+    static const char *const doing[] = {
+        [SL__DO_PACK] = "weights for ", [SL__DO_RUN] = "",
+        [SL__DO_NOTHING] = "",          [SL__DO_STATE] = "",
+        [SL__DO_FEED] = "input for ",   [SL__DO_COPY] = "copy for ",
+        [SL__DO_SEND] = "send after ",  [SL__DO_RECV] = "receive for ",
+        [SL__DO_WAIT] = "wait around ", [SL__DO_TAKE] = "output of "};
     static const char *const names[SL_ACTION_KINDS] = {
         [SL_FORWARD] = "F",
         [SL_BACKWARD_INPUT] = "I",
@@ -195,17 +189,18 @@ static sl_status tell(sl_pipeline *pipeline, const sl__instruction *i,
         [SL_RECV_F] = "F",
         [SL_SEND_B] = "B",
         [SL_RECV_B] = "B",
+        [SL_WAIT_SEND_F] = "F",
+        [SL_WAIT_SEND_B] = "B",
         [SL_UNSHARD] = "UNSHARD",
         [SL_RESHARD] = "RESHARD",
         [SL_REDUCE_GRAD] = "REDUCE_GRAD"};
     char why[500], where[40] = "", text[SL__REPORT_MAX];
-    const sl_action *about = &sl__about(i)->action;
+    const sl_action *about = &i->action;
     snprintf(why, sizeof why, "%s", sl_error_text());
     sl_status heard = sl_comm_progress(pipeline->comm);
     if (heard)
         return heard;
-    if (i->kind != SL__DO_STATE && i->kind != SL__DO_PACK &&
-        i->kind != SL__DO_SETTLE)
+    if (i->kind != SL__DO_STATE && i->kind != SL__DO_PACK)
         snprintf(where, sizeof where, ", microbatch %d", about->microbatch);
     int length =
         snprintf(text, sizeof text, "%s%s of stage %d%s: %s", doing[i->kind],
@@ -238,8 +233,8 @@ static sl_status walk(sl_pipeline *pipeline, sl__bound *bound,
                              &now);
         if (i->timed)
             now = sl__seconds();
-        if (i->joined)
-            bound->stamps[++k].start_s = now;
+        for (; list->data[k].joined; k++)
+            bound->stamps[k + 1].start_s = now;
         /* Between processes messages move when they are looked after. */
         if (!status && drives && i->kind == SL__DO_RUN)
             status = sl_comm_progress(pipeline->comm);

@@ -70,12 +70,10 @@ static sl_status describe_part(const sl__bound *bound,
                                sl_array *out)
 {
     sl_port own;
-    const sl__lane *lane = bound->lanes;
-    while (lane->stage != output->stages[0] ||
-           lane->rows != bound->rows[microbatch])
-        lane++;
-    sl_status status =
-        sl_stage_port(lane->program_stage, SL_PORT_OUTPUT, output->name, &own);
+    const sl__variant *variant =
+        sl__variant_of(bound, output->stages[0], microbatch);
+    sl_status status = sl_stage_port(variant->program_stage, SL_PORT_OUTPUT,
+                                     output->name, &own);
     if (status)
         return status;
     *out = (sl_array){.dtype = own.dtype, .dims = own.dims ? own.dims : 1};

@@ -12,180 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ------------------------------------------------------------- schedule -- */
-
-static sl_status check_schedule(const sl_schedule *schedule)
-{
-    sl_report *report;
-    size_t count;
-    sl_status status = sl_check(schedule, NULL, &report);
-    if (status)
-        return status;
-    if (!sl_report_is_sound(report)) {
-        const sl_finding *findings = sl_report_findings(report, &count);
-        status = sl_fail(SL_EUNSOUND, "the schedule is not sound: %s",
-                         count ? findings[0].text : "see sluice check");
-    }
-    sl_report_destroy(report);
-    return status;
-}
-
-/* Whether the rank's list has the action where the schedule has it. Receives are
- * posted as soon as memory is free for them, and sends, where no wait is placed
- * for them, right after their compute; a reduction is complete when its
- * REDUCE_GRAD is. */
-static bool is_in_order(const sl_action *part, bool has_send_waits)
-{
-    if (sl_action_kind_family(part->kind) == SL_FAMILY_COMM)
-        return has_send_waits &&
-               (part->kind == SL_SEND_F || part->kind == SL_SEND_B);
-    return part->kind != SL_WAIT_REDUCE_GRAD;
-}
-
-/* The actions of a rank as they are walked, overlaps in two. Where nothing says
- * when gradients are to be reduced, and somebody is there to reduce them with,
- * that is at the end. */
-static sl_status take_order(sl_pipeline *pipeline, const sl_schedule *schedule,
-                            int rank)
-{
-    const sl_action *row = sl_schedule_row(schedule, rank);
-    size_t length = sl_schedule_length(schedule, rank);
-    size_t most = 2 * length + (size_t)pipeline->stages + 1, count = 0;
-    sl_extent extent = sl_schedule_extent(schedule);
-    sl_action *order;
-    bool *joins = NULL;
-    sl_status status =
-        sl__arena_take(&pipeline->arena, most, sizeof *order, &order);
-    if (!status)
-        status = sl__arena_take(&pipeline->arena, most, sizeof *joins, &joins);
-    for (size_t i = 0; i < length && !status; i++) {
-        sl_action parts[2];
-        int both = sl_action_parts(&row[i], parts);
-        joins[count] = both == 2 && pipeline->functions[SL_OVERLAP_F_B].call;
-        for (int k = 0; k < both; k++) {
-            if (is_in_order(&parts[k], extent.has_send_waits))
-                order[count++] = parts[k];
-        }
-    }
-    bool reduces = extent.has_reduce_grad;
-    for (int s = 0; s < pipeline->stages && !status && !reduces; s++) {
-        if (pipeline->rank_of[s] == rank)
-            order[count++] = sl_action_make(SL_REDUCE_GRAD, s, 0);
-    }
-    pipeline->orders[rank] = order;
-    pipeline->joins[rank] = joins;
-    pipeline->order_counts[rank] = count;
-    return status;
-}
-
-/* What runs, as a schedule of compute alone, and of what is left to the end: what
- * a simulation takes. */
-static sl_status make_plan(sl_pipeline *pipeline)
-{
-    sl_status status = sl_schedule_create(pipeline->ranks, &pipeline->plan);
-    for (int r = 0; r < pipeline->ranks && !status; r++) {
-        for (size_t i = 0; i < pipeline->order_counts[r] && !status; i++) {
-            const sl_action *action = &pipeline->orders[r][i];
-            if (sl_action_kind_family(action->kind) == SL_FAMILY_COMPUTE ||
-                action->kind == SL_REDUCE_GRAD)
-                status = sl_schedule_append(pipeline->plan, r, *action);
-        }
-    }
-    return status;
-}
-
-static sl_status take_orders(sl_pipeline *pipeline, const sl_schedule *schedule)
-{
-    size_t ranks = (size_t)sl_schedule_ranks(schedule);
-    sl_status status = sl__arena_take(
-        &pipeline->arena, ranks, sizeof *pipeline->orders, &pipeline->orders);
-    if (!status)
-        status = sl__arena_take(&pipeline->arena, ranks,
-                                sizeof *pipeline->joins, &pipeline->joins);
-    if (!status)
-        status = sl__arena_take(&pipeline->arena, ranks,
-                                sizeof *pipeline->order_counts,
-                                &pipeline->order_counts);
-    for (size_t r = 0; r < ranks && !status; r++)
-        status = take_order(pipeline, schedule, (int)r);
-    return status ? status : make_plan(pipeline);
-}
-
-static sl_status take_placement(sl_pipeline *pipeline,
-                                const sl_schedule *schedule)
-{
-    sl_placement *placement;
-    sl_status status = sl_placement_derive(schedule, &placement);
-    if (status)
-        return status;
-    status = sl__arena_take(&pipeline->arena, (size_t)pipeline->stages,
-                            sizeof *pipeline->rank_of, &pipeline->rank_of);
-    if (!status)
-        status =
-            sl__arena_take(&pipeline->arena, (size_t)pipeline->stages,
-                           sizeof *pipeline->own_stages, &pipeline->own_stages);
-    for (int s = 0; s < pipeline->stages && !status; s++) {
-        pipeline->rank_of[s] = sl_placement_rank_of(placement, s);
-        if (sl__is_own(pipeline, s))
-            pipeline->own_stages[pipeline->own_count++] = s;
-    }
-    sl_placement_destroy(placement);
-    return status;
-}
-
-/* Which backward programs the whole schedule asks for. */
-static sl_backward backward_of(const sl_schedule *schedule)
-{
-    bool whole = false, split = false;
-    for (int r = 0; r < sl_schedule_ranks(schedule); r++) {
-        const sl_action *row = sl_schedule_row(schedule, r);
-        for (size_t i = 0; i < sl_schedule_length(schedule, r); i++) {
-            sl_action parts[2];
-            int count = sl_action_parts(&row[i], parts);
-            for (int k = 0; k < count; k++) {
-                whole |= parts[k].kind == SL_BACKWARD;
-                split |= parts[k].kind == SL_BACKWARD_INPUT;
-            }
-        }
-    }
-    if (whole && split)
-        return SL_BACKWARD_ANY;
-    return whole   ? SL_BACKWARD_WHOLE
-           : split ? SL_BACKWARD_SPLIT
-                   : SL_BACKWARD_NONE;
-}
-
-static sl_status take_schedule(sl_pipeline *pipeline,
-                               const sl_schedule *schedule)
-{
-    if (!schedule)
-        return sl_fail(SL_EINVAL, "a pipeline needs a schedule");
-    sl_extent extent = sl_schedule_extent(schedule);
-    int ranks = sl_comm_size(pipeline->comm);
-    int replicas = pipeline->options.replicas;
-    if (replicas == 1 && extent.ranks != ranks)
-        return sl_fail(SL_EINVAL, "the schedule has %d ranks, and there are %d",
-                       extent.ranks, ranks);
-    if ((int64_t)extent.ranks * replicas != ranks)
-        return sl_fail(SL_EINVAL,
-                       "%d replicas of a schedule with %d ranks, and there are "
-                       "%d ranks",
-                       replicas, extent.ranks, ranks);
-    pipeline->ranks = extent.ranks;
-    pipeline->rank = sl_comm_rank(pipeline->comm) % extent.ranks;
-    pipeline->replica = sl_comm_rank(pipeline->comm) / extent.ranks;
-    pipeline->shards = extent.has_sharding && replicas > 1;
-    sl_status status = check_schedule(schedule);
-    if (status)
-        return status;
-    pipeline->stages = extent.stages;
-    pipeline->microbatches = extent.microbatches;
-    status = take_placement(pipeline, schedule);
-    if (!status)
-        status = take_orders(pipeline, schedule);
-    return status;
-}
-
 /* ----------------------------------------------------------------- life -- */
 
 /* Functions of the caller's, by kind. */
@@ -213,44 +39,35 @@ static sl_status take_functions(sl_pipeline *pipeline)
     return SL_OK;
 }
 
-/* How long what a backward adds to gradients may wait. Where functions of the
- * caller's run, who knows what they read: not at all, unless they come behind
- * all of it. W is there to fill gaps: it does, unless ranks that wait find other
- * work, or microbatches are so many that gaps are less of a step than waiting
- * saves. */
-static sl_adding find_waiting(const sl_pipeline *pipeline)
+/* The most cells W of one stage that stand next to each other on this rank; of
+ * functions of the caller's each is called by itself. */
+static int count_neighbours(const sl_pipeline *pipeline)
 {
-    for (int kind = 0; kind < SL_ACTION_KINDS; kind++) {
-        if (kind != SL_REDUCE_GRAD && pipeline->functions[kind].call)
-            return SL_ADD_NOW;
+    const sl_action *row = sl_schedule_row(pipeline->lowered, pipeline->rank);
+    size_t length = sl_schedule_length(pipeline->lowered, pipeline->rank);
+    int most = 1, count = 0;
+    for (size_t i = 0; i < length; i++) {
+        bool weights = row[i].kind == SL_BACKWARD_WEIGHT;
+        bool same = weights && count > 0 && row[i - 1].stage == row[i].stage;
+        count = same ? count + 1 : weights;
+        most = count > most ? count : most;
     }
-    bool fills = pipeline->options.stage.backward != SL_BACKWARD_WHOLE;
-    int64_t gaps = 16 * ((int64_t)pipeline->ranks - 1) * pipeline->ranks;
-    bool many = gaps > (int64_t)pipeline->stages * pipeline->microbatches;
-    return fills && many && !pipeline->lends ? SL_ADD_SOON : SL_ADD_LATE;
+    return pipeline->functions[SL_BACKWARD_WEIGHT].call ? 1 : most;
 }
 
 static sl_status start(sl_pipeline *pipeline, sl_model_fn build, void *context)
 {
-    const sl_schedule *schedule = pipeline->options.schedule;
     sl__arena *arena = &pipeline->arena;
     sl_status status = take_functions(pipeline);
     if (!status)
         status = sl__take_wishes(pipeline);
     if (!status)
-        status = take_schedule(pipeline, schedule);
+        status = sl__take_schedule(pipeline);
     if (status)
         return status;
-    pipeline->options.stage.backward = backward_of(schedule);
-    pipeline->waits = find_waiting(pipeline);
-    if (pipeline->waits == SL_ADD_LATE) {
-        pipeline->options.stage.waiting = pipeline->microbatches;
-        if (pipeline->options.stage.backward == SL_BACKWARD_SPLIT)
-            pipeline->options.stage.backward = SL_BACKWARD_ANY;
-    }
+    pipeline->options.stage.group = count_neighbours(pipeline);
     if (pipeline->options.stage.backward == SL_BACKWARD_NONE)
         pipeline->options.stage.recompute = false;
-    pipeline->options.schedule = NULL;
     size_t stages = (size_t)pipeline->stages;
     status = sl_programs_create(build, context, &pipeline->options.stage,
                                 &pipeline->programs);
@@ -308,7 +125,8 @@ void sl_pipeline_destroy(sl_pipeline *pipeline)
         return;
     sl_comm_clear_answer(pipeline->comm, pipeline);
     sl__stop_lending(pipeline);
-    sl_schedule_destroy(pipeline->plan);
+    sl_schedule_destroy(pipeline->lowered);
+    sl_schedule_destroy(pipeline->forward);
     /* A transport that is not done with messages may still write there: their
      * memory is left to it, until the process ends. */
     if (sl_comm_holds_memory(pipeline->comm))

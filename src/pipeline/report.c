@@ -18,14 +18,13 @@ static void describe(const sl__instruction *i, double for_s, char *text,
                      size_t size)
 {
     char action[SL_ACTION_TEXT_MAX];
-    const sl_action *about = &sl__about(i)->action;
-    sl_action_print(about, action);
-    bool sends = about->kind == SL_SEND_F || about->kind == SL_SEND_B;
+    sl_action_print(&i->action, action);
+    bool sends = sl_action_kind_family(i->action.kind) == SL_FAMILY_WAIT;
     if (i->kind == SL__DO_WAIT)
         sl__format(text, size,
                    "waits at %s for %.3g s %s stage %d on rank %d%s", action,
                    for_s, sends ? "until" : "for", i->u.message.peer_stage,
-                   i->u.message.peer, sends ? " has room" : "");
+                   i->u.message.peer, sends ? " receives" : "");
     else if (i->kind == SL__DO_RUN || i->kind == SL__DO_STATE)
         sl__format(text, size, "runs %s for %.3g s", action, for_s);
     else

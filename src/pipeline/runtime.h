@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * Running a pipeline. Binding (bind.c) turns the order of this rank's actions
- * into a flat list of instructions, once for each way a batch is split; the
- * executor (execute.c) walks the list.
+ * Running a pipeline. The schedule is lowered as far as it is not (lowered.c);
+ * binding (bind.c) turns the cells of this rank into a flat list of
+ * instructions, in their order, once for each way a batch is split; the executor
+ * (execute.c) walks the list.
  *
- * Who owns what, per microbatch: a slot of a lane (a stage compiled for one
- * number of rows) from its F to its B or W. Its messages lie in the slot:
+ * Who owns what, per microbatch and stage, from where to where in the list:
  *
- *   inputs            received, or copied from a stage of this rank before F;
- *                     read until B or W
- *   outputs           written by F, sent right after
- *   output gradients  received, or copied here right after the consumer's I or
- *                     B; read until B or W
- *   input gradients   written by I or B, sent right after
+ *   saved             F to B or W
+ *   handed            I to W
+ *   inputs            RECV_F, or the copy from a stage of this rank, to the last
+ *                     backward that reads them
+ *   outputs           F to WAIT_SEND_F, or to the last that reads them here
+ *   output gradients  RECV_B, or the copy, to the last backward that reads them
+ *   input gradients   I or B to WAIT_SEND_B, or to the copy
  *
- * Receives are posted as soon as the slot is free, so a send finds its receive
- * unless the receiver has no memory for it yet. */
+ * Each has slots of its own, as many as there are at once (slots.c). The list
+ * waits nowhere but for what its cells wait for: the checker has seen that this
+ * ends. */
 #ifndef SL_PIPELINE_RUNTIME_H
 #define SL_PIPELINE_RUNTIME_H
 
@@ -26,17 +28,10 @@
 
 #include <stdatomic.h>
 
-/* A request that may not have been posted yet; in cache lines of its own, for
- * ranks on other cores write to it. */
+/* A request in cache lines of its own, for ranks on other cores write to it. */
 enum { SL__CACHE_LINE = 64 };
 typedef union sl__mail {
-    struct {
-        sl_request request;
-        bool posted;
-        int tag; /* of what is posted */
-        /* What posted it; others read this who ask. */
-        _Atomic(const struct sl__instruction *) by;
-    };
+    sl_request request;
     char lines[2 * SL__CACHE_LINE];
 } sl__mail;
 _Static_assert(sizeof(sl__mail) == 2 * SL__CACHE_LINE, "a mail fits");
@@ -44,31 +39,30 @@ _Static_assert(sizeof(sl__mail) == 2 * SL__CACHE_LINE, "a mail fits");
 typedef enum sl__instruction_kind {
     SL__DO_PACK, /* weights that have changed */
     SL__DO_RUN,
-    SL__DO_NOTHING, /* another one has done it */
-    SL__DO_SETTLE,  /* adds to gradients what waits: SL_ADD_LATE */
+    SL__DO_NOTHING, /* a cell that there is nothing to do for here */
     SL__DO_STATE,   /* UNSHARD, RESHARD, REDUCE_GRAD */
     SL__DO_FEED,    /* copies an argument's microbatch into an input */
     SL__DO_COPY,    /* between stages of this rank */
     SL__DO_SEND,
     SL__DO_RECV, /* posts */
-    SL__DO_WAIT,
+    SL__DO_WAIT, /* for what was sent, or received */
     SL__DO_TAKE, /* what F left: an output, or the loss */
 } sl__instruction_kind;
 
 typedef struct sl__instruction {
     sl__instruction_kind kind;
-    bool joined; /* runs as one with the next, by a function of the caller's */
+    bool joined; /* runs as one with the next: the halves of an overlap, by a
+                    function of the caller's, or W's of a stage */
     bool timed;  /* takes long enough to look at the clock after it */
-    sl_action action; /* what it belongs to; of a message its SEND or RECV */
+    sl_action action; /* its cell; of a wait within a compute the RECV */
     union {
         struct {
             const sl_stage *program_stage;
             sl_memory *memory;
             const sl_action_function *function; /* the caller's; NULL: ours */
             sl_program program;
-            int slot;
-            sl_adding adding;
-        } run; /* also of a state, of packing, of settling and of nothing */
+            int slot; /* of the memory: its slots of a microbatch */
+        } run;        /* also of a state, and of packing */
         struct {
             int argument;
             void *to;
@@ -86,8 +80,6 @@ typedef struct sl__instruction {
             int peer;
             int tag;
             int peer_stage;
-            bool own; /* a wait that is for this tag alone, not for whoever
-                         had the mail before */
         } message;
         struct {
             int output; /* of the model */
@@ -109,25 +101,23 @@ typedef struct sl__stamp {
     double done_s;
 } sl__stamp;
 
-/* A stage for one number of rows; programs and memory where it is on this
- * rank. */
-typedef struct sl__lane {
+/* A stage of this rank for one number of rows. */
+typedef struct sl__variant {
     int stage;
     int64_t rows;
     const sl_stage *program_stage;
     sl_memory *memory;
-    int slots;
-    size_t mails; /* where its first lies */
-} sl__lane;
+    int slots[SL__SLOT_KINDS];
+} sl__variant;
 
-/* A batch split one way: rows by microbatch, lanes, and two lists. */
+/* A batch split one way: rows by microbatch, variants of stages, two lists. */
 typedef struct sl__bound {
     sl__arena arena;
     struct sl__bound *next;
     int64_t *rows;
     const sl_model *model; /* of the first microbatch's rows */
-    sl__lane *lanes;
-    int lane_count;
+    sl__variant *variants; /* by stage */
+    int variant_count;
     sl__instructions train, eval;
     sl__stamp *stamps; /* by instruction of the latest list, and its end */
     sl__mail *mails;
@@ -137,6 +127,8 @@ typedef struct sl__bound {
     int split_dim;        /* of the batch that they are for; -1: several */
     bool dry;             /* to count bytes alone: nothing is allocated */
     double *scales;       /* by microbatch: of the gradient of its loss */
+    int *group;           /* room for the slots of a group, and their options */
+    sl_run_options *group_options;
 } sl__bound;
 
 struct sl_pipeline {
@@ -149,15 +141,12 @@ struct sl_pipeline {
     int *rank_of;    /* by stage */
     int *own_stages; /* of this rank */
     int own_count;
-    int ranks;          /* of the schedule */
-    int rank;           /* of these, this one */
-    int replica;        /* which of the pipelines side by side this is in */
-    bool shards;        /* replicas keep a part of each parameter alone */
-    sl_schedule *plan;  /* what runs, for simulating */
-    sl_action **orders; /* by rank: its actions but for receives, and for sends
-                           without waits; overlaps in two */
-    bool **joins;       /* likewise: whether one runs as one with the next */
-    size_t *order_counts;
+    int ranks;            /* of the schedule */
+    int rank;             /* of these, this one */
+    int replica;          /* which of the pipelines side by side this is in */
+    bool shards;          /* replicas keep a part of each parameter alone */
+    sl_schedule *lowered; /* what a step runs, cell for cell */
+    sl_schedule *forward; /* of these, what an eval runs */
     sl_action_function functions[SL_ACTION_KINDS]; /* without: ours */
     sl_memory **owners; /* by stage: memory with its parameters; NULL */
     const sl_stage **owner_stages;
@@ -179,7 +168,6 @@ struct sl_pipeline {
     double data_s[2];      /* likewise, the latest */
     double end_s[3];       /* of the latest: list, tied gradients, all ranks */
     bool lends;            /* to other ranks, while it waits */
-    sl_adding waits;       /* what a backward adds to gradients, so long */
     double watched_s;      /* since when losses of the core are counted */
     long lost_cores;       /* how many there were then */
     double lending_s;      /* since the latest step began */
@@ -195,21 +183,20 @@ struct sl_pipeline {
 /* Binds a batch split into these rows; `out` is the pipeline's. */
 sl_status sl__bind(sl_pipeline *pipeline, const int64_t *rows, sl__bound **out);
 
-/* The same without memory: lanes with their slots, and no lists. The caller
+/* The same without memory: variants with their slots, and no lists. The caller
  * unbinds it. */
 sl_status sl__bind_dry(sl_pipeline *pipeline, const int64_t *rows,
                        sl__bound **out);
 void sl__unbind(const sl_pipeline *pipeline, sl__bound *bound);
 
-/* What an instruction is about: a wait, about what was posted, by this action or
- * one that had the slot before it. */
-static inline const sl__instruction *sl__about(const sl__instruction *i)
+/* The variant of a stage of this rank for a microbatch. */
+static inline sl__variant *sl__variant_of(const sl__bound *bound, int stage,
+                                          int microbatch)
 {
-    const sl__instruction *by =
-        i->kind == SL__DO_WAIT
-            ? atomic_load_explicit(&i->u.message.mail->by, memory_order_relaxed)
-            : NULL;
-    return by ? by : i;
+    sl__variant *variant = bound->variants;
+    while (variant->stage != stage || variant->rows != bound->rows[microbatch])
+        variant++;
+    return variant;
 }
 
 /* Tells all ranks of a failure, and gives the first there was. */
@@ -257,6 +244,12 @@ enum {
 };
 _Static_assert(SL__TAG_REPLICAS + SL_MAX_STAGES <= SL_COMM_OWN_TAG,
                "every stage has a tag, below those of the caller");
+
+/* --------------------------------------------------------- lowered.c -- */
+
+/* Checks and lowers the schedule of the options, and notes what it says of
+ * ranks, stages and backward programs. */
+sl_status sl__take_schedule(sl_pipeline *pipeline);
 
 /* --------------------------------------------------------- outputs.c -- */
 

@@ -28,8 +28,7 @@ sl_rank_summary sl_trace_rank(const sl_trace *trace, int rank)
         const sl_event *event = &own->events[i];
         double took = event->end_s - event->start_s;
         switch (event->kind) {
-        case SL_EVENT_COMPUTE:
-        case SL_EVENT_SETTLE: out.busy_s += took; break;
+        case SL_EVENT_COMPUTE: out.busy_s += took; break;
         case SL_EVENT_WAIT:
             /* Before the first compute everybody waits. */
             if (event->end_s > 0)
@@ -37,7 +36,7 @@ sl_rank_summary sl_trace_rank(const sl_trace *trace, int rank)
             break;
         case SL_EVENT_SEND:
             out.sent_bytes += event->bytes;
-            out.sent++;
+            out.sent += event->edge >= 0;
             break;
         default: break;
         }
@@ -46,11 +45,6 @@ sl_rank_summary sl_trace_rank(const sl_trace *trace, int rank)
 }
 
 /* ------------------------------------------------------------- planning -- */
-
-static bool is_work(const sl_event *event)
-{
-    return event->kind == SL_EVENT_COMPUTE || event->kind == SL_EVENT_SETTLE;
-}
 
 static sl_status measure_costs(const sl_trace *trace, sl_costs *out)
 {
@@ -62,7 +56,7 @@ static sl_status measure_costs(const sl_trace *trace, sl_costs *out)
     for (int r = 0; r < trace->rank_count; r++) {
         for (size_t i = 0; i < trace->ranks[r].count; i++) {
             const sl_event *event = &trace->ranks[r].events[i];
-            if (is_work(event))
+            if (event->kind == SL_EVENT_COMPUTE)
                 sl__means_add(means, &event->action,
                               event->end_s - event->start_s, event->bytes);
         }
@@ -78,7 +72,7 @@ static void measure_bubble(const sl_trace *trace, sl_trace_summary *out)
     for (int r = 0; r < trace->rank_count; r++) {
         for (size_t i = 0; i < trace->ranks[r].count; i++) {
             const sl_event *event = &trace->ranks[r].events[i];
-            if (!is_work(event))
+            if (event->kind != SL_EVENT_COMPUTE)
                 continue;
             busy += event->end_s - event->start_s;
             end = event->end_s > end ? event->end_s : end;

@@ -8,18 +8,19 @@
 #include "base/arguments.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/try.h"
+#include "schedule/action.h"
 
 #include <string.h>
 
 /* ------------------------------------------------------- of this rank -- */
 
-/* Notes where each message was posted, and gives its event when it has been
- * waited for. */
+/* Notes which event is of a message, until it is known when it was complete. */
 typedef struct reader {
     const sl_pipeline *pipeline;
     const sl__bound *bound;
     const sl__instructions *list;
-    size_t *posts; /* by mail: the instruction that posted it, +1 */
+    size_t *posts; /* by mail: its event */
     sl_event *events;
     size_t count;
 } reader;
@@ -36,69 +37,119 @@ static void add_event(reader *r, sl_event_kind kind, const sl_action *action,
                                        .end_s = end};
 }
 
+/* Says what the message of an instruction is in the latest event. */
+static void describe_message(reader *r, const sl__instruction *i)
+{
+    sl_event *event = &r->events[r->count - 1];
+    event->peer = i->u.message.peer;
+    event->peer_stage = i->u.message.peer_stage;
+    event->edge = i->u.message.tag / (2 * r->pipeline->microbatches);
+    event->bytes = (int64_t)i->u.message.bytes;
+}
+
+static void read_post(reader *r, size_t k)
+{
+    const sl__instruction *i = &r->list->data[k];
+    double start = r->bound->stamps[k].start_s;
+    r->posts[i->u.message.mail - r->bound->mails] = r->count;
+    add_event(r, i->kind == SL__DO_SEND ? SL_EVENT_SEND : SL_EVENT_RECV,
+              &i->action, start, start);
+    describe_message(r, i);
+}
+
 static void read_wait(reader *r, size_t k)
 {
     const sl__instruction *i = &r->list->data[k];
     const sl__stamp *stamps = r->bound->stamps;
-    size_t *post = &r->posts[i->u.message.mail - r->bound->mails];
-    if (*post == 0)
-        return; /* There was nothing to wait for. */
-    const sl__instruction *posted = &r->list->data[*post - 1];
-    if (i->u.message.own && i->u.message.tag != posted->u.message.tag)
-        return; /* It was waited for before. */
-    bool sends = posted->kind == SL__DO_SEND;
-    double start = stamps[*post - 1].start_s, end = stamps[k + 1].start_s;
-    double done = stamps[k].done_s < end ? stamps[k].done_s : end;
-    for (int message = 1; message >= 0; message--) {
-        sl_event_kind kind = sends ? SL_EVENT_SEND : SL_EVENT_RECV;
-        add_event(r, message ? kind : SL_EVENT_WAIT, &posted->action,
-                  message ? start : stamps[k].start_s, message ? done : end);
-        sl_event *added = &r->events[r->count - 1];
-        added->peer = posted->u.message.peer;
-        added->peer_stage = posted->u.message.peer_stage;
-        added->edge = posted->u.message.tag / (2 * r->pipeline->microbatches);
-        added->bytes = (int64_t)posted->u.message.bytes;
+    double end = stamps[k + 1].start_s, done = stamps[k].done_s;
+    sl_event *message =
+        &r->events[r->posts[i->u.message.mail - r->bound->mails]];
+    done = done < end ? done : end;
+    message->end_s = done > message->start_s ? done : message->start_s;
+    add_event(r, SL_EVENT_WAIT, &i->action, stamps[k].start_s, end);
+    describe_message(r, i);
+}
+
+/* What a compute takes as it begins, or gives back as it ends. */
+static int64_t compute_bytes(const sl__instruction *i)
+{
+    const sl_plan *plan = sl_stage_plan(i->u.run.program_stage);
+    switch (i->action.kind) {
+    case SL_BACKWARD_INPUT: return plan->handed_bytes;
+    case SL_BACKWARD_WEIGHT: return plan->slab_bytes + plan->handed_bytes;
+    default: return plan->slab_bytes;
     }
-    *post = 0;
+}
+
+/* A cell that there was nothing to do for, as what it would have been. */
+static sl_event_kind kind_of_cell(const sl_action *cell)
+{
+    switch (sl_action_kind_family(cell->kind)) {
+    case SL_FAMILY_COMM:
+        return sl__is_send(cell->kind) ? SL_EVENT_SEND : SL_EVENT_RECV;
+    case SL_FAMILY_WAIT:
+        return sl__is_send_wait(cell->kind) ? SL_EVENT_WAIT : SL_EVENT_STATE;
+    default: return SL_EVENT_STATE;
+    }
+}
+
+static void read_nothing(reader *r, size_t k)
+{
+    const sl_action *cell = &r->list->data[k].action;
+    double at = r->bound->stamps[k].start_s;
+    add_event(r, kind_of_cell(cell), cell, at, at);
+    if (cell->kind == SL_WAIT_REDUCE_GRAD ||
+        sl_action_kind_family(cell->kind) == SL_FAMILY_STATE)
+        return;
+    sl_event *event = &r->events[r->count - 1];
+    event->peer_stage = sl__peer_stage(cell);
+    event->peer =
+        sl__comm_rank(r->pipeline, r->pipeline->rank_of[event->peer_stage]);
 }
 
 static void read_instruction(reader *r, size_t k)
 {
     static const sl_event_kind kinds[] = {
-        [SL__DO_PACK] = SL_EVENT_PACK,     [SL__DO_RUN] = SL_EVENT_COMPUTE,
-        [SL__DO_FEED] = SL_EVENT_COPY,     [SL__DO_COPY] = SL_EVENT_COPY,
-        [SL__DO_TAKE] = SL_EVENT_COPY,     [SL__DO_STATE] = SL_EVENT_STATE,
-        [SL__DO_SETTLE] = SL_EVENT_SETTLE, [SL__DO_NOTHING] = SL_EVENT_COMPUTE,
+        [SL__DO_PACK] = SL_EVENT_PACK, [SL__DO_RUN] = SL_EVENT_COMPUTE,
+        [SL__DO_FEED] = SL_EVENT_COPY, [SL__DO_COPY] = SL_EVENT_COPY,
+        [SL__DO_TAKE] = SL_EVENT_COPY, [SL__DO_STATE] = SL_EVENT_STATE,
     };
     const sl__instruction *i = &r->list->data[k];
     const sl__stamp *stamps = r->bound->stamps;
     switch (i->kind) {
     case SL__DO_SEND:
-    case SL__DO_RECV:
-        r->posts[i->u.message.mail - r->bound->mails] = k + 1;
-        break;
+    case SL__DO_RECV: read_post(r, k); break;
     case SL__DO_WAIT: read_wait(r, k); break;
+    case SL__DO_NOTHING: read_nothing(r, k); break;
     default:
         add_event(r, kinds[i->kind], &i->action, stamps[k].start_s,
                   stamps[k + 1].start_s);
-        if (i->kind == SL__DO_RUN || i->kind == SL__DO_NOTHING)
-            r->events[r->count - 1].bytes =
-                sl_stage_plan(i->u.run.program_stage)->slab_bytes;
+        if (i->kind == SL__DO_RUN)
+            r->events[r->count - 1].bytes = compute_bytes(i);
     }
 }
 
-/* The two halves of a joined action took one time: each has half of it. */
+/* What ran as one took one time: each has an even part of it. */
 static void part_joined(reader *r)
 {
-    for (size_t k = 0, e = 0; k < r->list->count && e + 1 < r->count; k++) {
+    size_t e = 0;
+    for (size_t k = 0; k < r->list->count; k++) {
         const sl__instruction *i = &r->list->data[k];
+        size_t count = 1;
         if (!i->joined)
             continue;
         while (r->events[e].kind != SL_EVENT_COMPUTE ||
                !sl_action_equal(&r->events[e].action, &i->action))
             e++;
-        sl_event *first = &r->events[e], *second = first + 1;
-        first->end_s = second->start_s = (first->start_s + second->end_s) / 2;
+        for (; r->list->data[k].joined; k++)
+            count++;
+        sl_event *first = &r->events[e];
+        double start = first->start_s, whole = first[count - 1].end_s - start;
+        for (size_t n = 0; n < count; n++) {
+            first[n].start_s = start + whole * (double)n / (double)count;
+            if (n > 0)
+                first[n - 1].end_s = first[n].start_s;
+        }
     }
 }
 
@@ -111,7 +162,7 @@ static sl_status read_events(const sl_pipeline *pipeline, reader *r)
     sl_status status =
         sl__alloc(bound->mail_count, sizeof *r->posts, &r->posts);
     if (!status)
-        status = sl__alloc(2 * list->count + 3, sizeof *r->events, &r->events);
+        status = sl__alloc(list->count + 3, sizeof *r->events, &r->events);
     if (status)
         return status;
     if (pipeline->data_s[1] > 0)
@@ -141,8 +192,7 @@ double sl_pipeline_busy(const sl_pipeline *pipeline)
     double busy = 0;
     for (size_t k = 0; list && k < list->count; k++) {
         const sl__stamp *stamp = &pipeline->last->stamps[k];
-        if (list->data[k].kind == SL__DO_RUN ||
-            list->data[k].kind == SL__DO_SETTLE)
+        if (list->data[k].kind == SL__DO_RUN)
             busy += stamp[1].start_s - stamp->start_s;
     }
     return busy;
@@ -275,35 +325,23 @@ static void start_at_zero(sl_trace *trace)
     }
 }
 
-/* Whether something was left to the end. */
-static bool has_settled(const sl_trace *trace)
-{
-    for (int r = 0; r < trace->rank_count; r++) {
-        for (size_t i = 0; i < trace->ranks[r].count; i++) {
-            if (trace->ranks[r].events[i].kind == SL_EVENT_SETTLE)
-                return true;
-        }
-    }
-    return false;
-}
-
-/* What of the plan an eval or a step runs. */
+/* What an eval or a step runs, cell for cell, overlaps as their halves. */
 static sl_status copy_plan(const sl_pipeline *pipeline, sl_trace *trace)
 {
     bool eval = pipeline->latest == &pipeline->last->eval;
-    bool settled = has_settled(trace);
-    sl_status status = sl_schedule_create(pipeline->ranks, &trace->plan);
-    for (int r = 0; r < pipeline->ranks && !status; r++) {
-        const sl_action *row = sl_schedule_row(pipeline->plan, r);
-        size_t length = sl_schedule_length(pipeline->plan, r);
-        for (size_t i = 0; i < length && !status; i++) {
-            bool runs = eval ? row[i].kind == SL_FORWARD
-                             : row[i].kind != SL_REDUCE_GRAD || settled;
-            if (runs)
-                status = sl_schedule_append(trace->plan, r, row[i]);
+    const sl_schedule *from = eval ? pipeline->forward : pipeline->lowered;
+    SL__TRY(sl_schedule_create(pipeline->ranks, &trace->plan));
+    for (int r = 0; r < pipeline->ranks; r++) {
+        const sl_action *row = sl_schedule_row(from, r);
+        size_t length = sl_schedule_length(from, r);
+        for (size_t i = 0; i < length; i++) {
+            sl_action parts[2];
+            int count = sl_action_parts(&row[i], parts);
+            for (int k = 0; k < count; k++)
+                SL__TRY(sl_schedule_append(trace->plan, r, parts[k]));
         }
     }
-    return status;
+    return SL_OK;
 }
 
 static sl_status hear_all(sl_pipeline *pipeline, reader *own, sl_trace *trace)
@@ -386,8 +424,8 @@ void sl_trace_destroy(sl_trace *trace)
 const char *sl_event_kind_text(sl_event_kind kind)
 {
     static const char *const texts[SL_EVENT_KINDS] = {
-        "compute", "state", "send", "receive", "wait",  "copy",
-        "pack",    "ties",  "end",  "data",    "settle"};
+        "compute", "state", "send", "receive", "wait",
+        "copy",    "pack",  "ties", "end",     "data"};
     return kind >= 0 && kind < SL_EVENT_KINDS ? texts[kind] : "";
 }
 

@@ -8,8 +8,7 @@
 #include "pipeline/runtime.h"
 
 typedef struct sl__rank_trace {
-    sl_event *events; /* in the order they ended in, messages where they were
-                         waited for */
+    sl_event *events; /* in the order in which they began */
     size_t count;
     double lent_s;
     sl_rank_bytes bytes;
@@ -18,7 +17,7 @@ typedef struct sl__rank_trace {
 struct sl_trace {
     sl__rank_trace *ranks;
     int rank_count;
-    sl_schedule *plan; /* compute alone, of one replica */
+    sl_schedule *plan; /* what ran, of one replica */
 };
 
 #endif

@@ -40,6 +40,14 @@ static inline sl_action_kind sl__awaited_send(uint8_t wait)
     return wait == SL_WAIT_SEND_F ? SL_SEND_F : SL_SEND_B;
 }
 
+/* The stage at the other end of a message, or of one that is waited for. */
+static inline int sl__peer_stage(const sl_action *action)
+{
+    bool up = action->kind == SL_SEND_F || action->kind == SL_RECV_B ||
+              action->kind == SL_WAIT_SEND_F;
+    return up ? action->stage + 1 : action->stage - 1;
+}
+
 /* Whether the kind completes the gradients of the stage's weights. */
 static inline bool sl__ends_microbatch(uint8_t kind)
 {

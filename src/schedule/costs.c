@@ -84,6 +84,11 @@ static sl_status check_bytes(const sl_stage_cost *cost, size_t actions)
                        "activation bytes must be from 0 to %lld for a schedule "
                        "of this size, not %lld",
                        (long long)most, (long long)cost->activation_bytes);
+    if (cost->handed_bytes < 0 || cost->handed_bytes > most)
+        return sl_fail(SL_EINVAL,
+                       "bytes handed from I to W must be from 0 to %lld for a "
+                       "schedule of this size, not %lld",
+                       (long long)most, (long long)cost->handed_bytes);
     if (cost->input_freed_bytes < 0 ||
         cost->input_freed_bytes > cost->activation_bytes)
         return sl_fail(SL_EINVAL,
@@ -180,6 +185,7 @@ static field *stage_fields(sl_stage_cost *cost, field *out)
     *out++ = (field){"B", &cost->backward, NULL};
     *out++ = (field){"REDUCE_GRAD", &cost->reduce_grad, NULL};
     *out++ = (field){"activation_bytes", NULL, &cost->activation_bytes};
+    *out++ = (field){"handed_bytes", NULL, &cost->handed_bytes};
     *out++ = (field){"input_freed_bytes", NULL, &cost->input_freed_bytes};
     return out;
 }

@@ -293,12 +293,6 @@ int sl__inputs(const sl__events *events, uint32_t node,
     return found;
 }
 
-int sl__peer_stage(const sl_action *action)
-{
-    bool up = action->kind == SL_SEND_F || action->kind == SL_RECV_B;
-    return up ? action->stage + 1 : action->stage - 1;
-}
-
 uint32_t sl__peer(const sl__events *events, uint32_t node)
 {
     static const sl_action_kind other[SL_ACTION_KINDS] = {

@@ -69,9 +69,6 @@ int sl__inputs(const sl__events *events, uint32_t node,
 /* For a send its receive, for a receive its send, or SL__NOWHERE. */
 uint32_t sl__peer(const sl__events *events, uint32_t node);
 
-/* For a send or receive: the stage at the other end. */
-int sl__peer_stage(const sl_action *action);
-
 /* Fills in, for every send and receive, the one that must be complete before it
  * can be, on its rank: under SL_ORDERED the message before it, under
  * SL_PER_EDGE the one before it that goes the same way to or from the same

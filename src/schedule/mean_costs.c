@@ -8,7 +8,7 @@
 typedef struct sums {
     double took[SL_ACTION_KINDS];
     int counts[SL_ACTION_KINDS];
-    int64_t bytes; /* of the largest microbatch */
+    int64_t bytes, handed; /* of the largest microbatch: F's, and I's */
 } sums;
 
 struct sl__means {
@@ -44,8 +44,7 @@ void sl__means_add(sl__means *means, const sl_action *action, double took,
 {
     sl_action parts[2];
     int count = sl_action_parts(action, parts);
-    if (sl_action_kind_family(action->kind) != SL_FAMILY_COMPUTE &&
-        action->kind != SL_REDUCE_GRAD)
+    if (sl_action_kind_family(action->kind) != SL_FAMILY_COMPUTE)
         return;
     for (int i = 0; i < count; i++) {
         if (parts[i].stage >= means->stages)
@@ -53,8 +52,10 @@ void sl__means_add(sl__means *means, const sl_action *action, double took,
         sums *own = &means->all[parts[i].stage];
         own->took[parts[i].kind] += took / count;
         own->counts[parts[i].kind]++;
-        if (bytes > own->bytes)
-            own->bytes = bytes;
+        bool hands = parts[i].kind == SL_BACKWARD_INPUT;
+        int64_t *most = hands ? &own->handed : &own->bytes;
+        if ((hands || parts[i].kind == SL_FORWARD) && bytes > *most)
+            *most = bytes;
     }
 }
 
@@ -68,15 +69,13 @@ static sl_stage_cost cost_of(const sums *own)
     }
     double input = mean[SL_BACKWARD_INPUT], weight = mean[SL_BACKWARD_WEIGHT];
     double both = counts[SL_BACKWARD] ? mean[SL_BACKWARD] : input + weight;
-    double part = counts[SL_REDUCE_GRAD] ? 1 : 0.5; /* of B that I is */
     return (sl_stage_cost){
         .forward = mean[SL_FORWARD],
-        .backward_input = counts[SL_BACKWARD_INPUT] ? input : part * both,
-        .backward_weight =
-            counts[SL_BACKWARD_WEIGHT] ? weight : (1 - part) * both,
+        .backward_input = counts[SL_BACKWARD_INPUT] ? input : 0.5 * both,
+        .backward_weight = counts[SL_BACKWARD_WEIGHT] ? weight : 0.5 * both,
         .backward = both,
-        .reduce_grad = mean[SL_REDUCE_GRAD],
-        .activation_bytes = own->bytes};
+        .activation_bytes = own->bytes,
+        .handed_bytes = own->handed};
 }
 
 sl_status sl__means_costs(const sl__means *means, sl_costs *out)

@@ -75,11 +75,13 @@ static void hold_bytes(sl__machine *m, int rank, uint32_t node)
     sl_action parts[2];
     int count = sl_action_parts(sl__action_at(m->events, node), parts);
     for (int i = 0; i < count; i++) {
-        if (parts[i].kind != SL_FORWARD)
-            continue;
-        m->held[rank] +=
-            sl__stage_cost(m->costs, parts[i].stage)->activation_bytes;
-        m->in_flight[rank]++;
+        const sl_stage_cost *cost = sl__stage_cost(m->costs, parts[i].stage);
+        bool forward = parts[i].kind == SL_FORWARD;
+        if (forward)
+            m->held[rank] += cost->activation_bytes;
+        else if (parts[i].kind == SL_BACKWARD_INPUT)
+            m->held[rank] += cost->handed_bytes;
+        m->in_flight[rank] += forward;
     }
     m->result->bytes[node].during = m->held[rank];
     if (m->held[rank] > m->result->peak[rank])
@@ -107,12 +109,15 @@ static void give_back_bytes(sl__machine *m, int rank, uint32_t node)
     for (int i = 0; i < count; i++) {
         const sl_stage_cost *cost = sl__stage_cost(m->costs, parts[i].stage);
         int64_t all = cost->activation_bytes, early = cost->input_freed_bytes;
+        int64_t handed = cost->handed_bytes;
         bool ends = ends_microbatch(m, &parts[i]);
         switch (parts[i].kind) {
         case SL_FORWARD:
         case SL_BACKWARD: m->held[rank] -= ends ? all : 0; break;
         case SL_BACKWARD_INPUT: m->held[rank] -= early; break;
-        case SL_BACKWARD_WEIGHT: m->held[rank] -= ends ? all - early : 0; break;
+        case SL_BACKWARD_WEIGHT:
+            m->held[rank] -= ends ? all - early + handed : 0;
+            break;
         default: break;
         }
         m->in_flight[rank] -= ends;

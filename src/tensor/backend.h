@@ -7,7 +7,8 @@
 
 #include "tensor/graph.h"
 
-/* Pools; message i of a microbatch is pool SL__POOL_MESSAGES + i. */
+/* Pools; message i of a microbatch is pool SL__POOL_MESSAGES + i. The slab is
+ * what F saves, `handed` what I leaves for W. */
 enum {
     SL__POOL_NONE = -1,
     SL__POOL_PARAMETERS,
@@ -15,6 +16,7 @@ enum {
     SL__POOL_PACKED,
     SL__POOL_WORKSPACE,
     SL__POOL_SLAB,
+    SL__POOL_HANDED,
     SL__POOL_MESSAGES,
 };
 
@@ -38,8 +40,10 @@ typedef struct sl__run {
     uint64_t seed;
     double loss_scale;
     int threads;
-    sl_adding adding;
-    bool settles; /* adds what waits, and nothing else */
+    /* Of a kernel that groups: so many microbatches are run in one call, the
+     * i-th with the pointers from p[i * group_stride] on. */
+    int group;
+    int group_stride;
 } sl__run;
 
 typedef struct sl__kernel sl__kernel;
@@ -50,22 +54,18 @@ typedef sl_status (*sl__kernel_fn)(const sl__kernel *kernel, void *const *p,
 
 struct sl__kernel {
     sl__kernel_fn run;
-    const sl__arg *args; /* operands, results, then scratch or held if any */
+    const sl__arg *args; /* operands, results, then scratch if any */
     int arg_count;
     int operand_count;
     const sl__node *node;
     sl__op activation; /* applied to the result; SL__OP_COUNT: none */
     bool adds;
     bool is_alone; /* no other node writes its result */
-    int waiting;   /* microbatches of sl_stage_options */
+    int group_max; /* microbatches that it may be run for in one call */
     /* Set by prepare. */
     void *private;         /* the backend's, freed by forget */
     int64_t scratch_bytes; /* workspace for the duration of the call */
-    int64_t held_bytes;    /* that stay, the first 64 of them zeros at first and
-                              when gradients begin anew; instead of scratch */
-    bool reads_far;        /* two factors that are near when they are made, and
-                              not for long */
-    bool holds_all;        /* of the microbatches that may wait */
+    bool groups;           /* takes several microbatches in one call */
     int packed_operand;    /* whose arg is a pack's; -1: none */
     int pack;
     int state_index; /* -1: keeps no state */

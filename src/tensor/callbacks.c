@@ -207,6 +207,9 @@ sl_status sl__stage_from_callbacks(const sl_stage_description *given,
         return status;
     }
     sl__plan_messages(stage);
+    /* What a callback reads nobody knows. */
+    for (int p = 0; p < SL_PROGRAM_COUNT; p++)
+        stage->uses[p] = ~0u;
     *out = stage;
     return SL_OK;
 }

@@ -7,6 +7,7 @@
 #include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/try.h"
 
 #include <string.h>
 
@@ -100,28 +101,42 @@ static sl_status bind_slot(sl_memory *memory, const microbatch *slot)
     return status;
 }
 
-static void fill_bases(sl_memory *memory, microbatch *slot)
+static void fill_bases(sl_memory *memory, const int of[SL__SLOT_KINDS],
+                       microbatch *slot)
 {
     const sl_stage *stage = memory->stage;
-    char *start = slot->memory;
+    char *starts[SL__SLOT_KINDS];
+    for (int k = 0; k < SL__SLOT_KINDS; k++)
+        starts[k] = memory->pools[k] ? (char *)memory->pools[k] +
+                                           of[k] * stage->slot_bytes[k]
+                                     : NULL;
     slot->bases[SL__POOL_PARAMETERS] = memory->parameters;
     slot->bases[SL__POOL_GRADIENTS] = memory->gradients;
     slot->bases[SL__POOL_PACKED] = memory->packed;
     slot->bases[SL__POOL_WORKSPACE] = memory->workspace;
-    slot->bases[SL__POOL_SLAB] = start;
-    for (int m = 0; m < stage->message_count; m++)
+    slot->bases[SL__POOL_SLAB] = starts[SL__SLOT_SLAB];
+    slot->bases[SL__POOL_HANDED] = starts[SL__SLOT_HANDED];
+    for (int m = 0; m < stage->message_count; m++) {
+        const sl__message *message = &stage->messages[m];
         slot->bases[SL__POOL_MESSAGES + m] =
-            start + stage->plan.slab_bytes + stage->messages[m].offset;
+            starts[sl__slot_kind_of(message->kind)] + message->offset;
+    }
 }
 
-static sl_status make_slots(sl_memory *memory)
+static sl_status make_slots(sl_memory *memory, const sl__slots *slots)
 {
     const sl_stage *stage = memory->stage;
     size_t pools = SL__POOL_MESSAGES + (size_t)stage->message_count;
-    int64_t bytes = stage->plan.slab_bytes + stage->plan.message_bytes;
     size_t states = (size_t)stage->state_count;
-    sl_status status =
-        sl__alloc(pools * memory->slot_count, sizeof(void *), &memory->bases);
+    sl_status status = SL_OK;
+    for (int k = 0; k < SL__SLOT_KINDS && !status; k++) {
+        int64_t bytes = slots->counts[k] * stage->slot_bytes[k];
+        if (bytes)
+            status = allocate(memory, bytes, &memory->pools[k]);
+    }
+    if (!status)
+        status = sl__alloc(pools * memory->slot_count, sizeof(void *),
+                           &memory->bases);
     if (!status)
         status = sl__alloc(states * memory->slot_count, sizeof(void *),
                            &memory->states);
@@ -129,11 +144,8 @@ static sl_status make_slots(sl_memory *memory)
         microbatch *slot = &memory->slots[i];
         slot->bases = memory->bases + i * pools;
         slot->states = memory->states + i * states;
-        status = allocate(memory, bytes, &slot->memory);
-        if (!status) {
-            fill_bases(memory, slot);
-            status = bind_slot(memory, slot);
-        }
+        fill_bases(memory, slots->of[i], slot);
+        status = bind_slot(memory, slot);
     }
     return status;
 }
@@ -180,16 +192,12 @@ static size_t pointer_count(const sl_stage *stage)
 {
     if (sl__is_callbacks(stage))
         return 2 * (stage->graph->inputs.count + stage->graph->outputs.count);
-    return (size_t)stage->arg_count_max + 2;
+    return ((size_t)stage->arg_count_max + 2) * SL__GROUP_MAX;
 }
 
-static sl_status create(const sl_stage *stage, int slots, sl_memory *owner,
-                        sl_memory **out)
+static sl_status create(const sl_stage *stage, const sl__slots *slots,
+                        sl_memory *owner, sl_memory **out)
 {
-    enum { SLOTS_MAX = 1 << 20 };
-    if (slots < 1 || slots > SLOTS_MAX)
-        return sl_fail(SL_EINVAL, "%d slots, expected 1 to %d", slots,
-                       SLOTS_MAX);
     sl_memory *memory;
     sl_status status = sl__alloc(1, sizeof *memory, &memory);
     if (status)
@@ -197,16 +205,17 @@ static sl_status create(const sl_stage *stage, int slots, sl_memory *owner,
     memory->stage = stage;
     memory->owner = owner ? owner : memory;
     memory->written = 1;
-    status = sl__alloc(slots, sizeof *memory->slots, &memory->slots);
+    status = sl__alloc((size_t)slots->microbatches, sizeof *memory->slots,
+                       &memory->slots);
     if (!status)
-        memory->slot_count = slots;
+        memory->slot_count = slots->microbatches;
     if (!status)
         status = sl__alloc(pointer_count(stage), sizeof *memory->pointers,
                            &memory->pointers);
     if (!status)
         status = make_pools(memory);
     if (!status)
-        status = make_slots(memory);
+        status = make_slots(memory, slots);
     if (status) {
         sl_memory_destroy(memory);
         return status;
@@ -215,12 +224,6 @@ static sl_status create(const sl_stage *stage, int slots, sl_memory *owner,
         fill_buffers(memory);
     *out = memory;
     return SL_OK;
-}
-
-sl_status sl_memory_create(const sl_stage *stage, int slots, sl_memory **out)
-{
-    SL__NEED(stage, out);
-    return create(stage, slots, NULL, out);
 }
 
 /* Whether two lists have the same tensors under the same names, in order. */
@@ -254,21 +257,61 @@ static sl_status check_same(const sl__names *own, const sl__names *theirs)
     return SL_OK;
 }
 
+static sl_status check_owner(const sl_stage *stage, const sl_memory *owner)
+{
+    const sl_stage *other = owner->stage;
+    SL__TRY(check_same(&stage->graph->parameters, &other->graph->parameters));
+    SL__TRY(check_same(&stage->graph->buffers, &other->graph->buffers));
+    if (stage->backend != other->backend ||
+        stage->plan.gradient_bytes != other->plan.gradient_bytes)
+        return sl_fail(SL_EINVAL, "the stage beside was compiled for another "
+                                  "backend or without backward");
+    return SL_OK;
+}
+
+sl_status sl__memory_create(const sl_stage *stage, const sl__slots *slots,
+                            sl_memory *owner, sl_memory **out)
+{
+    if (owner) {
+        owner = owner->owner;
+        SL__TRY(check_owner(stage, owner));
+    }
+    return create(stage, slots, owner, out);
+}
+
+/* Each microbatch has a slot of each kind. */
+static sl_status create_alike(const sl_stage *stage, int count,
+                              sl_memory *owner, sl_memory **out)
+{
+    enum { SLOTS_MAX = 1 << 20 };
+    int(*of)[SL__SLOT_KINDS];
+    if (count < 1 || count > SLOTS_MAX)
+        return sl_fail(SL_EINVAL, "%d slots, expected 1 to %d", count,
+                       SLOTS_MAX);
+    SL__TRY(sl__alloc((size_t)count, sizeof *of, &of));
+    sl__slots slots = {.of = (const int(*)[SL__SLOT_KINDS])of,
+                       .microbatches = count};
+    for (int k = 0; k < SL__SLOT_KINDS; k++) {
+        slots.counts[k] = count;
+        for (int i = 0; i < count; i++)
+            of[i][k] = i;
+    }
+    sl_status status = sl__memory_create(stage, &slots, owner, out);
+    free(of);
+    return status;
+}
+
+sl_status sl_memory_create(const sl_stage *stage, int slots, sl_memory **out)
+{
+    SL__NEED(stage, out);
+    return create_alike(stage, slots, NULL, out);
+}
+
 sl_status sl_memory_create_beside(const sl_stage *stage, int slots,
                                   sl_memory *owner, sl_memory **out)
 {
     SL__NEED(stage, owner, out);
-    const sl_stage *other = owner->stage;
-    owner = owner->owner;
-    sl_status status =
-        check_same(&stage->graph->parameters, &other->graph->parameters);
-    if (!status)
-        status = check_same(&stage->graph->buffers, &other->graph->buffers);
-    if (!status && (stage->backend != other->backend ||
-                    stage->plan.gradient_bytes != other->plan.gradient_bytes))
-        status = sl_fail(SL_EINVAL, "the stage beside was compiled for another "
-                                    "backend or without backward");
-    return status ? status : create(stage, slots, owner, out);
+    return create_alike(stage, slots, owner, out);
 }
 
 void sl_memory_destroy(sl_memory *memory)
@@ -282,8 +325,8 @@ void sl_memory_destroy(sl_memory *memory)
         if (memory->states[i])
             backend->unbind(memory->states[i]);
     }
-    for (int i = 0; i < memory->slot_count; i++)
-        backend->release(memory->slots[i].memory);
+    for (int k = 0; k < SL__SLOT_KINDS; k++)
+        backend->release(memory->pools[k]);
     if (memory->owner == memory) {
         backend->release(memory->parameters);
         backend->release(memory->gradients);
@@ -302,8 +345,8 @@ void *sl__memory_pool(const sl_memory *memory, int pool, int slot,
 {
     const sl_plan *plan = &memory->stage->plan;
     const int64_t bytes[] = {plan->parameter_bytes, plan->gradient_bytes,
-                             plan->packed_bytes, plan->workspace_bytes,
-                             plan->slab_bytes};
+                             plan->packed_bytes,    plan->workspace_bytes,
+                             plan->slab_bytes,      plan->handed_bytes};
     *out_bytes = pool < SL__POOL_MESSAGES
                      ? bytes[pool]
                      : memory->stage->messages[pool - SL__POOL_MESSAGES].bytes;

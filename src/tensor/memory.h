@@ -10,10 +10,10 @@
 /* What a slot has behind it. */
 typedef enum slot_state { SLOT_EMPTY, SLOT_F, SLOT_I } slot_state;
 
+/* A microbatch: what is in its slots, and where these are. */
 typedef struct microbatch {
     slot_state state;
     uint64_t seed;
-    void *memory;  /* slab, then messages */
     void **bases;  /* of the pools */
     void **states; /* of kernels and packs, by state_index */
 } microbatch;
@@ -24,21 +24,23 @@ struct sl_memory {
     void *gradients;
     void *packed;
     void *workspace;
+    void *pools[SL__SLOT_KINDS]; /* all slots of a kind */
     microbatch *slots;
     int slot_count;
     void **bases;       /* of all slots */
     void **states;      /* of all slots */
-    void **pointers;    /* of the args of the kernel at hand */
+    void **pointers;    /* of the args of the kernel at hand, by microbatch */
     sl_memory *owner;   /* of parameters and gradients; itself, mostly */
     uint64_t written;   /* how often the owner's parameters were */
     uint64_t packed_at; /* what `written` was when they were packed */
-    uint64_t zeroed;    /* how often the owner's gradients were */
-    uint64_t held_at;   /* what `zeroed` was when kernels began to hold */
     int64_t bytes;      /* of tensor memory allocated here */
     /* Of these, what was given back: parameters, gradients, packed weights. */
     int64_t given_back[3];
     sl__holding *holding; /* where they are counted; NULL: nowhere */
 };
+
+/* Microbatches that a kernel is run for in one call, at most. */
+enum { SL__GROUP_MAX = 64 };
 
 enum { BACK_PARAMETERS, BACK_GRADIENTS, BACK_PACKED };
 

@@ -222,5 +222,4 @@ void sl_memory_zero_gradients(sl_memory *memory)
     if (memory->gradients)
         stage->backend->clear(memory->gradients,
                               (size_t)stage->plan.gradient_bytes);
-    memory->owner->zeroed++;
 }

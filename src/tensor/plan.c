@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where every tensor lies. A base tensor that one program makes and a later one
- * of the same microbatch reads lies in the slab; one that lives within a
- * program lies in the workspace, where what is never alive together may share
- * room: largest first, each piece at the lowest place free for its whole
- * life. What F saves is all alive when F ends, and lies in a row. */
+ * Where every tensor lies. What F saves for backward lies in the slab, in a row:
+ * it is all alive when F ends. What I leaves for W lies in the slab where
+ * something has served its last turn, else in memory that is handed on from I to
+ * W alone. What lives within a program lies in the workspace. Where pieces that
+ * are never alive together may share room they are placed largest first, each
+ * at the lowest place free for its whole life. */
 #include "tensor/program.h"
 
 #include "base/memory.h"
@@ -116,7 +117,8 @@ typedef struct room {
     int64_t offset;
     int first;
     int last;
-    int id; /* whose it is; -1 the scratch of a turn */
+    int id;   /* whose it is; -1 the scratch of a turn */
+    int pool; /* SL__POOL_NONE while it has no offset */
 } room;
 
 typedef struct pieces {
@@ -132,7 +134,7 @@ static sl_status add_piece(pieces *list, int64_t bytes, int first, int last,
                                 sizeof *list->data);
     if (!status)
         list->data[list->count++] =
-            (room){sl__aligned(bytes), 0, first, last, id};
+            (room){sl__aligned(bytes), 0, first, last, id, SL__POOL_NONE};
     return status;
 }
 
@@ -146,8 +148,9 @@ static int by_bytes(const void *left, const void *right)
     return (a->id > b->id) - (a->id < b->id);
 }
 
-/* Inserts a piece at the lowest free place; `placed` is in order of offset. */
-static void place_piece(room **placed, size_t count, room *piece)
+/* Inserts a piece at the lowest free place, if that ends within `limit`;
+ * `placed` is in order of offset. */
+static bool place_piece(room **placed, size_t count, room *piece, int64_t limit)
 {
     int64_t at = 0;
     for (size_t i = 0; i < count; i++) {
@@ -158,6 +161,8 @@ static void place_piece(room **placed, size_t count, room *piece)
         if (placed[i]->offset + placed[i]->bytes > at)
             at = placed[i]->offset + placed[i]->bytes;
     }
+    if (piece->bytes > limit - at)
+        return false;
     piece->offset = at;
     size_t slot = count;
     while (slot > 0 && placed[slot - 1]->offset > at) {
@@ -165,26 +170,32 @@ static void place_piece(room **placed, size_t count, room *piece)
         slot--;
     }
     placed[slot] = piece;
+    return true;
 }
 
-/* Gives offsets to pieces from `from` on, those before having theirs, and tells
- * how many bytes all of them need. */
-static sl_status pack(pieces *list, size_t from, int64_t *out_bytes)
+/* Gives pieces that are in no pool yet offsets in `pool`, as many as fit among
+ * the fixed ones within `limit` bytes, and tells how many bytes these need. */
+static sl_status pack(const pieces *fixed, pieces *list, int pool,
+                      int64_t limit, int64_t *out_bytes)
 {
     room **placed;
-    sl_status status = sl__alloc(list->count, sizeof *placed, &placed);
+    size_t count = 0;
+    int64_t bytes = 0;
+    sl_status status =
+        sl__alloc(fixed->count + list->count, sizeof *placed, &placed);
     if (status)
         return status;
-    if (list->count > from)
-        qsort(list->data + from, list->count - from, sizeof *list->data,
-              by_bytes);
-    int64_t bytes = 0;
+    for (size_t i = 0; i < fixed->count; i++)
+        placed[count++] = &fixed->data[i];
+    if (list->count)
+        qsort(list->data, list->count, sizeof *list->data, by_bytes);
     for (size_t i = 0; i < list->count; i++) {
         room *piece = &list->data[i];
-        if (i < from)
-            placed[i] = piece;
-        else
-            place_piece(placed, i, piece);
+        if (piece->pool != SL__POOL_NONE ||
+            !place_piece(placed, count, piece, limit))
+            continue;
+        piece->pool = pool;
+        count++;
         if (piece->offset + piece->bytes > bytes)
             bytes = piece->offset + piece->bytes;
     }
@@ -272,63 +283,84 @@ static bool made_by_f(const sl_stage *stage, const sl_tensor *base)
     return !stage->options.recompute && !base->node->backward;
 }
 
-/* What F leaves lies in a row: it is all alive when F ends. What I leaves for W
- * may take the room of what has served its last turn. */
-static sl_status plan_slab(sl_stage *stage, int64_t *out_from_f)
+/* Bases that one program makes and a later one of the microbatch reads: those
+ * that F makes, or those that I does. */
+static sl_status list_carried(const sl_stage *stage, bool from_f, pieces *list)
 {
     const sl_graph *graph = stage->graph;
-    pieces list = {0};
-    int64_t used = 0;
     sl_status status = SL_OK;
-    for (size_t pass = 0; pass < 2 && !status; pass++) {
-        for (size_t i = 0; i < graph->tensor_count && !status; i++) {
-            const sl_tensor *base = graph->tensors[i];
-            bool in_w = sl__is_carried_in(stage, SL_PROGRAM_W, base);
-            bool carried = in_w ||
-                           sl__is_carried_in(stage, SL_PROGRAM_I, base) ||
-                           sl__is_carried_in(stage, SL_PROGRAM_B, base);
-            if (base->base != base || !carried ||
-                made_by_f(stage, base) != (pass == 0) ||
-                is_placed(stage, SL_PROGRAM_W, base))
-                continue;
-            int first =
-                pass == 0 ? -1 : stage->touches[SL_PROGRAM_I][base->id].first;
-            status = add_piece(&list, sl__bytes(base), first,
-                               last_turn(stage, base), base->id);
-            if (!status && pass == 0) {
-                list.data[list.count - 1].offset = used;
-                used += list.data[list.count - 1].bytes;
-            }
-        }
-        if (pass == 0)
-            *out_from_f = used;
+    for (size_t i = 0; i < graph->tensor_count && !status; i++) {
+        const sl_tensor *base = graph->tensors[i];
+        bool carried = sl__is_carried_in(stage, SL_PROGRAM_W, base) ||
+                       sl__is_carried_in(stage, SL_PROGRAM_I, base) ||
+                       sl__is_carried_in(stage, SL_PROGRAM_B, base);
+        if (base->base != base || !carried ||
+            made_by_f(stage, base) != from_f ||
+            is_placed(stage, SL_PROGRAM_W, base))
+            continue;
+        int first = from_f ? -1 : stage->touches[SL_PROGRAM_I][base->id].first;
+        status = add_piece(list, sl__bytes(base), first, last_turn(stage, base),
+                           base->id);
     }
-    size_t from_f = 0;
-    while (from_f < list.count && list.data[from_f].first < 0)
-        from_f++;
+    return status;
+}
+
+static void fix_pieces(sl_stage *stage, const pieces *list, int program)
+{
+    for (size_t i = 0; i < list->count; i++)
+        stage->places[program][list->data[i].id] = (sl__place){
+            .pool = list->data[i].pool, .offset = list->data[i].offset};
+}
+
+/* What F leaves lies in a row. What I leaves for W takes the room of what has
+ * served its last turn, and what finds none there has slots of its own: so it
+ * does not count from F on. */
+static sl_status plan_slab(sl_stage *stage)
+{
+    static const pieces none = {0};
+    sl_plan *plan = &stage->plan;
+    pieces saved = {0}, handed = {0};
+    int64_t within;
+    sl_status status = list_carried(stage, true, &saved);
+    for (size_t i = 0; i < saved.count; i++) {
+        saved.data[i].pool = SL__POOL_SLAB;
+        saved.data[i].offset = plan->slab_bytes;
+        plan->slab_bytes += saved.data[i].bytes;
+    }
     if (!status)
-        status = pack(&list, from_f, &stage->plan.slab_bytes);
-    for (size_t i = 0; i < list.count && !status; i++) {
-        for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
-            if (i < from_f || p == SL_PROGRAM_I || p == SL_PROGRAM_W)
-                stage->places[p][list.data[i].id] = (sl__place){
-                    .pool = SL__POOL_SLAB, .offset = list.data[i].offset};
-        }
+        status = list_carried(stage, false, &handed);
+    if (!status)
+        status =
+            pack(&saved, &handed, SL__POOL_SLAB, plan->slab_bytes, &within);
+    if (!status)
+        status = pack(&none, &handed, SL__POOL_HANDED, INT64_MAX,
+                      &plan->handed_bytes);
+    for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {
+        fix_pieces(stage, &saved, p);
+        if (p == SL_PROGRAM_I || p == SL_PROGRAM_W)
+            fix_pieces(stage, &handed, p);
     }
-    free(list.data);
+    stage->slot_bytes[SL__SLOT_SLAB] = plan->slab_bytes;
+    stage->slot_bytes[SL__SLOT_HANDED] = plan->handed_bytes;
+    free(saved.data);
+    free(handed.data);
     return status;
 }
 
 /* ------------------------------------------------------------ workspace -- */
 
 /* Whether the memory of a base is free once a program has read it for the last
- * time: it lies in the workspace, or in the slab, and no later program of the
- * microbatch reads it. */
+ * time: it lies in the workspace, or was saved or handed on, and no later program
+ * of the microbatch reads it. */
 static bool is_freed(const sl_stage *stage, int p, const sl_tensor *base)
 {
     if (!is_placed(stage, p, base))
         return true;
-    return stage->places[p][base->id].pool == SL__POOL_SLAB &&
+    int pool = stage->places[p][base->id].pool;
+    /* A kernel that groups reads it when all else of W has run. */
+    if (p == SL_PROGRAM_W && stage->options.group > 1)
+        return false;
+    return (pool == SL__POOL_SLAB || pool == SL__POOL_HANDED) &&
            p != SL_PROGRAM_F &&
            (p != SL_PROGRAM_I ||
             stage->touches[SL_PROGRAM_W][base->id].first < 0);
@@ -388,6 +420,7 @@ static sl_status plan_workspace(sl_stage *stage, int p)
 {
     const sl_graph *graph = stage->graph;
     const sl__touch *touches = stage->touches[p];
+    static const pieces none = {0};
     pieces list = {0};
     int *host, *last = NULL;
     sl_status status = sl__alloc(graph->tensor_count, sizeof *host, &host);
@@ -418,7 +451,7 @@ static sl_status plan_workspace(sl_stage *stage, int p)
     }
     int64_t bytes = 0;
     if (!status)
-        status = pack(&list, 0, &bytes);
+        status = pack(&none, &list, SL__POOL_WORKSPACE, INT64_MAX, &bytes);
     for (size_t i = 0; i < list.count && !status; i++) {
         const room *piece = &list.data[i];
         if (piece->id >= 0)
@@ -492,10 +525,10 @@ static bool is_read_by_backward(const sl_stage *stage, const sl_tensor *base)
     return false;
 }
 
-static void count_saved(sl_stage *stage, int64_t from_f)
+static void count_saved(sl_stage *stage)
 {
     const sl_graph *graph = stage->graph;
-    int64_t saved = from_f;
+    int64_t saved = stage->plan.slab_bytes;
     for (int m = 0; m < stage->message_count; m++) {
         const sl__message *message = &stage->messages[m];
         const sl_tensor *tensor = NULL;
@@ -532,12 +565,37 @@ static void plan_parameters(sl_stage *stage)
 
 void sl__plan_messages(sl_stage *stage)
 {
-    int64_t bytes = 0;
+    stage->plan.message_bytes = 0;
     for (int m = 0; m < stage->message_count; m++) {
-        stage->messages[m].offset = bytes;
-        bytes += sl__aligned(stage->messages[m].bytes);
+        sl__message *message = &stage->messages[m];
+        int64_t *used = &stage->slot_bytes[sl__slot_kind_of(message->kind)];
+        message->offset = *used;
+        *used += sl__aligned(message->bytes);
+        stage->plan.message_bytes += sl__aligned(message->bytes);
     }
-    stage->plan.message_bytes = bytes;
+}
+
+static unsigned kind_bit(const sl_stage *stage, int pool)
+{
+    if (pool == SL__POOL_SLAB)
+        return 1u << SL__SLOT_SLAB;
+    if (pool == SL__POOL_HANDED)
+        return 1u << SL__SLOT_HANDED;
+    if (pool < SL__POOL_MESSAGES)
+        return 0;
+    const sl__message *message = &stage->messages[pool - SL__POOL_MESSAGES];
+    return 1u << sl__slot_kind_of(message->kind);
+}
+
+void sl__note_uses(sl_stage *stage)
+{
+    for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
+        for (size_t i = 0; i < stage->programs[p].count; i++) {
+            const sl__kernel *kernel = &stage->kernels[p][i];
+            for (int k = 0; k < kernel->arg_count; k++)
+                stage->uses[p] |= kind_bit(stage, kernel->args[k].pool);
+        }
+    }
 }
 
 static void plan_packs(sl_stage *stage)
@@ -556,7 +614,6 @@ sl_status sl__plan_memory(sl_stage *stage)
 {
     sl__arena *arena = &stage->graph->arena;
     sl_plan *plan = &stage->plan;
-    int64_t from_f = 0;
     size_t parameters = (size_t)stage->graph->parameter_count;
     sl_status status =
         sl__arena_take(arena, parameters, sizeof *stage->parameter_offsets,
@@ -580,7 +637,7 @@ sl_status sl__plan_memory(sl_stage *stage)
             fix_places(stage, p);
     }
     if (!status)
-        status = plan_slab(stage, &from_f);
+        status = plan_slab(stage);
     for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {
         status = p == SL_PROGRAM_B ? plan_b(stage) : plan_workspace(stage, p);
         if (plan->program_workspace_bytes[p] > plan->workspace_bytes)
@@ -588,6 +645,6 @@ sl_status sl__plan_memory(sl_stage *stage)
         plan->kernels[p] = (int)stage->programs[p].count;
     }
     if (!status)
-        count_saved(stage, from_f);
+        count_saved(stage);
     return status;
 }

@@ -138,7 +138,7 @@ static void put_pool(sl__writer *writer, const sl_stage *stage,
                      const sl__arg *arg)
 {
     static const char *const names[] = {"parameters", "gradients", "packed",
-                                        "workspace", "slab"};
+                                        "workspace",  "slab",      "handed"};
     static const char *const kinds[] = {
         "", "", "input", "input-gradient", "output", "output-gradient"};
     if (arg->pool < SL__POOL_MESSAGES) {

@@ -42,8 +42,39 @@ typedef struct sl__message {
     sl_port_kind kind;
     int index; /* of the input or output */
     int64_t bytes;
-    int64_t offset; /* in the slot's messages */
+    int64_t offset; /* in a slot of its kind */
 } sl__message;
+
+/* The memory of a microbatch, by when it is needed: each kind has slots of its
+ * own, as many as microbatches need it at once. */
+typedef enum sl__slot_kind {
+    SL__SLOT_SLAB,   /* from F to the end of the backward */
+    SL__SLOT_HANDED, /* from I to W */
+    SL__SLOT_INPUTS,
+    SL__SLOT_OUTPUTS,
+    SL__SLOT_INPUT_GRADIENTS,
+    SL__SLOT_OUTPUT_GRADIENTS,
+    SL__SLOT_KINDS
+} sl__slot_kind;
+
+/* The kind of slot that a message port is in. */
+static inline sl__slot_kind sl__slot_kind_of(sl_port_kind kind)
+{
+    switch (kind) {
+    case SL_PORT_INPUT: return SL__SLOT_INPUTS;
+    case SL_PORT_OUTPUT: return SL__SLOT_OUTPUTS;
+    case SL_PORT_INPUT_GRADIENT: return SL__SLOT_INPUT_GRADIENTS;
+    default: return SL__SLOT_OUTPUT_GRADIENTS;
+    }
+}
+
+/* How many slots of each kind a memory has, and which of them are a
+ * microbatch's: of[i] for the i-th, which is its `slot` to all functions. */
+typedef struct sl__slots {
+    int counts[SL__SLOT_KINDS];
+    const int (*of)[SL__SLOT_KINDS];
+    int microbatches;
+} sl__slots;
 
 struct sl_stage {
     sl_stage_options options;
@@ -61,7 +92,6 @@ struct sl_stage {
     int64_t *parameter_offsets;          /* also those of the gradients */
     int64_t *parameter_bytes;
     int64_t *buffer_offsets; /* in the same pool, behind the parameters */
-    int64_t *held_offsets;   /* by node: of what it holds; -1: nothing */
     sl__kernel *kernels[SL_PROGRAM_COUNT]; /* flat, as they run */
     sl__packs packs;
     int state_count; /* kernels and packs that keep state per slot */
@@ -70,6 +100,9 @@ struct sl_stage {
     void *callback_context;
     int *callback_messages;
     int64_t *callback_sums;
+    int64_t slot_bytes[SL__SLOT_KINDS];
+    /* By program: a bit for each kind of slot that it reads or writes. */
+    unsigned uses[SL_PROGRAM_COUNT];
     sl_plan plan;
 };
 
@@ -107,6 +140,11 @@ typedef struct sl__holding {
  * outlive it. */
 void sl__memory_count_in(sl_memory *memory, sl__holding *holding);
 
+/* sl_memory_create, or with an owner sl_memory_create_beside, with slots by
+ * kind. */
+sl_status sl__memory_create(const sl_stage *stage, const sl__slots *slots,
+                            sl_memory *owner, sl_memory **out);
+
 /* Says that so many bytes of parameters or gradients are not held from now on,
  * after sl__memory_forget; 0: all are. Gradients come back with the next
  * backward, packed weights with the next run. */
@@ -137,14 +175,6 @@ void sl__memory_forget(sl_memory *memory, const sl_port *port, size_t first,
 /* sl_memory_descend on a part of one parameter, in numbers. */
 void sl__memory_descend_part(sl_memory *memory, const sl_port *port,
                              size_t first, size_t length, double rate);
-
-/* Whether anything may wait in memories of a stage (SL_ADD_LATE). */
-bool sl__stage_waits(const sl_stage *stage);
-
-/* Whether I had better do what W would: because all factors wait, and B is
- * little more than I; or because they are near now and not later, and gaps that
- * W would fill are lent. */
-bool sl__stage_takes_along(const sl_stage *stage, bool lends);
 
 /* Packs the weights now, where they have changed, and not in the next run. */
 sl_status sl__memory_pack(sl_memory *memory);
@@ -210,6 +240,9 @@ sl_status sl__plan_memory(sl_stage *stage);
 
 /* Lays the messages of a slot out, and plans their bytes. */
 void sl__plan_messages(sl_stage *stage);
+
+/* Notes which program uses which slots, when its kernels know their places. */
+void sl__note_uses(sl_stage *stage);
 
 /* Notes which turn touches what; anew whenever turns have changed. */
 sl_status sl__compute_touches(sl_stage *stage);

@@ -6,6 +6,16 @@
 #include "tensor/memory.h"
 
 #include "base/arguments.h"
+#include "base/try.h"
+
+static sl__run make_run(const sl_stage *stage, const microbatch *slot,
+                        double loss_scale)
+{
+    return (sl__run){.states = slot->states,
+                     .seed = slot->seed,
+                     .loss_scale = loss_scale,
+                     .threads = stage->options.threads};
+}
 
 static sl_status run_kernel(const sl__kernel *kernel, void *const *bases,
                             void **pointers, const sl__run *run)
@@ -28,34 +38,24 @@ static sl_status run_packs(sl_memory *memory, const microbatch *slot,
     return status;
 }
 
-/* Makes kernels forget what they hold for gradients that have begun anew, here
- * or by way of another memory. */
-static void drop_held(sl_memory *memory)
+static sl_status pack_changed(sl_memory *memory, const microbatch *slot,
+                              const sl__run *run)
 {
-    const sl_stage *stage = memory->stage;
-    for (size_t i = 0; i < stage->graph->node_count; i++) {
-        if (stage->held_offsets[i] >= 0)
-            stage->backend->clear((char *)memory->workspace +
-                                      stage->held_offsets[i],
-                                  SL__ALIGNMENT);
-    }
-    memory->held_at = memory->owner->zeroed;
+    return memory->packed_at == memory->owner->written
+               ? SL_OK
+               : run_packs(memory, slot, run);
 }
 
 static sl_status run_kernels(const sl_stage *stage, sl_program program,
                              sl_memory *memory, const microbatch *slot,
                              const sl__run *run)
 {
-    sl_status status = SL_OK;
-    if (memory->held_at != memory->owner->zeroed)
-        drop_held(memory);
-    if (memory->packed_at != memory->owner->written)
-        status = run_packs(memory, slot, run);
     const sl__kernel *kernel = stage->kernels[program];
     const sl__kernel *end = kernel + stage->programs[program].count;
-    for (; kernel < end && !status; kernel++)
-        status = run_kernel(kernel, slot->bases, memory->pointers, run);
-    return status;
+    SL__TRY(pack_changed(memory, slot, run));
+    for (; kernel < end; kernel++)
+        SL__TRY(run_kernel(kernel, slot->bases, memory->pointers, run));
+    return SL_OK;
 }
 
 sl_status sl__memory_pack(sl_memory *memory)
@@ -64,57 +64,10 @@ sl_status sl__memory_pack(sl_memory *memory)
     if (memory->packed_at == memory->owner->written || stage->packs.count == 0)
         return SL_OK;
     const microbatch *slot = &memory->slots[0];
-    sl__run run = {slot->states,           0,          1,
-                   stage->options.threads, SL_ADD_NOW, false};
+    const sl__run run = make_run(stage, slot, 1);
     sl__saved saved;
     stage->backend->begin(run.threads, &saved);
     sl_status status = run_packs(memory, slot, &run);
-    stage->backend->end(&saved);
-    return status;
-}
-
-bool sl__stage_waits(const sl_stage *stage)
-{
-    for (size_t i = 0; stage->held_offsets && i < stage->graph->node_count;
-         i++) {
-        if (stage->held_offsets[i] >= 0)
-            return true;
-    }
-    return false;
-}
-
-bool sl__stage_takes_along(const sl_stage *stage, bool lends)
-{
-    const sl__turns *weights = &stage->programs[SL_PROGRAM_W];
-    bool any = false, all = stage->programs[SL_PROGRAM_B].exists;
-    for (size_t i = 0; i < weights->count && all; i++) {
-        const sl__kernel *kernel = &stage->kernels[SL_PROGRAM_W][i];
-        bool is_product = kernel->node->op == SL__MATMUL;
-        any = any || is_product;
-        all = !is_product || kernel->holds_all || (kernel->reads_far && lends);
-    }
-    return weights->exists && any && all;
-}
-
-sl_status sl_memory_settle(sl_memory *memory)
-{
-    SL__NEED(memory);
-    const sl_stage *stage = memory->stage;
-    bool split = stage->programs[SL_PROGRAM_W].exists;
-    int program = split ? SL_PROGRAM_W : SL_PROGRAM_B;
-    const microbatch *slot = &memory->slots[0];
-    const sl__run run = {slot->states,           0,          1,
-                         stage->options.threads, SL_ADD_NOW, true};
-    sl_status status = SL_OK;
-    sl__saved saved;
-    if (memory->held_at != memory->owner->zeroed)
-        drop_held(memory);
-    stage->backend->begin(run.threads, &saved);
-    for (size_t i = 0; i < stage->programs[program].count && !status; i++) {
-        const sl__kernel *kernel = &stage->kernels[program][i];
-        if (kernel->held_bytes)
-            status = run_kernel(kernel, slot->bases, memory->pointers, &run);
-    }
     stage->backend->end(&saved);
     return status;
 }
@@ -167,8 +120,7 @@ sl_status sl_stage_run(const sl_stage *stage, sl_program program,
         slot->seed = options->seed;
     else
         sl__memory_give_back(memory->owner, BACK_GRADIENTS, 0);
-    sl__run run = {slot->states,           slot->seed,      options->loss_scale,
-                   stage->options.threads, options->adding, false};
+    const sl__run run = make_run(stage, slot, options->loss_scale);
     sl__saved saved;
     stage->backend->begin(run.threads, &saved);
     status = sl__is_callbacks(stage)
@@ -178,5 +130,90 @@ sl_status sl_stage_run(const sl_stage *stage, sl_program program,
     stage->backend->end(&saved);
     /* A failed run leaves a slot that only F can use again. */
     slot->state = status ? SLOT_EMPTY : after[program];
+    return status;
+}
+
+/* ---------------------------------------------------------------- groups -- */
+
+/* Everything of W but the kernels that take a group. */
+static sl_status run_others(const sl_stage *stage, sl_memory *memory,
+                            const int *slots, const sl_run_options *options,
+                            int count)
+{
+    const sl__kernel *kernels = stage->kernels[SL_PROGRAM_W];
+    size_t kernel_count = stage->programs[SL_PROGRAM_W].count;
+    for (int i = 0; i < count; i++) {
+        const microbatch *slot = &memory->slots[slots[i]];
+        const sl__run run =
+            make_run(stage, slot, options ? options[i].loss_scale : 1);
+        SL__TRY(pack_changed(memory, slot, &run));
+        for (size_t k = 0; k < kernel_count; k++) {
+            if (!kernels[k].groups)
+                SL__TRY(run_kernel(&kernels[k], slot->bases, memory->pointers,
+                                   &run));
+        }
+    }
+    return SL_OK;
+}
+
+/* A kernel that takes a group, on as many slots at a time as there are pointers
+ * for. */
+static sl_status run_grouped(const sl__kernel *kernel, sl_memory *memory,
+                             const int *slots, int count)
+{
+    const sl_stage *stage = memory->stage;
+    int stride = stage->arg_count_max;
+    for (int first = 0; first < count; first += SL__GROUP_MAX) {
+        int left = count - first;
+        sl__run run = make_run(stage, &memory->slots[slots[first]], 1);
+        run.group = left < SL__GROUP_MAX ? left : SL__GROUP_MAX;
+        run.group_stride = stride;
+        for (int i = 0; i < run.group; i++)
+            sl__resolve(kernel, memory->slots[slots[first + i]].bases,
+                        memory->pointers + i * stride);
+        SL__TRY(kernel->run(kernel, memory->pointers, &run));
+    }
+    return SL_OK;
+}
+
+static sl_status run_group(const sl_stage *stage, sl_memory *memory,
+                           const int *slots, const sl_run_options *options,
+                           int count)
+{
+    const sl__kernel *kernels = stage->kernels[SL_PROGRAM_W];
+    SL__TRY(run_others(stage, memory, slots, options, count));
+    for (size_t k = 0; k < stage->programs[SL_PROGRAM_W].count; k++) {
+        if (kernels[k].groups)
+            SL__TRY(run_grouped(&kernels[k], memory, slots, count));
+    }
+    return SL_OK;
+}
+
+sl_status sl_stage_run_group(const sl_stage *stage, sl_memory *memory,
+                             const int *slots, const sl_run_options *options,
+                             int count)
+{
+    SL__NEED(stage, memory, slots);
+    bool callbacks = sl__is_callbacks(stage);
+    for (int i = 0; i < count; i++) {
+        SL__TRY(check_run(stage, SL_PROGRAM_W, memory, slots[i]));
+        for (int k = 0; k < i; k++) {
+            if (slots[k] == slots[i])
+                return sl_fail(SL_EINVAL, "slot %d is twice in a group",
+                               slots[i]);
+        }
+    }
+    for (int i = 0; i < count && callbacks; i++)
+        SL__TRY(sl_stage_run(stage, SL_PROGRAM_W, memory, slots[i],
+                             options ? &options[i] : NULL));
+    if (callbacks || count < 1)
+        return SL_OK;
+    sl__memory_give_back(memory->owner, BACK_GRADIENTS, 0);
+    sl__saved saved;
+    stage->backend->begin(stage->options.threads, &saved);
+    sl_status status = run_group(stage, memory, slots, options, count);
+    stage->backend->end(&saved);
+    for (int i = 0; i < count; i++)
+        memory->slots[slots[i]].state = SLOT_EMPTY;
     return status;
 }

@@ -122,13 +122,13 @@ static void describe(sl__arg *arg, const sl_tensor *tensor)
 }
 
 /* Builds the call of a turn, geometry only, and lets the backend prepare it. */
-static sl_status make_kernel(sl_stage *stage, sl__turn *turn,
+static sl_status make_kernel(sl_stage *stage, sl__turn *turn, bool groups,
                              sl__kernel *kernel)
 {
     const sl__node *node = turn->node;
     const sl_tensor *result = node->results[0];
     int results = sl__ops[node->op].results;
-    int count = node->operand_count + results + 1; /* scratch, or held */
+    int count = node->operand_count + results + 1; /* scratch */
     sl__arg *args;
     sl_status status =
         sl__arena_take(&stage->graph->arena, count, sizeof *args, &args);
@@ -146,13 +146,13 @@ static sl_status make_kernel(sl_stage *stage, sl__turn *turn,
         .activation = turn->activation ? turn->activation->op : SL__OP_COUNT,
         .adds = node->adds,
         .is_alone = result && stage->writers[result->base->id] == 1,
-        .waiting = stage->options.waiting,
+        .group_max = groups ? stage->options.group : 1,
         .packed_operand = -1,
         .state_index = -1,
     };
     turn->kernel = kernel;
     status = stage->backend->prepare(stage->context, &stage->packs, kernel);
-    if (!status && (kernel->scratch_bytes || kernel->held_bytes)) {
+    if (!status && kernel->scratch_bytes) {
         args[kernel->arg_count].dtype = SL_BOOL;
         kernel->arg_count++;
     }
@@ -174,7 +174,8 @@ static sl_status make_kernels(sl_stage *stage)
         status = sl__arena_take(&stage->graph->arena, turns->count,
                                 sizeof *kernels, &kernels);
         for (size_t i = 0; i < turns->count && !status; i++)
-            status = make_kernel(stage, &turns->data[i], &kernels[i]);
+            status = make_kernel(stage, &turns->data[i], p == SL_PROGRAM_W,
+                                 &kernels[i]);
     }
     stage->backend->end(&saved);
     return status;
@@ -189,6 +190,16 @@ static void locate(const sl_stage *stage, int p, const sl_tensor *tensor,
     arg->pool = place->pool;
     arg->offset =
         place->offset + tensor->offset * (int64_t)sl_dtype_bytes(tensor->dtype);
+}
+
+/* Whether a kernel of W may run for several microbatches when all else has: it
+ * reads nothing that W makes, and adds to what nobody else does. */
+static bool may_group(const sl__kernel *kernel)
+{
+    bool may = kernel->adds && kernel->is_alone;
+    for (int i = 0; i < kernel->operand_count; i++)
+        may = may && kernel->args[i].pool != SL__POOL_WORKSPACE;
+    return may;
 }
 
 /* Writes pool and offset into the args, now that the plan knows them. */
@@ -209,10 +220,6 @@ static void locate_turn(sl_stage *stage, int p, const sl__turn *turn)
         args[kernel->arg_count - 1].pool = SL__POOL_WORKSPACE;
         args[kernel->arg_count - 1].offset = turn->scratch_offset;
     }
-    if (kernel->held_bytes) {
-        args[kernel->arg_count - 1].pool = SL__POOL_WORKSPACE;
-        args[kernel->arg_count - 1].offset = stage->held_offsets[node->index];
-    }
     if (kernel->packed_operand >= 0) {
         const sl__pack *pack = stage->packs.data[kernel->pack];
         args[kernel->packed_operand].pool = SL__POOL_PACKED;
@@ -220,6 +227,7 @@ static void locate_turn(sl_stage *stage, int p, const sl__turn *turn)
     }
     if (kernel->state_index >= 0)
         kernel->state_index = stage->state_count++;
+    kernel->groups = kernel->groups && may_group(kernel);
 }
 
 static void locate_packs(sl_stage *stage)
@@ -230,29 +238,6 @@ static void locate_packs(sl_stage *stage)
         if (pack->kernel.state_index >= 0)
             pack->kernel.state_index = stage->state_count++;
     }
-}
-
-/* Places what kernels hold behind the workspace of the programs. W and B hold
- * the same of a node: whichever runs, it goes on where the other was. */
-static sl_status place_held(sl_stage *stage)
-{
-    sl_plan *plan = &stage->plan;
-    sl_status status =
-        sl__arena_take(&stage->graph->arena, stage->graph->node_count,
-                       sizeof *stage->held_offsets, &stage->held_offsets);
-    for (size_t i = 0; i < stage->graph->node_count && !status; i++)
-        stage->held_offsets[i] = -1;
-    for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {
-        for (size_t i = 0; i < stage->programs[p].count; i++) {
-            const sl__turn *turn = &stage->programs[p].data[i];
-            int64_t *offset = &stage->held_offsets[turn->node->index];
-            if (!turn->kernel->held_bytes || *offset >= 0)
-                continue;
-            *offset = plan->workspace_bytes;
-            plan->workspace_bytes += sl__aligned(turn->kernel->held_bytes);
-        }
-    }
-    return status;
 }
 
 /* Lays the kernels of each program out as they run, and locates them. */
@@ -344,9 +329,9 @@ static sl_status run_passes(sl_stage *stage, const sl_graph *graph)
     if (!status)
         status = sl__plan_memory(stage);
     if (!status)
-        status = place_held(stage);
-    if (!status)
         status = lay_out(stage);
+    if (!status)
+        sl__note_uses(stage);
     return status;
 }
 
@@ -413,8 +398,9 @@ int64_t sl_plan_bytes(const sl_stage *stage, int slots)
     int64_t once = plan->parameter_bytes + plan->gradient_bytes +
                    plan->packed_bytes + plan->workspace_bytes;
     int64_t bytes;
-    if (__builtin_mul_overflow(plan->slab_bytes + plan->message_bytes, slots,
-                               &bytes) ||
+    if (__builtin_mul_overflow(plan->slab_bytes + plan->handed_bytes +
+                                   plan->message_bytes,
+                               slots, &bytes) ||
         __builtin_add_overflow(bytes, once, &bytes))
         return INT64_MAX;
     return bytes;

@@ -58,7 +58,8 @@ static sl_status describe(sl_pipeline *pipeline, const sl_rank_bytes *all,
                                  .ranks = pipeline->ranks,
                                  .microbatches = pipeline->microbatches,
                                  .rank_of = pipeline->rank_of,
-                                 .bytes = all};
+                                 .bytes = all,
+                                 .lowered = pipeline->lowered};
     return status;
 }
 

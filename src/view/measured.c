@@ -32,12 +32,14 @@ static bool fits(sl_event_kind kind, const sl_action *action)
     sl_action_family family = sl_action_kind_family(action->kind);
     switch (kind) {
     case SL_EVENT_COMPUTE: return family == SL_FAMILY_COMPUTE;
-    case SL_EVENT_STATE: return family == SL_FAMILY_STATE;
-    case SL_EVENT_SETTLE: return action->kind == SL_REDUCE_GRAD;
+    case SL_EVENT_STATE:
+        return family == SL_FAMILY_STATE || action->kind == SL_WAIT_REDUCE_GRAD;
     case SL_EVENT_SEND: return sl__is_send(action->kind);
     case SL_EVENT_RECV:
         return sl__is_communication(action->kind) && !sl__is_send(action->kind);
-    case SL_EVENT_WAIT: return sl__is_communication(action->kind);
+    case SL_EVENT_WAIT:
+        return sl__is_communication(action->kind) ||
+               sl__is_send_wait(action->kind);
     default: return true;
     }
 }
@@ -52,7 +54,8 @@ static sl_status check_event(const maker *own, const sl_event *event)
         return sl_fail(SL_EINVAL, "rank %d: a %s cannot be about '%s'",
                        own->rank, sl_event_kind_text(event->kind),
                        place_text(event, text));
-    if (sl__is_communication(event->action.kind) &&
+    if ((sl__is_communication(event->action.kind) ||
+         sl__is_send_wait(event->action.kind)) &&
         (event->peer < 0 || event->peer >= own->timeline->ranks ||
          event->peer_stage < 0 || event->peer_stage >= SL_MAX_STAGES))
         return sl_fail(SL_EINVAL, "rank %d: %s has no peer among the ranks",
@@ -82,9 +85,10 @@ static sl_status add_message(maker *own, const sl_event *event)
 static sl_status add_event(maker *own, const sl_event *event)
 {
     static const uint8_t kinds[SL_EVENT_KINDS] = {
-        [SL_EVENT_COPY] = SL__BLOCK_COPY,     [SL_EVENT_PACK] = SL__BLOCK_PACK,
-        [SL_EVENT_TIES] = SL__BLOCK_TIES,     [SL_EVENT_DATA] = SL__BLOCK_DATA,
-        [SL_EVENT_SETTLE] = SL__BLOCK_SETTLE,
+        [SL_EVENT_COPY] = SL__BLOCK_COPY,
+        [SL_EVENT_PACK] = SL__BLOCK_PACK,
+        [SL_EVENT_TIES] = SL__BLOCK_TIES,
+        [SL_EVENT_DATA] = SL__BLOCK_DATA,
     };
     sl__track *track = &own->timeline->tracks[own->rank];
     bool comm = event->kind == SL_EVENT_SEND || event->kind == SL_EVENT_RECV;
@@ -109,21 +113,25 @@ static sl_status add_event(maker *own, const sl_event *event)
     block->peer = event->peer;
     block->peer_stage = event->peer_stage;
     block->edge = event->edge;
-    return event->kind == SL_EVENT_RECV ? add_message(own, event) : SL_OK;
+    bool arrives = event->kind == SL_EVENT_RECV && event->edge >= 0;
+    return arrives ? add_message(own, event) : SL_OK;
 }
 
 /* --------------------------------------------------------------- memory -- */
 
-/* What a part of an action takes as it begins, or gives back as it ends. */
+/* What a part of an action takes as it begins, or gives back as it ends: F and
+ * I take, B gives back what F took, and W what both did. */
 static int64_t bytes_of(const sl__block *block, bool taken, bool keeps)
 {
     sl_action parts[2];
     int count = sl_action_parts(&block->action, parts);
     int64_t bytes = 0;
     for (int i = 0; i < count; i++) {
+        bool takes =
+            parts[i].kind == SL_FORWARD || parts[i].kind == SL_BACKWARD_INPUT;
         bool gives = sl__ends_microbatch(parts[i].kind) ||
                      (!keeps && parts[i].kind == SL_FORWARD);
-        if (taken ? parts[i].kind == SL_FORWARD : gives)
+        if (taken ? takes : gives)
             bytes = sl__add_bytes(bytes, block->bytes);
     }
     return bytes;
@@ -259,6 +267,47 @@ static sl_status finish(sl_timeline *timeline)
     return status;
 }
 
+/* Whether an event is a cell of the schedule that ran, or the first of one that
+ * is several messages. What jumps over stages has no cell. */
+static bool is_cell(const sl_event *event)
+{
+    switch (event->kind) {
+    case SL_EVENT_COMPUTE:
+    case SL_EVENT_STATE: return true;
+    case SL_EVENT_WAIT:
+        if (!sl__is_send_wait(event->action.kind))
+            return false;
+        break;
+    case SL_EVENT_SEND:
+    case SL_EVENT_RECV: break;
+    default: return false;
+    }
+    return event->peer_stage == sl__peer_stage(&event->action);
+}
+
+static sl_status read_cells(const sl__rank_events *ranks, int count,
+                            sl_schedule **out)
+{
+    sl_schedule *made;
+    sl_status status = sl_schedule_create(count, &made);
+    for (int r = 0; r < count && !status; r++) {
+        const sl_action *last = NULL;
+        for (size_t i = 0; i < ranks[r].count && !status; i++) {
+            const sl_event *event = &ranks[r].events[i];
+            if (!is_cell(event) ||
+                (last && sl_action_equal(last, &event->action)))
+                continue;
+            last = &event->action;
+            status = sl_schedule_append(made, r, event->action);
+        }
+    }
+    if (status)
+        sl_schedule_destroy(made);
+    else
+        *out = made;
+    return status;
+}
+
 sl_status sl__timeline_from_events(const char *title,
                                    const sl__rank_events *ranks, int count,
                                    sl_timeline **out)
@@ -271,6 +320,8 @@ sl_status sl__timeline_from_events(const char *title,
         for (size_t i = 0; i < rank->count && !status; i++)
             status = add_event(&own, &rank->events[i]);
     }
+    if (!status)
+        status = read_cells(ranks, count, &own.timeline->ran);
     if (!status)
         status = finish(own.timeline);
     if (status) {

@@ -32,7 +32,6 @@ sl__look sl__look_of(int block_kind)
     case SL_OVERLAP_F_B: return SL__LOOK_BACKWARD;
     case SL_BACKWARD_INPUT: return SL__LOOK_INPUT;
     case SL_BACKWARD_WEIGHT:
-    case SL__BLOCK_SETTLE: return SL__LOOK_WEIGHT;
     case SL_SEND_F:
     case SL_SEND_B:
     case SL_RECV_F:

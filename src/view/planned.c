@@ -6,6 +6,7 @@
 
 #include "base/arguments.h"
 #include "base/memory.h"
+#include "base/try.h"
 #include "schedule/mean_costs.h"
 
 #include <math.h>
@@ -93,18 +94,6 @@ static sl_status measure_costs(const sl_timeline *run, const uint8_t *replicas,
     return status;
 }
 
-/* What was left to the end of the step, W and B would have done. */
-static void spread_left(sl_costs *costs, int microbatches)
-{
-    for (size_t s = 0; s < costs->stage_count && microbatches > 0; s++) {
-        sl_stage_cost *stage = &costs->stages[s];
-        double share = stage->reduce_grad / microbatches;
-        stage->backward_weight += share;
-        stage->backward += share;
-        stage->reduce_grad = 0;
-    }
-}
-
 static void add_part(sl_stage_cost *to, const sl_stage_cost *from, double part)
 {
     to->forward += part * from->forward;
@@ -113,6 +102,7 @@ static void add_part(sl_stage_cost *to, const sl_stage_cost *from, double part)
     to->backward += part * from->backward;
     to->activation_bytes +=
         (int64_t)(part * (double)from->activation_bytes + 0.5);
+    to->handed_bytes += (int64_t)(part * (double)from->handed_bytes + 0.5);
 }
 
 /* The same model in another number of stages, of which one is a multiple of the
@@ -163,8 +153,6 @@ sl_status sl_timeline_costs(const sl_timeline *run, int stages, sl_costs *out)
     if (!status)
         status = measure_costs(run, replicas, &costs);
     free(replicas);
-    if (!status)
-        spread_left(&costs, run->microbatches);
     if (status || stages == run->stages) {
         if (!status)
             *out = costs;
@@ -179,48 +167,52 @@ sl_status sl_timeline_costs(const sl_timeline *run, int stages, sl_costs *out)
 
 /* ---------------------------------------------------------------- order -- */
 
-/* The order of compute in a run, of its first replica. */
+/* Whether the cells have messages as they are read off a run today: older files
+ * have these in another order, and a simulation has none. */
+static bool has_cells(const sl_schedule *ran)
+{
+    sl_extent extent = {0};
+    if (ran)
+        extent = sl_schedule_extent(ran);
+    return ran && (!extent.has_communication || extent.has_send_waits);
+}
+
+/* What a rank ran, cell for cell, or its compute. */
+static sl_status append_rank(const sl_timeline *run, int rank, bool cells,
+                             sl_schedule *to, int row)
+{
+    const sl__blocks *blocks = &run->tracks[rank].blocks;
+    size_t count = cells ? sl_schedule_length(run->ran, rank) : blocks->count;
+    for (size_t i = 0; i < count; i++) {
+        const sl__block *block = &blocks->data[i];
+        if (cells)
+            SL__TRY(sl_schedule_append(to, row,
+                                       sl_schedule_row(run->ran, rank)[i]));
+        else if (sl__block_computes(block))
+            SL__TRY(sl_schedule_append(to, row, block->action));
+    }
+    return SL_OK;
+}
+
+/* What a run ran, of its first replica. */
 static sl_status order_of(const sl_timeline *run, const uint8_t *replicas,
                           sl_schedule **out)
 {
     sl_schedule *made = NULL;
-    int ranks = 0;
+    int ranks = 0, row = 0;
+    bool cells = has_cells(run->ran);
     for (int r = 0; r < run->ranks; r++)
         ranks += !replicas[r];
     sl_status status = sl_schedule_create(ranks, &made);
-    for (int r = 0, row = -1; r < run->ranks && !status; r++) {
-        const sl__blocks *blocks = &run->tracks[r].blocks;
-        if (replicas[r])
-            continue;
-        row++;
-        for (size_t i = 0; i < blocks->count && !status; i++) {
-            if (sl__block_computes(&blocks->data[i]))
-                status = sl_schedule_append(made, row, blocks->data[i].action);
-        }
+    for (int r = 0; r < run->ranks && !status; r++) {
+        if (!replicas[r])
+            status = append_rank(run, r, cells, made, row++);
     }
-    if (status) {
+    if (status)
         sl_schedule_destroy(made);
-        return status;
-    }
-    *out = made;
-    return SL_OK;
-}
-
-/* What is left to the end is compute, and looks as it does in a run. */
-static void show_left(sl_timeline *plan)
-{
-    for (int r = 0; r < plan->ranks; r++) {
-        sl__track *track = &plan->tracks[r];
-        for (size_t i = 0; i < track->blocks.count; i++) {
-            sl__block *block = &track->blocks.data[i];
-            if (block->kind != SL_REDUCE_GRAD)
-                continue;
-            block->kind = SL__BLOCK_SETTLE;
-            track->overhead -= block->end - block->start;
-            track->busy += block->end - block->start;
-        }
-        track->overhead = fmax(0, track->overhead);
-    }
+    else
+        *out = made;
+    return status;
 }
 
 sl_status sl_timeline_planned(const char *title, const sl_timeline *run,
@@ -247,7 +239,6 @@ sl_status sl_timeline_planned(const char *title, const sl_timeline *run,
     free(replicas);
     if (status)
         return status;
-    show_left(made);
     made->seconds = made->plan = true;
     *out = made;
     return SL_OK;

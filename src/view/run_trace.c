@@ -55,7 +55,8 @@ static void put_slice(tracer *trace, const sl_event *event, int rank, int track)
     const char *kind = sl_event_kind_text(event->kind);
     sl_action_print(&event->action, action);
     bool own = event->kind == SL_EVENT_COMPUTE || is_message(event->kind) ||
-               event->kind == SL_EVENT_STATE;
+               event->kind == SL_EVENT_STATE ||
+               sl_action_kind_family(event->action.kind) == SL_FAMILY_WAIT;
     open_event(trace, "X", rank, track);
     sl__printf(&trace->writer, ", \"name\": \"%s%s%s\", \"cat\": \"%s\"",
                own ? "" : kind, own || !*action ? "" : " ", action, kind);
@@ -64,12 +65,11 @@ static void put_slice(tracer *trace, const sl_event *event, int rank, int track)
                (event->end_s - event->start_s) * UNIT);
     sl__printf(&trace->writer, ", \"args\": {\"action\": \"%s\"", action);
     if (event->peer >= 0)
-        sl__printf(&trace->writer,
-                   ", \"peer\": %d, \"peer_stage\": %d, \"edge\": %d, "
-                   "\"bytes\": %lld",
-                   event->peer, event->peer_stage, event->edge,
-                   (long long)event->bytes);
-    else if (event->bytes)
+        sl__printf(&trace->writer, ", \"peer\": %d, \"peer_stage\": %d",
+                   event->peer, event->peer_stage);
+    if (event->edge >= 0)
+        sl__printf(&trace->writer, ", \"edge\": %d", event->edge);
+    if (event->bytes)
         sl__printf(&trace->writer, ", \"bytes\": %lld",
                    (long long)event->bytes);
     sl__puts(&trace->writer, "}}");
@@ -134,7 +134,8 @@ static void put_rank(tracer *trace, const sl_trace *run, int rank)
         }
         int track = pick_lane(trace, &events[i]);
         put_slice(trace, &events[i], rank, track);
-        put_arrow(trace, &events[i], rank, track);
+        if (events[i].edge >= 0)
+            put_arrow(trace, &events[i], rank, track);
     }
     for (size_t lane = 1; lane <= trace->lane_count; lane++)
         put_name(trace, "thread_name", rank, (int)lane, "messages");

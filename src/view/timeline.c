@@ -41,6 +41,7 @@ void sl_timeline_destroy(sl_timeline *timeline)
         free(timeline->tracks[r].waits.data);
     }
     free(timeline->tracks);
+    sl_schedule_destroy(timeline->ran);
     free(timeline->messages);
     free(timeline->title);
     free(timeline);
@@ -74,8 +75,7 @@ sl_status sl__messages_add(sl_timeline *timeline, const sl__message *message)
 
 const char *sl__block_kind_text(int kind)
 {
-    static const char *const words[] = {"copy", "pack", "ties", "data",
-                                        "settle"};
+    static const char *const words[] = {"copy", "pack", "ties", "data"};
     return kind < SL_ACTION_KINDS ? sl_action_kind_text((sl_action_kind)kind)
                                   : words[kind - SL_ACTION_KINDS];
 }

@@ -18,7 +18,6 @@ enum {
     SL__BLOCK_PACK,
     SL__BLOCK_TIES,
     SL__BLOCK_DATA,
-    SL__BLOCK_SETTLE,
     SL__BLOCK_KINDS
 };
 
@@ -106,6 +105,7 @@ struct sl_timeline {
     bool plan;    /* of a run: of its own order */
     int64_t microbatch_bytes; /* that stand for one; 0: bytes are bytes */
     sl__given given;          /* unless measured */
+    sl_schedule *ran;         /* of a run: its cells; else NULL */
     int ranks;
     int stages;
     int microbatches;
@@ -132,13 +132,12 @@ void sl__timeline_sort(sl_timeline *timeline);
  * Ensures: order, extents, gaps explained, sums. */
 sl_status sl__timeline_finish(sl_timeline *timeline);
 
-/* Whether it is F, I, W or B, or two of them, or what these have left. */
+/* Whether it is F, I, W or B, or two of them. */
 static inline bool sl__block_computes(const sl__block *block)
 {
-    if (block->kind >= SL_ACTION_KINDS)
-        return block->kind == SL__BLOCK_SETTLE;
-    return sl_action_kind_family((sl_action_kind)block->kind) ==
-           SL_FAMILY_COMPUTE;
+    return block->kind < SL_ACTION_KINDS &&
+           sl_action_kind_family((sl_action_kind)block->kind) ==
+               SL_FAMILY_COMPUTE;
 }
 
 /* The text of a kind of block, and of a block: its action's, or a word. */

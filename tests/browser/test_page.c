@@ -152,7 +152,7 @@ static void page_shows_what_was_simulated(void **state)
     sl_costs costs = SL_COSTS_INIT;
     const sl_generator *generator;
     size_t compared = 0;
-    costs.stage = (sl_stage_cost){1, 1.3, 0.9, 2.1, 0, 7, 3};
+    costs.stage = (sl_stage_cost){1, 1.3, 0.9, 2.1, 0, 7, 3, 0};
     costs.edge.latency = 0.15;
     costs.overlap = 0.8;
     for (size_t i = 0; (generator = sl_generator_at(i)); i++) {
@@ -417,11 +417,11 @@ static void enormous_numbers_are_shown(void **state)
 {
     (void)state;
     sl_costs costs = SL_COSTS_INIT;
-    costs.stage = (sl_stage_cost){9e99, 9e99, 9e99, 9e99, 0, 1, 0};
+    costs.stage = (sl_stage_cost){9e99, 9e99, 9e99, 9e99, 0, 1, 0, 0};
     costs.edge.bytes = INT64_C(1) << 61;
     page_add(&shown, "huge", test_generate("1F1B", 4, 1, 8), &costs);
     sl_costs tiny = SL_COSTS_INIT;
-    tiny.stage = (sl_stage_cost){1e-300, 1e-300, 1e-300, 2e-300, 0, 1, 0};
+    tiny.stage = (sl_stage_cost){1e-300, 1e-300, 1e-300, 2e-300, 0, 1, 0, 0};
     page_write(&shown);
     browser_load(chromium, shown.path, NULL, 1366, 768);
     assert_page("sluice.timelines[0].blocks.count === 64");

@@ -103,7 +103,8 @@ static void three_digits_are_enough(void **state)
 {
     (void)state;
     sl_costs costs = SL_COSTS_INIT;
-    costs.stage = (sl_stage_cost){1 / 3.0, 0.1, 0.1, 2 / 7.0, 0, 12345678, 0};
+    costs.stage =
+        (sl_stage_cost){1 / 3.0, 0.1, 0.1, 2 / 7.0, 0, 12345678, 0, 0};
     costs.edge = (sl_edge_cost){0.0012345, 0, 7654321};
     page_add(&shown, "odd", test_generate("1F1B", 4, 1, 8), &costs);
     page_write(&shown);
@@ -159,7 +160,8 @@ static void what_was_simulated_is_stated(void **state)
 static void costs_of_stages_are_a_range(void **state)
 {
     (void)state;
-    sl_stage_cost stages[2] = {{1, 0, 0, 2, 0, 8, 0}, {1.5, 0, 0, 3, 0, 9, 0}};
+    sl_stage_cost stages[2] = {{1, 0, 0, 2, 0, 8, 0, 0},
+                               {1.5, 0, 0, 3, 0, 9, 0, 0}};
     sl_costs costs = SL_COSTS_INIT;
     costs.stages = stages;
     costs.stage_count = 2;

@@ -56,6 +56,7 @@ differ untied --untied
 differ init --init "$dir/weights/latest"
 differ schedule --schedule GPipe
 differ schedule --schedule "$dir/own.csv"
+differ passes --passes delay-w=2
 differ ranks -p 2
 differ stages-per-rank -v 1
 differ microbatches -m 8

@@ -35,6 +35,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         "send-recv",
         "wait-send",
         "defer-recv",
+        "delay-w=0",
+        "delay-w=2,unshard,reduce-grad,send-recv,wait-send",
         "send-budget=0",
         "send-budget=2",
         "drop-waits",

@@ -64,7 +64,7 @@ int main(void)
     sl_comm *comm;
     int failed = 0, runs = 0;
     unsigned way = 0;
-    sl__hold_from(1); /* As large ones do. */
+    sl__group_from(1); /* As large ones do. */
     if (sl_mpi_create(&comm)) {
         fprintf(stderr, "%s\n", sl_error_text());
         return 1;

@@ -345,20 +345,17 @@ static void own_functions_run_instead(void **state)
     sl_safetensors_close(file);
 }
 
-/* -------------------------------------------------------------- waiting -- */
+/* --------------------------------------------------------------- groups -- */
 
 enum { WIDTH = 32, PARTS = 6 };
 
-/* A pipeline of one stage, its microbatches, and what is to be seen of it. */
-typedef struct waiting {
+/* A pipeline of two stages on one rank, its microbatches, and what comes out. */
+typedef struct grouped {
     const int64_t *rows; /* by microbatch */
-    const char *order;  /* a schedule in which W's have an order of their own */
-    bool own_backward;  /* by a function, for which nothing waits */
-    double seen[PARTS]; /* a gradient before each F, where a function looks */
-    bool looks;
-    int looked;
+    const char *order;
+    bool one_by_one; /* by a function */
     float gradients[2][WIDTH * WIDTH];
-} waiting;
+} grouped;
 
 static sl_status build_two_layers(void *context, int64_t rows,
                                   const sl_model *like, sl_model **out)
@@ -403,25 +400,10 @@ static sl_status read_gradient(const sl_stage *stage, sl_memory *memory,
                   : sl_memory_read(memory, &port, 0, out, (size_t)port.bytes);
 }
 
-static sl_status look_and_run(void *context, const sl_action_call *calls,
-                              int count)
+static sl_status step_in_groups(sl_comm *comm, void *context)
 {
-    waiting *job = context;
-    float gradient[WIDTH * WIDTH];
-    double sum = 0;
-    sl_status status =
-        read_gradient(calls->stage, calls->memory, "w", gradient);
-    for (int i = 0; i < WIDTH * WIDTH && !status; i++)
-        sum += (double)gradient[i] * (double)gradient[i];
-    job->seen[job->looked++ % PARTS] = sum;
-    return status ? status : run_as_given(NULL, calls, count);
-}
-
-static sl_status step_waiting(sl_comm *comm, void *context)
-{
-    waiting *job = context;
-    const sl_sizes sizes = {1, 1, PARTS};
-    sl_action_function own[2];
+    grouped *job = context;
+    const sl_action_function own = {SL_BACKWARD_WEIGHT, run_as_given, NULL};
     sl_pipeline_options options = SL_PIPELINE_OPTIONS_INIT;
     sl_pipeline *pipeline = NULL;
     sl_schedule *schedule;
@@ -438,25 +420,18 @@ static sl_status step_waiting(sl_comm *comm, void *context)
     }
     const sl_argument x = {"x", SL_SPREAD_GIVEN, 0, arrays, PARTS};
     sl_status status =
-        job->order
-            ? sl_schedule_read_csv(job->order, strlen(job->order), &schedule)
-            : sl_generate("1F1B", &sizes, &schedule);
+        sl_schedule_read_csv(job->order, strlen(job->order), &schedule);
     if (status)
         return status;
     options.schedule = schedule;
-    options.functions = own;
-    if (job->own_backward)
-        own[options.function_count++] = (sl_action_function){
-            job->order ? SL_BACKWARD_WEIGHT : SL_BACKWARD, run_as_given, NULL};
-    if (job->looks)
-        own[options.function_count++] =
-            (sl_action_function){SL_FORWARD, look_and_run, job};
-    status = sl_pipeline_create(comm, build_two_layers,
-                                job->order ? &two : NULL, &options, &pipeline);
+    options.functions = &own;
+    options.function_count = job->one_by_one;
+    status =
+        sl_pipeline_create(comm, build_two_layers, &two, &options, &pipeline);
     /* Memory is there after a step; then parameters are something. */
     if (!status)
         status = sl_pipeline_step(pipeline, &x, 1, 1);
-    for (int s = job->order ? 1 : 0; s >= 0 && !status; s--) {
+    for (int s = 1; s >= 0 && !status; s--) {
         status = sl_pipeline_stage(pipeline, s, &stage, &memory);
         if (!status)
             test_fill_all(&(test_stage){(sl_stage *)stage, memory}, 3, 0, 7);
@@ -465,8 +440,7 @@ static sl_status step_waiting(sl_comm *comm, void *context)
     for (int step = 0; step < 2 && !status; step++)
         status = sl_pipeline_step(pipeline, &x, 1, 1);
     for (int i = 0; i < 2 && !status; i++) {
-        status =
-            sl_pipeline_stage(pipeline, job->order ? i : 0, &stage, &memory);
+        status = sl_pipeline_stage(pipeline, i, &stage, &memory);
         if (!status)
             status =
                 read_gradient(stage, memory, i ? "v" : "w", job->gradients[i]);
@@ -476,53 +450,39 @@ static sl_status step_waiting(sl_comm *comm, void *context)
     return status;
 }
 
-/* Whatever the sizes of microbatches, and whoever looks on, gradients that wait
- * for each other are those that do not. */
-static void waiting_changes_nothing(void **state)
+/* W's that stand next to each other run in one call; where a function of the
+ * caller's runs them, one by one. Sums are in their order, whatever the sizes of
+ * microbatches. */
+static void groups_are_the_same_bits(void **state)
 {
     (void)state;
     static const int64_t rows[][PARTS] = {{5, 5, 5, 5, 5, 5},
                                           {5, 4, 5, 4, 5, 4},
                                           {5, 5, 5, 4, 4, 4},
                                           {8, 3, 3, 8, 8, 8}};
-    for (int i = 0; i < 8; i++) {
-        waiting jobs[2] = {{.own_backward = true}, {.own_backward = false}};
-        for (int k = 0; k < 2; k++) {
-            jobs[k].rows = rows[i / 2];
-            jobs[k].looks = i % 2;
-            assert_ok(sl_threads_run(1, step_waiting, &jobs[k]));
-        }
-        assert_memory_equal(jobs[0].gradients, jobs[1].gradients,
-                            sizeof jobs[0].gradients);
-        assert_memory_equal(jobs[0].seen, jobs[1].seen, sizeof jobs[0].seen);
-    }
-}
-
-/* Sums are in the order of W's, which need not be that of I's. */
-static void weights_have_an_order_of_their_own(void **state)
-{
-    (void)state;
-    static const int64_t rows[PARTS] = {5, 5, 5, 5, 5, 5};
 #define BEFORE                                                                 \
     "0F0,1F0,0F1,1F1,0F2,1F2,0F3,1F3,0F4,1F4,0F5,1F5,"                         \
     "1I0,0I0,1I1,0I1,1I2,0I2,1I3,0I3,1I4,0I4,1I5,0I5,"
     static const char *const orders[] = {
-        BEFORE "1W5,0W5,1W3,0W3,1W4,0W4,1W0,0W0,1W2,0W2,1W1,0W1\n",
-        BEFORE "1W0,0W0,1W1,0W1,1W2,0W2,1W3,0W3,1W4,0W4,1W5,0W5\n"};
+        BEFORE "1W5,1W3,1W4,1W0,1W2,1W1,0W5,0W3,0W4,0W0,0W2,0W1\n",
+        BEFORE "1W0,1W1,1W2,0W0,0W1,0W2,0W3,1W3,1W4,0W4,1W5,0W5\n"};
 #undef BEFORE
-    waiting jobs[2][2];
-    for (int i = 0; i < 2; i++) {
-        for (int k = 0; k < 2; k++) {
-            jobs[i][k] = (waiting){
-                .rows = rows, .order = orders[i], .own_backward = k == 0};
-            assert_ok(sl_threads_run(1, step_waiting, &jobs[i][k]));
+    sl__group_from(1);
+    for (int r = 0; r < 4; r++) {
+        grouped jobs[2][2];
+        for (int i = 0; i < 4; i++) {
+            jobs[i / 2][i % 2] = (grouped){
+                .rows = rows[r], .order = orders[i / 2], .one_by_one = i % 2};
+            assert_ok(sl_threads_run(1, step_in_groups, &jobs[i / 2][i % 2]));
         }
-        assert_memory_equal(jobs[i][0].gradients, jobs[i][1].gradients,
-                            sizeof jobs[i][0].gradients);
+        for (int i = 0; i < 2; i++)
+            assert_memory_equal(jobs[i][0].gradients, jobs[i][1].gradients,
+                                sizeof jobs[i][0].gradients);
+        /* It is not all the same: else nothing was shown. */
+        assert_memory_not_equal(jobs[0][0].gradients, jobs[1][0].gradients,
+                                sizeof jobs[0][0].gradients);
     }
-    /* It is not all the same: else nothing was shown. */
-    assert_memory_not_equal(jobs[0][0].gradients, jobs[1][0].gradients,
-                            sizeof jobs[0][0].gradients);
+    sl__group_from(0);
 }
 
 /* Two pipelines take turns on one transport: each lends as it was told to. */
@@ -573,8 +533,7 @@ int main(int count, char **arguments)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replicas_compute_the_gradients_of_all),
         cmocka_unit_test(own_functions_run_instead),
-        cmocka_unit_test(waiting_changes_nothing),
-        cmocka_unit_test(weights_have_an_order_of_their_own),
+        cmocka_unit_test(groups_are_the_same_bits),
         cmocka_unit_test(pipelines_take_turns),
         cmocka_unit_test(bits_do_not_depend_on_time),
         cmocka_unit_test(bits_do_not_depend_on_waits),
@@ -582,7 +541,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(random_schedules_compute_what_the_model_does),
     };
     /* As large ones do. */
-    sl__hold_from(1);
+    sl__group_from(1);
     sl__lend_smallest(true);
     if (count > 1) {
         half = (size_t)atoi(arguments[1]);

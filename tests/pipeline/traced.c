@@ -5,6 +5,8 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 static bool is_backward_of(sl_action_kind kind)
 {
@@ -27,55 +29,72 @@ static const sl_event *find(const sl_trace *trace, int rank, sl_event_kind kind,
     return NULL;
 }
 
-/* Goes past what the plan has left to the end, where a stage has left nothing.
- */
-static size_t past_nothing(const sl_trace *trace, int rank,
-                           const sl_action *row, size_t length, size_t at)
+/* Whether an event is a cell: what jumps over stages has none. */
+static bool is_cell(const sl_event *event)
 {
-    while (at < length && row[at].kind == SL_REDUCE_GRAD &&
-           !find(trace, rank, SL_EVENT_SETTLE, SL_REDUCE_GRAD, row[at].stage, 0,
-                 -1))
-        at++;
-    return at;
+    bool waits = event->kind == SL_EVENT_WAIT;
+    if (event->kind == SL_EVENT_COMPUTE || event->kind == SL_EVENT_STATE)
+        return true;
+    if (event->kind != SL_EVENT_SEND && event->kind != SL_EVENT_RECV && !waits)
+        return false;
+    if (waits && event->action.kind != SL_WAIT_SEND_F &&
+        event->action.kind != SL_WAIT_SEND_B)
+        return false;
+    int distance = event->peer_stage - event->action.stage;
+    return distance == 1 || distance == -1;
 }
 
-/* Compute is what was planned, in its order; nothing the rank itself does
- * overlaps. */
+/* Cells of a row, overlaps in two, as the events should have them. */
+static size_t list_cells(const sl_action *row, size_t length, sl_action *out)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < length; i++)
+        count += (size_t)sl_action_parts(&row[i], out + count);
+    return count;
+}
+
+/* The cells of the lowered schedule, in their order, each once; nothing that the
+ * rank itself does overlaps. A cell of several messages has as many events, one
+ * after the other. */
 static sl_status check_row(const sl_trace *trace, int rank)
 {
     const sl_schedule *plan = sl_trace_plan(trace);
     int row_of = rank % sl_schedule_ranks(plan);
-    const sl_action *row = sl_schedule_row(plan, row_of);
     size_t length = sl_schedule_length(plan, row_of), count, at = 0;
     const sl_event *events = sl_trace_events(trace, rank, &count);
+    sl_action *cells = malloc((2 * length + 1) * sizeof *cells);
+    length = list_cells(sl_schedule_row(plan, row_of), length, cells);
     double end = -1e30;
-    for (size_t i = 0; i < count; i++) {
-        if (events[i].end_s < events[i].start_s)
-            return sl_fail(SL_EINVAL,
-                           "rank %d: event %zu ends before it "
-                           "starts",
-                           rank, i);
-        if (events[i].kind == SL_EVENT_SEND || events[i].kind == SL_EVENT_RECV)
+    sl_status status = SL_OK;
+    for (size_t i = 0; i < count && !status; i++) {
+        const sl_event *event = &events[i];
+        bool message =
+            event->kind == SL_EVENT_SEND || event->kind == SL_EVENT_RECV;
+        if (event->end_s < event->start_s)
+            status = sl_fail(SL_EINVAL,
+                             "rank %d: event %zu ends before it "
+                             "starts",
+                             rank, i);
+        else if (event->start_s < end)
+            status = sl_fail(SL_EINVAL, "rank %d: event %zu overlaps", rank, i);
+        end = message ? event->start_s : event->end_s;
+        if (status || !is_cell(event))
             continue;
-        if (events[i].start_s < end)
-            return sl_fail(SL_EINVAL, "rank %d: event %zu overlaps", rank, i);
-        end = events[i].end_s;
-        if (events[i].kind != SL_EVENT_COMPUTE &&
-            events[i].kind != SL_EVENT_SETTLE)
+        if (at > 0 && sl_action_equal(&cells[at - 1], &event->action) &&
+            event->edge >= 0)
             continue;
-        at = past_nothing(trace, rank, row, length, at);
-        if (at == length || !sl_action_equal(&row[at], &events[i].action))
-            return sl_fail(SL_EINVAL,
-                           "rank %d: compute %zu is another than "
-                           "was planned",
-                           rank, at);
+        if (at == length || !sl_action_equal(&cells[at], &event->action))
+            status = sl_fail(SL_EINVAL,
+                             "rank %d: cell %zu is another than was "
+                             "lowered",
+                             rank, at);
         at++;
     }
-    at = past_nothing(trace, rank, row, length, at);
-    if (at != length)
-        return sl_fail(SL_EINVAL, "rank %d: %zu computes, expected %zu", rank,
-                       at, length);
-    return SL_OK;
+    if (!status && at != length)
+        status = sl_fail(SL_EINVAL, "rank %d: %zu cells, expected %zu", rank,
+                         at, length);
+    free(cells);
+    return status;
 }
 
 /* A message is received once, after it was sent, and before its user runs. */
@@ -128,12 +147,40 @@ static size_t count_messages(const sl_pipeline *pipeline)
            (size_t)pipeline->options.replicas;
 }
 
-static sl_status check_plan(const sl_schedule *plan)
+/* Overlaps are run, and planned, as their halves. */
+static bool is_same(const sl_schedule *a, const sl_schedule *lowered)
+{
+    sl_schedule *b;
+    if (sl_schedule_create(sl_schedule_ranks(lowered), &b))
+        return false;
+    for (int r = 0; r < sl_schedule_ranks(lowered); r++) {
+        for (size_t i = 0; i < sl_schedule_length(lowered, r); i++) {
+            sl_action parts[2];
+            int count = sl_action_parts(&sl_schedule_row(lowered, r)[i], parts);
+            for (int k = 0; k < count; k++)
+                (void)sl_schedule_append(b, r, parts[k]);
+        }
+    }
+    sl_string left = SL_STRING_INIT, right = SL_STRING_INIT;
+    bool same = !sl_schedule_write_csv(a, sl_write_string, &left) &&
+                !sl_schedule_write_csv(b, sl_write_string, &right) &&
+                strcmp(left.data, right.data) == 0;
+    sl_string_clear(&left);
+    sl_string_clear(&right);
+    sl_schedule_destroy(b);
+    return same;
+}
+
+static sl_status check_plan(const sl_pipeline *pipeline,
+                            const sl_schedule *plan)
 {
     sl_report *report = NULL;
     sl_status status = sl_check(plan, NULL, &report);
+    bool step = pipeline->latest == &pipeline->last->train;
     if (!status && !sl_report_is_sound(report))
         status = sl_fail(SL_EINVAL, "the plan of the trace is not sound");
+    if (!status && step && !is_same(plan, sl_pipeline_schedule(pipeline)))
+        status = sl_fail(SL_EINVAL, "the plan is not what runs");
     sl_report_destroy(report);
     return status;
 }
@@ -147,6 +194,8 @@ static sl_status check_trace(const sl_pipeline *pipeline, const sl_trace *trace)
         const sl_event *events = sl_trace_events(trace, r, &count);
         status = check_row(trace, r);
         for (size_t i = 0; i < count && !status; i++) {
+            if (events[i].edge < 0)
+                continue;
             recvs += events[i].kind == SL_EVENT_RECV;
             if (events[i].kind != SL_EVENT_SEND)
                 continue;
@@ -170,7 +219,7 @@ static sl_status check_trace(const sl_pipeline *pipeline, const sl_trace *trace)
                     sends, recvs, expected);
     sl_trace_summary all;
     if (!status)
-        status = check_plan(sl_trace_plan(trace));
+        status = check_plan(pipeline, sl_trace_plan(trace));
     if (!status)
         status = sl_trace_summarize(trace, &all);
     /* Nothing is faster than with messages that cost nothing, but that costs
@@ -282,8 +331,7 @@ static bool is_pending(const sl_event *event, double at_s)
 }
 
 /* SENDs of a rank that are pending at once, when each of them begins. One of
- * them may be several messages, and is pending while any of these is. Events
- * come in the order of their waits, not of their beginnings. */
+ * them may be several messages, and is pending while any of these is. */
 static sl_status check_pending(const sl_trace *trace, int rank, int most)
 {
     size_t count;

@@ -340,8 +340,7 @@ static sl_status run_steps(sl_comm *comm, trial *own, sl_pipeline *pipeline)
             status = compare_loss(own, pipeline);
         if (!status && alone)
             status = compare_outputs(own, pipeline);
-        /* On ref nothing waits for the end: the eval's will do. */
-        if (!status && step == 0 && strcmp(own->options.stage.backend, "ref"))
+        if (!status && step == 0)
             status = trace_and_check(comm, pipeline, own->most_sends);
     }
     if (!status)

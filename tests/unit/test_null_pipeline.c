@@ -250,6 +250,7 @@ static void pipelines(void **state)
     REFUSES(pipeline, sl_pipeline_output_part, (NULL, "output", 0, &array));
     REFUSES(name, sl_pipeline_output_part, (own, NULL, 0, &array));
     REFUSES(out, sl_pipeline_output_part, (own, "output", 0, NULL));
+    GIVES(NULL, sl_pipeline_schedule, (NULL));
     GIVES(NULL, sl_pipeline_stages, (NULL, &count));
     DOES_NOTHING(sl_pipeline_stages, (own, NULL));
     GIVES(NULL, sl_pipeline_model, (NULL));

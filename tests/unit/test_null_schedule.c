@@ -107,6 +107,8 @@ static void generators_and_passes(void **state)
     REFUSES(out, sl_generate, ("GPipe", &sizes, NULL));
     REFUSES(in, sl_lower_drop_idle, (NULL, &out));
     REFUSES(out, sl_lower_drop_idle, (w->schedule, NULL));
+    REFUSES(in, sl_lower_delay_w, (NULL, 2, &out));
+    REFUSES(out, sl_lower_delay_w, (w->schedule, 2, NULL));
     REFUSES(in, sl_lower_merge_bw, (NULL, &out));
     REFUSES(out, sl_lower_merge_bw, (w->schedule, NULL));
     REFUSES(in, sl_lower_unshard, (NULL, 3, NULL, &out));

@@ -176,7 +176,10 @@ static void memories(void **state)
     DOES_NOTHING(sl_memory_zero_gradients, (NULL));
     REFUSES(stage, sl_stage_run, (NULL, SL_PROGRAM_F, w->memory, 0, NULL));
     REFUSES(memory, sl_stage_run, (w->stage, SL_PROGRAM_F, NULL, 0, NULL));
-    REFUSES(memory, sl_memory_settle, (NULL));
+    const int slot = 0;
+    REFUSES(stage, sl_stage_run_group, (NULL, w->memory, &slot, NULL, 1));
+    REFUSES(memory, sl_stage_run_group, (w->stage, NULL, &slot, NULL, 1));
+    REFUSES(slots, sl_stage_run_group, (w->stage, w->memory, NULL, NULL, 1));
     REFUSES(out_gflops, sl_measure_packed_matmul, (1, 1, 1, 1, 0, NULL));
 }
 

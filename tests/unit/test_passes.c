@@ -37,6 +37,92 @@ static void merge_bw_makes_113_steps_of_the_known_case(void **state)
     sl_schedule_destroy(compute);
 }
 
+static void delay_w_brings_weights_together(void **state)
+{
+    (void)state;
+    const char *order = "0F0,0F1,0B0,,0F2,0I1,1B0,0W1,0B2\n";
+    expect_lowered(order, "delay-w=2",
+                   "0F0,0F1,0I0,0F2,0I1,1I0,0W0,0W1,0I2,0W2,1W0\n");
+    expect_lowered(order, "delay-w=0",
+                   "0F0,0F1,0I0,0F2,0I1,1I0,0I2,0W0,0W1,0W2,1W0\n");
+    expect_lowered(order, "delay-w=1",
+                   "0F0,0F1,0I0,0W0,0F2,0I1,1I0,1W0,0W1,0I2,0W2\n");
+    expect_lowered("0F0,(1F0;0B0)OVERLAP_F_B,1B0\n", "delay-w=0",
+                   "0F0,(1F0;0I0)OVERLAP_F_B,1I0,0W0,1W0\n");
+    expect_lowered("0B0,1B0,0RESHARD,0REDUCE_GRAD,1REDUCE_GRAD\n", "delay-w=0",
+                   "0I0,1I0,0W0,0RESHARD,0REDUCE_GRAD,1W0,1REDUCE_GRAD\n");
+}
+
+/* Of random orders: nothing but W's moves, none of them past so many others, and
+ * what was sound stays so. */
+static void delay_w_moves_nothing_else(void **state)
+{
+    (void)state;
+    test_dice random = {41};
+    for (int round = 0; round < 200; round++) {
+        char passes[32];
+        int most = round % 6;
+        test_shape shape = test_random_shape(&random);
+        shape.messages = false;
+        sl_schedule *order = test_random_schedule(&random, &shape);
+        snprintf(passes, sizeof passes, "delay-w=%d", most);
+        sl_schedule *made = test_lower(order, passes);
+        sl_schedule *whole = test_lower(made, SL_LOWER_DEFAULT_PASSES);
+        assert_true(test_is_sound(made) && test_is_sound(whole));
+        for (int r = 0; r < sl_schedule_ranks(order); r++) {
+            const sl_action *a = sl_schedule_row(order, r);
+            const sl_action *b = sl_schedule_row(made, r);
+            size_t length = sl_schedule_length(made, r), at = 0;
+            int waiting[64] = {0};
+            for (size_t i = 0; i < length; i++) {
+                sl_action parts[2];
+                int count = sl_action_parts(&b[i], parts);
+                for (int k = 0; k < count; k++) {
+                    assert_int_not_equal(parts[k].kind, SL_BACKWARD);
+                    waiting[parts[k].stage] +=
+                        parts[k].kind == SL_BACKWARD_INPUT;
+                    waiting[parts[k].stage] -=
+                        parts[k].kind == SL_BACKWARD_WEIGHT;
+                }
+                if (b[i].kind == SL_BACKWARD_WEIGHT)
+                    continue;
+                while (a[at].kind == SL_BACKWARD_WEIGHT ||
+                       a[at].kind == SL_IDLE)
+                    at++;
+                assert_int_equal(a[at].stage, b[i].stage);
+                assert_int_equal(a[at].microbatch, b[i].microbatch);
+                at++;
+            }
+            for (int s = 0; s < 64; s++)
+                assert_int_equal(waiting[s], 0);
+        }
+        sl_schedule_destroy(whole);
+        sl_schedule_destroy(made);
+        sl_schedule_destroy(order);
+    }
+}
+
+/* One at a time, it is undone by merge-bw. */
+static void delay_w_of_one_cuts_backwards_in_two(void **state)
+{
+    (void)state;
+    for (size_t k = 0; sl_generator_at(k); k++) {
+        const sl_generator *generator = sl_generator_at(k);
+        sl_schedule *order = test_generate(
+            generator->name, 2, generator->default_stages_per_rank, 8);
+        sl_schedule *merged = test_lower(order, "merge-bw");
+        sl_schedule *back = test_lower(merged, "delay-w=1,merge-bw");
+        sl_string text = SL_STRING_INIT;
+        assert_ok(sl_schedule_write_csv(merged, sl_write_string, &text));
+        if (!strstr(text.data, "OVERLAP"))
+            test_assert_csv(back, text.data);
+        sl_string_clear(&text);
+        sl_schedule_destroy(back);
+        sl_schedule_destroy(merged);
+        sl_schedule_destroy(order);
+    }
+}
+
 static void expect_reduced(const char *in, sl_reduce_wait wait, const char *out)
 {
     sl_schedule *schedule = test_parse(in), *lowered;
@@ -496,6 +582,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merge_bw_joins_only_neighbours_of_one_microbatch),
+        cmocka_unit_test(delay_w_brings_weights_together),
+        cmocka_unit_test(delay_w_moves_nothing_else),
+        cmocka_unit_test(delay_w_of_one_cuts_backwards_in_two),
         cmocka_unit_test(merge_bw_makes_113_steps_of_the_known_case),
         cmocka_unit_test(reduce_grad_follows_the_last_backward),
         cmocka_unit_test(waits_come_and_go),

@@ -213,6 +213,7 @@ static void runs_reach_the_end_of_the_plan(void **state)
         const sl_plan *plan = sl_stage_plan(stage.stage);
         test_fill_all(&stage, seed, 0, TEST_IDS);
         paint(&stage, SL__POOL_SLAB);
+        paint(&stage, SL__POOL_HANDED);
         for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
             static const char *const runs[] = {"F", "I", "W", "FB"};
             paint(&stage, SL__POOL_WORKSPACE);
@@ -225,6 +226,7 @@ static void runs_reach_the_end_of_the_plan(void **state)
             assert_int_equal(reach(&stage, SL__POOL_WORKSPACE), expected);
         }
         assert_int_equal(reach(&stage, SL__POOL_SLAB), plan->slab_bytes);
+        assert_int_equal(reach(&stage, SL__POOL_HANDED), plan->handed_bytes);
         test_release(&stage);
         sl_graph_destroy(graph);
     }

@@ -138,11 +138,11 @@ static void compare_tall(void)
 static void tall_products_match_ref(void **state)
 {
     (void)state;
-    sl__hold_from(1);
+    sl__group_from(1);
     sl__tall_force(1);
     test_with_each_set(compare_tall);
     sl__tall_force(-1);
-    sl__hold_from(0);
+    sl__group_from(0);
 }
 
 /* Weights whose panels serve the gradient of the input as well. */
@@ -202,13 +202,13 @@ static void pack_once(void)
 static void turned_products_match_ref(void **state)
 {
     (void)state;
-    sl__hold_from(1);
+    sl__group_from(1);
     sl__tall_force(0);
     test_with_each_set(compare_turned);
     test_with_each_set(compare_views);
     test_with_each_set(pack_once);
     sl__tall_force(-1);
-    sl__hold_from(0);
+    sl__group_from(0);
 }
 
 /* The gradient of the input of a layer, from weights packed for it alone or for
@@ -217,9 +217,9 @@ static void gradient_of_input(bool turned, float *out, int64_t count)
 {
     sl_stage_options options = SL_STAGE_OPTIONS_INIT;
     sl_graph *graph = build(16, 97, 130, SL_OUT_IN, true, with_relu);
-    sl__hold_from(turned ? 1 : 0);
+    sl__group_from(turned ? 1 : 0);
     test_stage stage = test_compile(graph, &options, 1);
-    sl__hold_from(0);
+    sl__group_from(0);
     test_fill_all(&stage, 3, 0, 7);
     test_run(&stage, "FB", 0);
     float *gradient = test_get(&stage, SL_PORT_INPUT_GRADIENT, "x", 0, NULL);
@@ -257,9 +257,9 @@ static void compare_few(void)
     }
     assert_int_equal(packed_for(8), 0);
     assert_true(packed_for(9) > 0);
-    sl__hold_from(1);
+    sl__group_from(1);
     assert_int_equal(packed_for(7), packed_for(17));
-    sl__hold_from(0);
+    sl__group_from(0);
 }
 
 /* A few rows that lie apart, by columns of a weight that do, into parts of
@@ -354,163 +354,111 @@ static void products_of_many_rows_match_ref(void **state)
     test_with_each_way(compare_many);
 }
 
-/* -------------------------------------------------------------- holding -- */
+/* -------------------------------------------------------------- groups -- */
 
-/* Backward of microbatches 0 to count - 1, each whole or in two, told so to
- * add; of SL_ADD_SOON the last is the last. */
-static float *add_up(const test_stage *stage, int count, unsigned in_two,
-                     sl_adding adding, const char *name)
+/* Backward of microbatches 0 to count - 1, each in a slot of its own: W's in
+ * groups of so many, 0: B instead. */
+static float *add_up(const test_stage *stage, int count, int group,
+                     const char *name)
 {
+    int slots[16];
     sl_memory_zero_gradients(stage->memory);
     for (int i = 0; i < count; i++) {
-        sl_run_options options = SL_RUN_OPTIONS_INIT;
-        test_fill_all(stage, (uint64_t)i + 1, 0, 7);
-        test_run(stage, "F", 0);
-        bool last = i + 1 == count && adding == SL_ADD_SOON;
-        options.adding = last ? SL_ADD_NOW : adding;
-        const sl_program programs[] = {SL_PROGRAM_I, SL_PROGRAM_W,
-                                       SL_PROGRAM_B};
-        bool split_up = in_two >> i & 1;
-        for (int p = split_up ? 0 : 2; p < (split_up ? 2 : 3); p++)
-            assert_ok(sl_stage_run(stage->stage, programs[p], stage->memory, 0,
-                                   &options));
+        slots[i] = count - 1 - i;
+        test_fill_all(stage, (uint64_t)i + 1, slots[i], 7);
+        test_run(stage, group ? "FI" : "FB", slots[i]);
     }
-    if (adding == SL_ADD_LATE)
-        assert_ok(sl_memory_settle(stage->memory));
+    for (int i = 0; group && i < count; i += group)
+        assert_ok(sl_stage_run_group(stage->stage, stage->memory, slots + i,
+                                     NULL,
+                                     count - i < group ? count - i : group));
     return test_get(stage, SL_PORT_PARAMETER_GRADIENT, name, 0, NULL);
 }
 
-/* What waits is not added after all where gradients begin anew; nor twice. */
-static void drop_and_add(const test_stage *stage, sl_adding adding,
-                         size_t bytes)
+/* Of groups larger and smaller than those that the stage was compiled for. */
+static void compare_groups(void)
 {
-    sl_run_options waits = SL_RUN_OPTIONS_INIT;
-    waits.adding = adding;
-    float *one = add_up(stage, 1, 0, SL_ADD_NOW, "back");
-    for (int round = 0; round < 2; round++) {
-        test_run(stage, "FI", 0);
-        assert_ok(
-            sl_stage_run(stage->stage, SL_PROGRAM_W, stage->memory, 0, &waits));
-        if (round == 0) {
-            sl_memory_zero_gradients(stage->memory);
-            assert_ok(sl_memory_settle(stage->memory));
-            float *none =
-                test_get(stage, SL_PORT_PARAMETER_GRADIENT, "back", 0, NULL);
-            for (size_t i = 0; i < bytes / sizeof *none; i++)
-                assert_true(none[i] == 0);
-            free(none);
-        }
-        float *again = add_up(stage, 1, 0, adding, "back");
-        assert_ok(sl_memory_settle(stage->memory));
-        float *still =
-            test_get(stage, SL_PORT_PARAMETER_GRADIENT, "back", 0, NULL);
-        assert_memory_equal(again, one, bytes);
-        assert_memory_equal(still, one, bytes);
-        free(again);
-        free(still);
-    }
-    free(one);
-}
-
-/* All that came is in the gradients, whatever they wait for, and with more or
- * fewer microbatches than there is room for. */
-static void compare_held(void)
-{
-    static const int sizes[][4] = {{4, 33, 47, 0},  {16, 130, 65, 11},
+    static const int sizes[][4] = {{4, 33, 47, 1},  {16, 130, 65, 11},
                                    {32, 70, 96, 5}, {16, 256, 257, 8},
                                    {3, 48, 513, 9}, {27, 31, 17, 6}};
-    uint64_t random = 9;
+    enum { COUNT = 11 };
     for (int i = 0; i < 6; i++) {
         int m = sizes[i][0], k = sizes[i][1], n = sizes[i][2];
         sl_stage_options options = SL_STAGE_OPTIONS_INIT;
         sl_graph *graph =
             build(m, k, n, i % 2 ? SL_OUT_IN : SL_IN_OUT, i / 2, with_relu);
         options.threads = 1 + i % 3;
-        options.waiting = sizes[i][3];
-        test_stage stage = test_compile(graph, &options, 1);
+        options.group = sizes[i][3];
+        test_stage stage = test_compile(graph, &options, COUNT);
         size_t bytes = sizeof(float) * (size_t)k * (size_t)n;
-        for (int count = 1; count <= 11; count += 1 + count / 3) {
-            unsigned in_two = (unsigned)test_random_int(&random, 0, 2047);
-            const char *name = count % 2 ? "w" : "back";
-            float *now = add_up(&stage, count, in_two, SL_ADD_NOW, name);
-            float *soon = add_up(&stage, count, in_two, SL_ADD_SOON, name);
-            float *late = add_up(&stage, count, in_two, SL_ADD_LATE, name);
-            assert_memory_equal(soon, now, bytes);
-            assert_memory_equal(late, now, bytes);
-            free(now);
-            free(soon);
-            free(late);
+        for (int way = 0; way < 2; way++) {
+            const char *name = way ? "w" : "back";
+            float *one = add_up(&stage, COUNT, 0, name);
+            for (int group = 1; group <= COUNT; group += 1 + group / 3) {
+                float *all = add_up(&stage, COUNT, group, name);
+                assert_memory_equal(all, one, bytes);
+                free(all);
+            }
+            free(one);
         }
-        drop_and_add(&stage, SL_ADD_SOON, bytes);
-        drop_and_add(&stage, SL_ADD_LATE, bytes);
         test_release(&stage);
         sl_graph_destroy(graph);
     }
 }
 
-static void held_gradients_are_the_same_bits(void **state)
+static void groups_are_the_same_bits(void **state)
 {
     (void)state;
-    sl__hold_from(1);
-    test_with_each_set(compare_held);
-    sl__hold_from(0);
+    sl__group_from(1);
+    test_with_each_set(compare_groups);
+    sl__group_from(0);
 }
 
 /* So many rows that one walk does not do, in pieces that do not divide it. */
-static void many_rows_wait_as_well(void **state)
+static void groups_of_many_rows_are_the_same_bits(void **state)
 {
     (void)state;
-    enum { M = 60, K = 1100, N = 1200, COUNT = 9 };
+    enum { M = 60, K = 1100, N = 1200, COUNT = 11 };
     sl_stage_options options = SL_STAGE_OPTIONS_INIT;
     options.threads = 2;
-    options.waiting = COUNT;
+    options.group = COUNT;
     sl_graph *graph = build(M, K, N, SL_OUT_IN, false, with_relu);
-    test_stage stage = test_compile(graph, &options, 1);
-    float *now = add_up(&stage, COUNT, 0, SL_ADD_NOW, "back");
-    float *late = add_up(&stage, COUNT, 0, SL_ADD_LATE, "back");
-    assert_memory_equal(late, now, sizeof(float) * K * N);
-    free(now);
-    free(late);
+    test_stage stage = test_compile(graph, &options, COUNT);
+    float *one = add_up(&stage, COUNT, 0, "back");
+    float *all = add_up(&stage, COUNT, COUNT, "back");
+    assert_memory_equal(all, one, sizeof(float) * K * N);
+    free(one);
+    free(all);
     test_release(&stage);
     sl_graph_destroy(graph);
 }
 
-/* Whether I does what W of one linear layer would. */
-static bool takes_along(int64_t rows, int64_t size, int waiting, bool lends)
-{
-    sl_graph *graph;
-    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
-    options.waiting = waiting;
-    assert_ok(sl_graph_create(&graph));
-    sl_tensor *x =
-        sl_input(graph, "x", SL_F32, SL_SHAPE(rows, size), SL_GRADIENT);
-    sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(size, size));
-    sl_tensor *y = sl_linear(x, w, NULL, SL_OUT_IN);
-    sl_loss(graph, sl_mean(sl_mul(y, y), SL_ALL));
-    test_stage stage = test_compile(graph, &options, 1);
-    bool takes = sl__stage_takes_along(stage.stage, lends);
-    assert_int_equal(sl__stage_waits(stage.stage), size >= 128 && rows <= 64);
-    test_release(&stage);
-    sl_graph_destroy(graph);
-    return takes;
-}
-
-/* That is worth it where all factors wait, or they are far by then and gaps are
- * lent. */
-static void factors_are_taken_along(void **state)
+/* What a group refuses, it has not begun. */
+static void groups_are_whole(void **state)
 {
     (void)state;
-    assert_false(takes_along(8, 64, 8, true));
-    assert_true(takes_along(8, 128, 8, true));
-    assert_true(takes_along(8, 128, 8, false));
-    assert_false(takes_along(8, 128, 1000, true));
-    assert_true(takes_along(8, 256, 8, false));
-    assert_true(takes_along(8, 256, 8, true));
-    assert_false(takes_along(8, 256, 0, false));
-    assert_false(takes_along(8, 256, 1000, false));
-    assert_false(takes_along(100, 128, 8, true));
-    assert_false(takes_along(400, 128, 8, false));
-    assert_true(takes_along(400, 128, 8, true));
+    static const int twice[] = {0, 0}, early[] = {0, 1}, outside[] = {0, 2};
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    options.group = 2;
+    sl_graph *graph = build(4, 96, 96, SL_OUT_IN, false, plain);
+    test_stage stage = test_compile(graph, &options, 2);
+    test_fill_all(&stage, 1, 0, 7);
+    sl_memory_zero_gradients(stage.memory);
+    test_run(&stage, "FI", 0);
+    assert_fails(sl_stage_run_group(stage.stage, stage.memory, twice, NULL, 2),
+                 SL_EINVAL, "slot 0 is twice");
+    assert_fails(sl_stage_run_group(stage.stage, stage.memory, early, NULL, 2),
+                 SL_EINVAL, "W on slot 1 comes before its I");
+    assert_fails(
+        sl_stage_run_group(stage.stage, stage.memory, outside, NULL, 2),
+        SL_EINVAL, "slot 2, expected 0 to 1");
+    float *none = test_get(&stage, SL_PORT_PARAMETER_GRADIENT, "w", 0, NULL);
+    for (int k = 0; k < 96 * 96; k++)
+        assert_true(none[k] == 0);
+    free(none);
+    test_run(&stage, "W", 0);
+    test_release(&stage);
+    sl_graph_destroy(graph);
 }
 
 /* The gradients of a backward of many rows, whole and in two. */
@@ -524,9 +472,9 @@ static void compare_whole(void)
         options.threads = 1 + i;
         sl_graph *graph = build(M, K, N, i ? SL_OUT_IN : SL_IN_OUT, true,
                                 i ? with_gelu : with_relu);
-        test_stage stage = test_compile(graph, &options, 1);
+        test_stage stage = test_compile(graph, &options, 2);
         for (int way = 0; way < 2; way++) {
-            found[way][0] = add_up(&stage, 2, way ? 3 : 0, SL_ADD_NOW, "w");
+            found[way][0] = add_up(&stage, 2, way, "w");
             for (int k = 1; k < 3; k++)
                 found[way][k] = test_get(&stage, SL_PORT_PARAMETER_GRADIENT,
                                          names[k], 0, NULL);
@@ -548,78 +496,6 @@ static void in_two_is_the_same_bits(void **state)
     test_with_each_way(compare_whole);
 }
 
-/* Late ones wait: gradients are there when they are settled, and not before. */
-static void late_gradients_wait_for_all(void **state)
-{
-    (void)state;
-    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
-    sl_run_options late = SL_RUN_OPTIONS_INIT;
-    late.adding = SL_ADD_LATE;
-    options.waiting = 6;
-    sl__hold_from(1);
-    sl_graph *graph = build(8, 64, 48, SL_OUT_IN, false, plain);
-    test_stage stage = test_compile(graph, &options, 1);
-    test_fill_all(&stage, 1, 0, 7);
-    sl_memory_zero_gradients(stage.memory);
-    for (int i = 0; i < 6; i++) {
-        test_run(&stage, "F", 0);
-        assert_ok(
-            sl_stage_run(stage.stage, SL_PROGRAM_B, stage.memory, 0, &late));
-        float *so_far =
-            test_get(&stage, SL_PORT_PARAMETER_GRADIENT, "back", 0, NULL);
-        for (int k = 0; k < 64 * 48; k++)
-            assert_true(so_far[k] == 0);
-        free(so_far);
-    }
-    assert_ok(sl_memory_settle(stage.memory));
-    float *all = test_get(&stage, SL_PORT_PARAMETER_GRADIENT, "back", 0, NULL);
-    bool any = false;
-    for (int k = 0; k < 64 * 48; k++)
-        any = any || all[k] != 0;
-    assert_true(any);
-    free(all);
-    test_release(&stage);
-    sl_graph_destroy(graph);
-    sl__hold_from(0);
-}
-
-/* Two memories that share gradients, of 5 and of 4 rows. */
-static void what_waits_goes_with_the_gradients(void **state)
-{
-    (void)state;
-    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
-    sl_run_options waits = SL_RUN_OPTIONS_INIT;
-    test_stage pair[2];
-    waits.adding = SL_ADD_SOON;
-    sl__hold_from(1);
-    for (int i = 0; i < 2; i++) {
-        sl_graph *graph = build(5 - i, 48, 64, SL_OUT_IN, false, plain);
-        if (i == 0)
-            pair[0] = test_compile(graph, &options, 1);
-        else
-            assert_ok(sl_stage_compile(graph, &options, &pair[1].stage));
-        sl_graph_destroy(graph);
-    }
-    assert_ok(sl_memory_create_beside(pair[1].stage, 1, pair[0].memory,
-                                      &pair[1].memory));
-    for (int i = 0; i < 2; i++) {
-        float *one = add_up(&pair[i], 1, 0, SL_ADD_NOW, "back");
-        test_run(&pair[i], "FI", 0);
-        assert_ok(sl_stage_run(pair[i].stage, SL_PROGRAM_W, pair[i].memory, 0,
-                               &waits));
-        sl_memory_zero_gradients(pair[1 - i].memory);
-        test_run(&pair[i], "FB", 0);
-        float *again =
-            test_get(&pair[i], SL_PORT_PARAMETER_GRADIENT, "back", 0, NULL);
-        assert_memory_equal(again, one, sizeof(float) * 48 * 64);
-        free(one);
-        free(again);
-    }
-    test_release(&pair[1]);
-    test_release(&pair[0]);
-    sl__hold_from(0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -630,12 +506,10 @@ int main(void)
         cmocka_unit_test(few_rows_match_ref),
         cmocka_unit_test(short_columns_are_packed),
         cmocka_unit_test(products_of_many_rows_match_ref),
-        cmocka_unit_test(held_gradients_are_the_same_bits),
-        cmocka_unit_test(many_rows_wait_as_well),
-        cmocka_unit_test(factors_are_taken_along),
+        cmocka_unit_test(groups_are_the_same_bits),
+        cmocka_unit_test(groups_of_many_rows_are_the_same_bits),
+        cmocka_unit_test(groups_are_whole),
         cmocka_unit_test(in_two_is_the_same_bits),
-        cmocka_unit_test(late_gradients_wait_for_all),
-        cmocka_unit_test(what_waits_goes_with_the_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

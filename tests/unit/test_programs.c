@@ -42,19 +42,64 @@ static void poison_messages(const test_stage *stage, sl_port_kind kind,
     }
 }
 
+/* The kind of slot that a pool is in. */
+static sl__slot_kind kind_of(const sl_stage *stage, int pool)
+{
+    if (pool == SL__POOL_SLAB)
+        return SL__SLOT_SLAB;
+    if (pool == SL__POOL_HANDED)
+        return SL__SLOT_HANDED;
+    return sl__slot_kind_of(stage->messages[pool - SL__POOL_MESSAGES].kind);
+}
+
+/* Runs a program while other data lies in all slots that it does not use, as if
+ * another microbatch had them: it neither reads nor writes these. */
+static void run_beside_others(const test_stage *stage, sl_program program,
+                              int slot)
+{
+    enum { POOLS = 64 };
+    const char one[2] = {"FIWB"[program], 0};
+    int end = SL__POOL_MESSAGES + stage->stage->message_count;
+    void *kept[POOLS] = {NULL};
+    assert_in_range(end, 0, POOLS - 1);
+    for (int pool = SL__POOL_SLAB; pool < end; pool++) {
+        int64_t bytes;
+        void *memory = sl__memory_pool(stage->memory, pool, slot, &bytes);
+        unsigned kind = kind_of(stage->stage, pool);
+        if (bytes == 0 || stage->stage->uses[program] >> kind & 1)
+            continue;
+        kept[pool] = malloc((size_t)bytes);
+        memcpy(kept[pool], memory, (size_t)bytes);
+        memset(memory, 0xff, (size_t)bytes);
+    }
+    test_run(stage, one, slot);
+    for (int pool = SL__POOL_SLAB; pool < end; pool++) {
+        int64_t bytes;
+        char *memory = sl__memory_pool(stage->memory, pool, slot, &bytes);
+        if (!kept[pool])
+            continue;
+        for (int64_t i = 0; i < bytes; i++)
+            assert_int_equal(memory[i], (char)0xff);
+        memcpy(memory, kept[pool], (size_t)bytes);
+        free(kept[pool]);
+    }
+}
+
 static void run_poisoned(const test_stage *stage, const char *programs,
                          int slot)
 {
     for (; *programs; programs++) {
-        char one[2] = {*programs, 0};
         if (*programs == 'F') {
             poison(stage, SL__POOL_SLAB, slot);
             poison_messages(stage, SL_PORT_OUTPUT, slot);
         }
+        if (*programs == 'I' || *programs == 'F')
+            poison(stage, SL__POOL_HANDED, slot);
         if (*programs == 'I' || *programs == 'B')
             poison_messages(stage, SL_PORT_INPUT_GRADIENT, slot);
         poison(stage, SL__POOL_WORKSPACE, slot);
-        test_run(stage, one, slot);
+        run_beside_others(
+            stage, (sl_program)(strchr("FIWB", *programs) - "FIWB"), slot);
     }
 }
 

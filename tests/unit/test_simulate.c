@@ -228,7 +228,8 @@ static void random_costs(test_dice *random, int stages, sl_costs *out)
                                          1 + test_below(random, 50) / 7.0,
                                          test_below(random, 50) / 7.0,
                                          1 + test_below(random, 9),
-                                         test_below(random, 2)};
+                                         test_below(random, 2),
+                                         test_below(random, 4)};
         edge_costs[s] =
             (sl_edge_cost){test_below(random, 20) / 3.0,
                            1 + test_below(random, 5), test_below(random, 9)};

@@ -87,6 +87,12 @@ static sl_status run_merge_bw(const sl_schedule *in, const request *asked,
     return sl_lower_merge_bw(in, out);
 }
 
+static sl_status run_delay_w(const sl_schedule *in, const request *asked,
+                             sl_schedule **out)
+{
+    return sl_lower_delay_w(in, asked->number, out);
+}
+
 static sl_status run_unshard(const sl_schedule *in, const request *asked,
                              sl_schedule **out)
 {
@@ -148,6 +154,7 @@ typedef struct pass {
 static const pass known_passes[] = {
     {"drop-idle", run_drop_idle, false},
     {"merge-bw", run_merge_bw, false},
+    {"delay-w", run_delay_w, true},
     {"unshard", run_unshard, false},
     {"reduce-grad", run_reduce_grad, false},
     {"wait-reduce", run_wait_reduce, false},

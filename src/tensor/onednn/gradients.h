@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The gradient of a weight from a few rows: bound by memory, not by arithmetic.
- * So factors of many microbatches wait in panels, to be added in one walk. */
+ * Where several microbatches add to it in one call, it is walked once. */
 
 /* A flat product under way. */
 typedef struct flat_product {
@@ -75,50 +75,47 @@ static void add_now(flat_product *s, int threads)
                  GRAIN / (f->n * TILE_ROWS) + 1, add_product_part, s);
 }
 
-/* -------------------------------------------------------------- waiting -- */
+/* ------------------------------------------------------------- together -- */
 
-/* Where b of what is held begins: behind all of a. */
-static float *held_right(const sl__flat_product *f, sl__held *held)
-{
-    int pieces = (f->together + f->per_piece - 1) / f->per_piece;
-    return held->factors + pieces * f->a_piece;
-}
+/* The factors of several microbatches, packed one after the other: of a, then of
+ * b, in pieces of a few microbatches, each with all panels, so that what comes is
+ * written in order. */
+typedef struct together {
+    float *a, *b;
+    int count;
+} together;
 
-/* Packs the factors of a microbatch behind those that wait. */
-static void hold(const flat_product *s, sl__held *held, const sl__run *run)
+/* Packs the factors of a microbatch behind those that are there. */
+static void pack_factors(const flat_product *s, together *all,
+                         const sl__run *run)
 {
     const sl__flat_product *f = s->shape;
-    int64_t piece = held->count / f->per_piece;
-    int64_t depth = held->count % f->per_piece * f->k;
+    int64_t piece = all->count / f->per_piece;
+    int64_t depth = all->count % f->per_piece * f->k;
     pack_into(&f->a_pack, s->given.a,
-              held->factors + piece * f->a_piece + depth * LANES, run);
+              all->a + piece * f->a_piece + depth * LANES, run);
     pack_into(&f->b_pack, s->given.b,
-              held_right(f, held) + piece * f->b_piece +
-                  depth * f->b_pack.vectors * LANES,
+              all->b + piece * f->b_piece + depth * f->b_pack.vectors * LANES,
               run);
-    held->count++;
+    all->count++;
 }
 
-/* Multiplications that are worth a thread where others come once a step: one
- * that is woken for less spins for longer, beside somebody who works. */
-enum { SETTLE_GRAIN = 1 << 20 };
-
-/* Adds what waits, in the order in which it came. */
-static void settle(const flat_product *s, sl__held *held, int threads)
+/* Adds what is packed, in the order in which it came. */
+static void add_packed(const flat_product *s, together *all, int threads)
 {
     const sl__flat_product *f = s->shape;
-    const sl__panel_product all = {.m = f->m,
-                                   .n = f->n,
-                                   .k = held->count * f->k,
-                                   .out_row = f->out_row,
-                                   .vectors = (int)f->b_pack.vectors,
-                                   .adds = true,
-                                   .adds_far = f->is_far,
-                                   .is_far = f->is_far,
-                                   .piece = f->per_piece * f->k};
-    panel_work w = {.shape = &all,
-                    .a = held->factors,
-                    .b = held_right(f, held),
+    const sl__panel_product shape = {.m = f->m,
+                                     .n = f->n,
+                                     .k = all->count * f->k,
+                                     .out_row = f->out_row,
+                                     .vectors = (int)f->b_pack.vectors,
+                                     .adds = true,
+                                     .adds_far = f->is_far,
+                                     .is_far = f->is_far,
+                                     .piece = f->per_piece * f->k};
+    panel_work w = {.shape = &shape,
+                    .a = all->a,
+                    .b = all->b,
                     .out = s->out,
                     .a_row = 1,
                     .a_column = LANES,
@@ -128,45 +125,40 @@ static void settle(const flat_product *s, sl__held *held, int threads)
                     .panels = panels_of(f->n, f->b_pack.vectors),
                     .a_piece = f->a_piece,
                     .b_piece = f->b_piece};
-    if (held->count > 0)
-        multiply_all(&w, threads, SETTLE_GRAIN);
-    held->count = 0;
+    multiply_all(&w, threads, PANEL_GRAIN);
+    all->count = 0;
 }
 
-/* Whether a microbatch that has come may wait for others. */
-static bool may_wait(const sl__flat_product *f, sl__held *held,
-                     const sl__run *run)
-{
-    bool begins = !held->has_begun;
-    held->has_begun = run->adding != SL_ADD_NOW;
-    if (run->adding != SL_ADD_SOON)
-        return run->adding == SL_ADD_LATE;
-    if (begins)
-        held->room = f->first;
-    if (held->room-- > 0)
-        return true;
-    held->room = f->few - 1;
-    return false;
-}
-
-static sl_status add_product(ARGS)
+static flat_product flat_of(const sl__kernel *kernel, void *const *p)
 {
     const sl__flat_product *f = kernel->private;
-    flat_product s = {
+    return (flat_product){
         .shape = f,
         .given = {p[f->a], p[f->b], f->a_row, f->a_column, f->b_row, f->k},
         .out = p[kernel->operand_count]};
-    sl__held *held = f->together > 1 ? p[kernel->arg_count - 1] : NULL;
-    bool waits = held && !run->settles && may_wait(f, held, run);
-    if (!held || (!waits && held->count == 0 && !run->settles)) {
-        add_now(&s, run->threads);
+}
+
+/* Of several microbatches each element is read once, gets their products one
+ * after the other, and is written once: the same bits as one by one. */
+static sl_status add_product(ARGS)
+{
+    const sl__flat_product *f = kernel->private;
+    int count = run->group > 1 ? run->group : 1;
+    if (count == 1 || f->together < 2) {
+        for (int i = 0; i < count; i++) {
+            flat_product s = flat_of(kernel, p + i * run->group_stride);
+            add_now(&s, run->threads);
+        }
         return SL_OK;
     }
-    if (held->count == f->together)
-        settle(&s, held, run->threads);
-    if (!run->settles)
-        hold(&s, held, run);
-    if (!waits)
-        settle(&s, held, run->threads);
+    float *room = p[kernel->arg_count - 1];
+    int pieces = (f->together + f->per_piece - 1) / f->per_piece;
+    together all = {room, room + pieces * f->a_piece, 0};
+    for (int i = 0; i < count; i++) {
+        flat_product s = flat_of(kernel, p + i * run->group_stride);
+        pack_factors(&s, &all, run);
+        if (all.count == f->together || i + 1 == count)
+            add_packed(&s, &all, run->threads);
+    }
     return SL_OK;
 }

@@ -210,15 +210,15 @@ static bool is_flat(const sl__product_spec *spec)
 }
 
 /* Whether a weight, or its gradient, stays near from one microbatch to the
- * next. */
-enum { FAR_FROM = 1 << 16, HOLD_FROM = 1 << 13 };
-static int64_t far_from = FAR_FROM, hold_from = HOLD_FROM;
+ * next; and whether a gradient is worth packing factors for. */
+enum { FAR_FROM = 1 << 16, GROUP_FROM = 1 << 13 };
+static int64_t far_from = FAR_FROM, group_from = GROUP_FROM;
 static int tall_forced = -1;
 
-void sl__hold_from(int64_t numbers)
+void sl__group_from(int64_t numbers)
 {
     far_from = numbers ? numbers : FAR_FROM;
-    hold_from = numbers ? numbers : HOLD_FROM;
+    group_from = numbers ? numbers : GROUP_FROM;
 }
 
 void sl__tall_force(int tall)
@@ -244,24 +244,16 @@ static int choose_width(int64_t n, int lanes)
     return by3 <= by2 + n / 32 ? 3 : 2;
 }
 
-/* How many microbatches may wait for each other, to go that way once: all, where
- * they take no more room than the weight, or else a few. Where others add to it
- * too, waiting would change the order. */
-static void choose_together(const sl__product_spec *spec,
-                            const sl__kernel *kernel, sl__flat_product *flat)
+/* How many microbatches are packed for one walk: as many rows as are worth it,
+ * for the walk is a small part of all then. */
+static int choose_together(const sl__product_spec *spec,
+                           const sl__kernel *kernel)
 {
-    enum { FEW = 4 };
-    flat->few = flat->together = 1;
-    if (!kernel->is_alone || spec->m * spec->n < hold_from || spec->k < 1)
-        return;
-    int64_t rows = SL__FLAT_PRODUCT_DEPTH_MAX;
-    int64_t few = rows / spec->k < FEW ? rows / spec->k : FEW;
-    int64_t fit = spec->m * spec->n / (spec->m + spec->n);
-    int64_t most = (fit > rows ? fit : rows) / spec->k;
-    flat->few = (int)few;
-    flat->together = kernel->waiting > few && kernel->waiting <= most
-                         ? kernel->waiting
-                         : flat->few;
+    enum { ROWS = 512 };
+    int64_t most = spec->k > 0 ? ROWS / spec->k : 1;
+    if (spec->m * spec->n < group_from)
+        return 1;
+    return (int)(kernel->group_max < most ? kernel->group_max : most);
 }
 
 /* Numbers of a piece. Pieces at multiples of a page would be in each other's way
@@ -274,18 +266,17 @@ static int64_t choose_piece(const sl__panel_pack *pack, int lanes)
     return numbers % PAGE == 0 ? numbers + panel : numbers;
 }
 
-/* Lays out what it holds; returns the room for it. */
-static int64_t place_held(sl__flat_product *flat, int lanes)
+/* Lays out the packed factors of several microbatches; returns the room for
+ * them. */
+static int64_t place_factors(sl__flat_product *flat, int lanes)
 {
     int64_t pieces = (flat->together + flat->per_piece - 1) / flat->per_piece;
     flat->a_piece = choose_piece(&flat->a_pack, lanes);
     flat->b_piece = choose_piece(&flat->b_pack, lanes);
-    return (int64_t)sizeof(sl__held) +
-           pieces * (flat->a_piece + flat->b_piece) * (int64_t)sizeof(float);
+    return pieces * (flat->a_piece + flat->b_piece) * (int64_t)sizeof(float);
 }
 
-static sl_status prepare_flat(sl__dnn_context *context,
-                              const sl__product_spec *spec, int src,
+static sl_status prepare_flat(const sl__product_spec *spec, int src,
                               int weights, sl__kernel *kernel)
 {
     sl__flat_product *flat;
@@ -302,14 +293,14 @@ static sl_status prepare_flat(sl__dnn_context *context,
                                .a = src,
                                .b = weights,
                                .is_far = is_far(spec->m, spec->n)};
-    choose_together(spec, kernel, flat);
+    flat->together = choose_together(spec, kernel);
+    kernel->groups = kernel->group_max > 1;
     if (flat->together > 1) {
         const sl__vector_kernels *vector = sl__vector_choose();
         enum { PIECE = 16 };
         int64_t most = spec->k < PIECE ? PIECE / spec->k : 1;
         flat->per_piece = most < flat->together ? (int)most : flat->together;
         int64_t room = flat->per_piece * spec->k;
-        flat->first = context->holds++ % flat->few;
         flat->a_pack = (sl__panel_pack){
             spec->k, spec->m, spec->src[2], spec->src[1], 1, false, room};
         flat->b_pack = (sl__panel_pack){spec->k,
@@ -319,10 +310,7 @@ static sl_status prepare_flat(sl__dnn_context *context,
                                         choose_width(spec->n, vector->lanes),
                                         false,
                                         room};
-        kernel->held_bytes = place_held(flat, vector->lanes);
-        kernel->reads_far = flat->is_far;
-        kernel->holds_all =
-            kernel->waiting > 0 && flat->together >= kernel->waiting;
+        kernel->scratch_bytes = place_factors(flat, vector->lanes);
     }
     kernel->private = flat;
     kernel->run = sl__vector_choose()->add_product;
@@ -452,7 +440,6 @@ static sl_status prepare_panels(sl__packs *packs, const sl__product_spec *spec,
         product->b_row = spec->weights[1];
     kernel->private = product;
     kernel->run = splits ? splits->multiply : vector->multiply_panels;
-    kernel->reads_far = !spec->packed && is_far(spec->m + spec->n, spec->k);
     int64_t bytes = packed_bytes(&product->b_pack, vector->lanes);
     if (product->packs_a)
         kernel->scratch_bytes = packed_bytes(&product->a_pack, vector->lanes);
@@ -574,7 +561,7 @@ sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
     if (!orient(kernel, &spec, &src, &weights) || is_too_large(&spec))
         return SL_OK;
     if (is_flat(&spec))
-        return prepare_flat(context, &spec, src, weights, kernel);
+        return prepare_flat(&spec, src, weights, kernel);
     spec.packed =
         fits_panels(&spec) && is_parameter(kernel->node->operands[weights]);
     int turned = find_turned(packs, &spec, kernel, weights);

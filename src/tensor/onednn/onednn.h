@@ -13,7 +13,6 @@ typedef struct sl__dnn_context {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     int threads;
-    int holds; /* products that hold their factors back */
 } sl__dnn_context;
 
 /* Names the oneDNN call that failed. */
@@ -137,37 +136,24 @@ typedef struct sl__dot_product {
 
 /* The gradient of a weight from a few rows: out (m, n) += a (m, k) b (k, n),
  * with small k, rows of b and out contiguous. Bound by memory, not by
- * arithmetic, so it walks `out` in order and asks for it ahead of time; and
- * holds the factors of microbatches back, to add many in one walk, in the order
- * in which they came: the same bits. */
+ * arithmetic, so it walks `out` in order and asks for it ahead of time, and adds
+ * several microbatches in one walk where they come in one call. */
 enum { SL__FLAT_PRODUCT_DEPTH_MAX = 64 };
-
-/* What is held, in the order in which it came, in panels: of a, then of b. They
- * are in pieces of a few microbatches, each with all panels, so that what comes
- * is written in order. All zeros: nothing yet. */
-typedef struct sl__held {
-    int count; /* of microbatches */
-    int room;  /* for so many more, then all are added: SL_ADD_SOON */
-    bool has_begun;
-    _Alignas(SL__ALIGNMENT) float factors[];
-} sl__held;
 
 typedef struct sl__flat_product {
     int64_t m, n, k;
     int64_t a_row, a_column, b_row, out_row;
-    int a, b;      /* which operands */
-    bool is_far;   /* too large to stay near from one microbatch to the next */
-    int together;  /* microbatches that there is room for; 1: holds nothing */
-    int few;       /* of them are added in one walk under SL_ADD_SOON */
-    int first;     /* held in the first walk, fewer: not all products have their
-                      work with the same microbatch */
-    int per_piece; /* microbatches of a piece */
+    int a, b;     /* which operands */
+    bool is_far;  /* too large to stay near from one microbatch to the next */
+    int together; /* microbatches in a walk, packed in scratch; 1: as they lie */
+    int per_piece;                 /* microbatches of a piece */
     int64_t a_piece, b_piece;      /* numbers of one */
     sl__panel_pack a_pack, b_pack; /* of one microbatch */
 } sl__flat_product;
 
-/* For tests: what has so many numbers is held, and far; 0: what is best. */
-void sl__hold_from(int64_t numbers);
+/* For tests: gradients of so many numbers are far, and walked once for several
+ * microbatches; 0: what is best. */
+void sl__group_from(int64_t numbers);
 
 /* For tests: vectors take two turns, so that tiles are tall where they can be
  * (1), or one (0), or as many as here (-1). */

@@ -177,7 +177,6 @@ const OWN_MEANS = {
     pack: "weights into the layout that kernels like, once a step",
     ties: "tied gradients are summed, with the wait for whoever else has them",
     data: "the batch is read",
-    settle: "gradients of weights, of all microbatches at once",
     WAIT_SEND_F: "until the next stage has received what was sent",
     WAIT_SEND_B: "until the stage before has received what was sent",
     WAIT_REDUCE_GRAD: "until the reduction is done",

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * delay-w=N: the weight gradients of a stage are held back until those of N
+ * microbatches stand next to each other; with N = 0 until all do. B is cut into
+ * I and W for that. What is left of a stage comes before its gradients are
+ * reduced or its parameters resharded, or at the end of the row.
+ *
+ * A W that stands next to others is added to the gradient in one walk; what I
+ * leaves for it is held until then, for N microbatches of each stage.
+ *
+ * Requires: nothing.  Ensures: no idle cell, no B; all but W's in the same
+ * order; a stage's W's in their order, none before its I, at most N of them
+ * waiting.  Invalidates: step numbers. */
+#include "schedule/lower/lower.h"
+#include "schedule/action.h"
+#include "base/arguments.h"
+#include "base/memory.h"
+#include "base/try.h"
+
+/* W's of a stage that are held back: microbatches, in order. */
+typedef struct queue {
+    int *microbatches;
+    size_t count;
+    size_t capacity;
+} queue;
+
+typedef struct delay {
+    size_t most;   /* of a stage; 0: any number */
+    queue *queues; /* by stage */
+    int *order;    /* stages in which something was held back, in that order */
+    size_t order_count;
+    uint8_t *known; /* by stage: is in `order` */
+    size_t stages;
+} delay;
+
+static sl_status flush(delay *own, int stage, sl__row *to)
+{
+    queue *held = &own->queues[stage];
+    for (size_t i = 0; i < held->count; i++)
+        SL__TRY(sl__row_append(to, sl_action_make(SL_BACKWARD_WEIGHT, stage,
+                                                  held->microbatches[i])));
+    held->count = 0;
+    return SL_OK;
+}
+
+static sl_status hold_back(delay *own, const sl_action *part, sl__row *to)
+{
+    queue *held = &own->queues[part->stage];
+    SL__TRY(sl__grow(&held->microbatches, &held->capacity, held->count + 1,
+                     sizeof *held->microbatches));
+    held->microbatches[held->count++] = part->microbatch;
+    if (!own->known[part->stage]) {
+        own->known[part->stage] = 1;
+        own->order[own->order_count++] = part->stage;
+    }
+    return held->count == own->most ? flush(own, part->stage, to) : SL_OK;
+}
+
+/* An action without what of it is held back. */
+static sl_action without_weights(const sl_action *action)
+{
+    sl_action rest = *action;
+    if (rest.kind == SL_BACKWARD)
+        rest.kind = SL_BACKWARD_INPUT;
+    else if (rest.kind == SL_OVERLAP_F_B && rest.b_kind == SL_BACKWARD)
+        rest.b_kind = SL_BACKWARD_INPUT;
+    return rest;
+}
+
+static sl_status delay_action(delay *own, const sl_action *action, sl__row *to)
+{
+    sl_action parts[2];
+    int count = sl_action_parts(action, parts);
+    if (action->kind == SL_REDUCE_GRAD || action->kind == SL_RESHARD)
+        SL__TRY(flush(own, action->stage, to));
+    if (action->kind != SL_BACKWARD_WEIGHT)
+        SL__TRY(sl__row_append(to, without_weights(action)));
+    for (int i = 0; i < count; i++) {
+        if (sl__ends_microbatch(parts[i].kind))
+            SL__TRY(hold_back(own, &parts[i], to));
+    }
+    return SL_OK;
+}
+
+static sl_status delay_row(const sl__row *from, sl__row *to, int rank,
+                           void *context)
+{
+    (void)rank;
+    delay *own = context;
+    SL__TRY(sl__row_reserve(to, from->length));
+    for (size_t i = 0; i < own->order_count; i++) {
+        own->queues[own->order[i]].count = 0;
+        own->known[own->order[i]] = 0;
+    }
+    own->order_count = 0;
+    for (size_t step = 0; step < from->length; step++)
+        SL__TRY(delay_action(own, &from->actions[step], to));
+    for (size_t i = 0; i < own->order_count; i++)
+        SL__TRY(flush(own, own->order[i], to));
+    return SL_OK;
+}
+
+static sl_status open(delay *own)
+{
+    SL__TRY(sl__alloc(own->stages, sizeof *own->queues, &own->queues));
+    SL__TRY(sl__alloc(own->stages, sizeof *own->order, &own->order));
+    return sl__alloc(own->stages, sizeof *own->known, &own->known);
+}
+
+sl_status sl_lower_delay_w(const sl_schedule *in, int together,
+                           sl_schedule **out)
+{
+    SL__NEED(in, out);
+    if (together < 0)
+        return sl_fail(SL_EINVAL,
+                       "delay-w takes how many microbatches come together, or "
+                       "0 for all, not %d",
+                       together);
+    delay own = {.most = (size_t)together,
+                 .stages = (size_t)sl_schedule_extent(in).stages};
+    sl_status status = open(&own);
+    if (!status)
+        status = sl__lower_rows(in, delay_row, &own, out);
+    for (size_t s = 0; own.queues && s < own.stages; s++)
+        free(own.queues[s].microbatches);
+    free(own.queues);
+    free(own.order);
+    free(own.known);
+    return status;
+}
