@@ -185,7 +185,10 @@ static sl_status convert(const lowering *asked, const sl_extent *extent,
         return status;
     if (asked->before_2_15)
         add(&list, "drop-waits");
-    else if (!extent->has_reduce_waits || asked->reduce_wait_given)
+    if (extent->has_backward && !extent->has_reduce_grad)
+        add(&list, "reduce-grad"); /* with their waits */
+    else if (!asked->before_2_15 &&
+             (!extent->has_reduce_waits || asked->reduce_wait_given))
         add(&list, "wait-reduce");
     return run(asked, &list, !asked->before_2_15 && !extent->has_send_waits, in,
                out);

@@ -47,6 +47,13 @@ grep -q WAIT "$out" && bad "waits in 2.11"
     bad "a budget for what is lowered"
 "$sluice" lower "$out.new" --recv defer | "$sluice" check >/dev/null ||
     bad "receives of what is lowered deferred"
+for form in torch-2.11 torch-2.15; do
+    "$sluice" schedule 1f1b -p 2 -m 4 --as comms |
+        "$sluice" lower --for $form >"$out"
+    [ "$(grep -o '[0-9]REDUCE_GRAD' "$out" | wc -l)" = 2 ] ||
+        bad "messages alone are not divided by the microbatches, for $form"
+    "$sluice" check "$out" >/dev/null || bad "lowered messages for $form"
+done
 "$sluice" schedule zbv -p 1 -m 2 --as lowered --for torch-2.11 |
     "$sluice" lower | grep -q WAIT_REDUCE_GRAD || bad "one rank's 2.11 as 2.15"
 is "default stages per rank of a V" 0 "0F0,1F0,1I0,1W0,0I0,0W0" \
