@@ -19,7 +19,8 @@ enum { KEY_PASSES = 256 };
 static const struct argp_option options[] = {
     {"passes", KEY_PASSES, "LIST", 0,
      "Exactly these passes, in this order, between commas: drop-idle, "
-     "merge-bw, unshard, reduce-grad, wait-reduce, send-recv, wait-send, "
+     "merge-bw, delay-w=N, unshard, reduce-grad, wait-reduce, send-recv, "
+     "wait-send, "
      "defer-recv, send-budget=N, drop-waits (default: what --for needs)",
      0},
 #include "lowering.def"
