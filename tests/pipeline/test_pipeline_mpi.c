@@ -35,7 +35,8 @@ static int compare_forms(sl_comm *comm, const trial *plain,
         SL_LOWER_DEFAULT_PASSES ",send-budget=0",
         SL_LOWER_DEFAULT_PASSES ",send-budget=1",
         SL_LOWER_DEFAULT_PASSES ",send-budget=4",
-        "unshard,reduce-grad,send-recv,defer-recv,wait-send"};
+        "unshard,reduce-grad,send-recv,defer-recv,wait-send",
+        "unshard,reduce-grad,send-recv,defer-recv,wait-send,send-budget=4"};
     uint64_t expected[8] = {0}, found[8] = {0};
     trial own = *plain;
     int rank = sl_comm_rank(comm), failed = 0;
@@ -63,6 +64,7 @@ int main(void)
 {
     sl_comm *comm;
     int failed = 0, runs = 0;
+    bool ran[32] = {false};
     unsigned way = 0;
     sl__group_from(1); /* As large ones do. */
     if (sl_mpi_create(&comm)) {
@@ -73,14 +75,17 @@ int main(void)
     for (int g = 0; g < GOLDEN_MODELS && !failed; g++) {
         sl_safetensors *file = golden_open(golden_models[g].name);
         subject s;
-        make_subject(g, 5, file, &s);
+        make_subject(g, 9, file, &s);
         for (size_t k = 0; sl_generator_at(k) && !failed; k++) {
             for (int v = 1; v <= 2 && !failed; v++) {
                 const sl_sizes sizes = {p, v, p == 4 ? 4 : 3};
+                const sl_sizes more = {p, v, 2 * p};
                 const sl_generator *generator = sl_generator_at(k);
                 sl_schedule *order;
-                if (sl_generate(generator->name, &sizes, &order))
+                if (sl_generate(generator->name, &sizes, &order) &&
+                    sl_generate(generator->name, &more, &order))
                     continue;
+                ran[k] = true;
                 trial t = make_trial(&s, order, way++);
                 if (!sl_schedule_extent(order).has_backward)
                     t.steps = 0;
@@ -96,6 +101,11 @@ int main(void)
         }
         release_subject(&s);
         sl_safetensors_close(file);
+    }
+    for (size_t k = 0; sl_generator_at(k) && !failed; k++) {
+        failed = !ran[k];
+        if (failed)
+            fprintf(stderr, "%s never ran\n", sl_generator_at(k)->name);
     }
     if (failed)
         return 1;
