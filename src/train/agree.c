@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 #include "base/writer.h"
-#include "pipeline/runtime.h"
+#include "pipeline/run/runtime.h"
 #include "tensor/random.h"
 
 #include <inttypes.h>

@@ -5,7 +5,7 @@
 
 #include "base/arguments.h"
 #include "base/memory.h"
-#include "pipeline/runtime.h"
+#include "pipeline/run/runtime.h"
 #include "tensor/random.h"
 
 #include <math.h>

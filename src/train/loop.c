@@ -7,7 +7,7 @@
 #include "base/arguments.h"
 #include "base/clock.h"
 #include "base/memory.h"
-#include "pipeline/runtime.h"
+#include "pipeline/run/runtime.h"
 
 #include <math.h>
 #include <stdio.h>

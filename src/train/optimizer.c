@@ -7,7 +7,7 @@
 
 #include "base/arguments.h"
 #include "base/memory.h"
-#include "pipeline/runtime.h"
+#include "pipeline/run/runtime.h"
 #include "tensor/program.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  * The conformance suite on threads, for several numbers of ranks. */
 #include "comm/comm.h"
 #include "conformance.h"
-#include "pipeline/runtime.h"
+#include "pipeline/run/runtime.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

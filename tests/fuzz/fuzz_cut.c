@@ -4,7 +4,7 @@
  * whole does, or the cut is refused. Or bytes as the text of cut points. */
 #include "fuzz.h"
 
-#include "pipeline/model.h"
+#include "pipeline/cut/model.h"
 #include "random_graph.h"
 #include "staged.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * What is told of memory, held against what the system says of the process. */
-#include "pipeline/runtime.h"
+#include "pipeline/run/runtime.h"
 #include "sluice/train.h"
 #include "tensors.h"
 

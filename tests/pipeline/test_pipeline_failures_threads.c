@@ -3,7 +3,7 @@
  * Pipelines that fail: every rank ends, with the first cause, and nothing is
  * left behind. */
 #include "faults.h"
-#include "pipeline/runtime.h"
+#include "pipeline/run/runtime.h"
 #include "tensor/lending.h"
 
 #include "comm/comm.h"

@@ -3,7 +3,7 @@
  * Steps on threads: every schedule computes what the uncut model does. */
 #include "comm/comm.h"
 #include "tensor/lending.h"
-#include "tensor/onednn/onednn.h"
+#include "tensor/backends/cpu/onednn.h"
 #include "random_schedule.h"
 #include "trials.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "trials.h"
 
-#include "pipeline/runtime.h"
+#include "pipeline/run/runtime.h"
 
 #include <jansson.h>
 #include <math.h>

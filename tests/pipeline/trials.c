@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "trials.h"
 
-#include "pipeline/runtime.h"
+#include "pipeline/run/runtime.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "staged.h"
 
-#include "pipeline/model.h"
+#include "pipeline/cut/model.h"
 
 #include <math.h>
 #include <stdlib.h>

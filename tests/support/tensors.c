@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tensors.h"
 
-#include "tensor/onednn/onednn.h"
+#include "tensor/backends/cpu/onednn.h"
 
 #include <math.h>
 #include <stdio.h>

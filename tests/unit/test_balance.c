@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Cuts by cost: optimal, and reported as they are. */
-#include "pipeline/model.h"
+#include "pipeline/cut/model.h"
 #include "tensors.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Stages that are added by hand: graphs, callbacks, and both together. */
-#include "pipeline/model.h"
+#include "pipeline/cut/model.h"
 #include "staged.h"
 
 #include <stdlib.h>

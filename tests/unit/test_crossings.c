@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * What crosses between stages, and what does not. */
-#include "pipeline/model.h"
+#include "pipeline/cut/model.h"
 #include "staged.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Cutting: what is cut computes what the whole did, wherever it is cut. */
-#include "pipeline/model.h"
+#include "pipeline/cut/model.h"
 #include "random_graph.h"
 #include "staged.h"
 

@@ -4,7 +4,7 @@
  * against central differences in double precision; `onednn`, with each of its
  * instruction sets, against `ref`. */
 #include "tensors.h"
-#include "tensor/onednn/onednn.h"
+#include "tensor/backends/cpu/onednn.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * Linear layers by our own kernels: every edge of rows, columns and depth, on
  * every instruction set, against ref; and that gradients which wait for each
  * other are the same. */
-#include "tensor/onednn/onednn.h"
+#include "tensor/backends/cpu/onednn.h"
 #include "tensor/program.h"
 #include "tensors.h"
 

@@ -2,7 +2,7 @@
  *
  * Slots: a stage has as many as the simulator finds microbatches in flight, of
  * what F saves from F on, of what I hands to W from I on. */
-#include "pipeline/runtime.h"
+#include "pipeline/run/runtime.h"
 #include "random_schedule.h"
 #include "tensors.h"
 

@@ -6,7 +6,7 @@
  * those of others too. */
 #include "random_graph.h"
 #include "tensor/lending.h"
-#include "tensor/onednn/onednn.h"
+#include "tensor/backends/cpu/onednn.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One output from those of the microbatches. Parts may come in any order; sums
+ * are taken over microbatches in ascending order, once all are there, so that
+ * they do not depend on it. */
+#include "pipeline/batch/arrays.h"
+#include "pipeline/cut/model.h"
+
+#include "base/arena.h"
+#include "base/arguments.h"
+#include "base/memory.h"
+#include "tensor/graph.h"
+
+#include <string.h>
+
+typedef struct part {
+    sl_array array; /* data: its place, where it has one */
+    int64_t first;  /* of its rows in the whole */
+    double weight;
+    bool is_there;
+} part;
+
+struct sl_merge {
+    sl__arena arena;
+    sl_merge_options options;
+    part *parts;
+    int count;
+    int missing;
+    sl_array whole; /* of a concat, a sum or a mean */
+    sl__rows rows;  /* of the whole of a concat */
+    void *memory;
+    int64_t bytes; /* of it */
+    bool dry;      /* to count these alone */
+};
+
+/* ----------------------------------------------------------------- life -- */
+
+static sl_status check_options(const sl_merge *merge)
+{
+    const sl_merge_options *options = &merge->options;
+    sl_dtype dtype = merge->parts[0].array.dtype;
+    if (options->by < SL_MERGE_CONCAT || options->by > SL_MERGE_LIST)
+        return sl_fail(SL_EINVAL, "there is no way %d to merge",
+                       (int)options->by);
+    if (options->by == SL_MERGE_MEAN && !sl__is_float(dtype))
+        return sl_fail(SL_EINVAL, "a mean is of floats, found %s",
+                       sl_dtype_text(dtype));
+    if (options->by == SL_MERGE_SUM && dtype == SL_BOOL)
+        return sl_fail(SL_EINVAL, "a sum is of numbers, found bool");
+    return SL_OK;
+}
+
+/* Parts are alike, but for their rows in a concat and for all in a list. */
+static sl_status check_parts(const sl_merge *merge)
+{
+    char found[SL__ARRAY_TEXT], expected[SL__ARRAY_TEXT];
+    sl_merge_by by = merge->options.by;
+    int dim = by == SL_MERGE_CONCAT ? merge->options.dim : -1;
+    for (int i = 1; i < merge->count && by != SL_MERGE_LIST; i++) {
+        const sl_array *array = &merge->parts[i].array;
+        sl_array like;
+        if (!sl__is_like(array, &merge->parts[0].array, dim, &like))
+            return sl_fail(SL_EINVAL,
+                           "microbatch %d gives %s, expected %s as microbatch "
+                           "0",
+                           i, sl__array_text(array, found),
+                           sl__array_text(&like, expected));
+    }
+    return SL_OK;
+}
+
+static sl_status check_merge(sl_merge *merge)
+{
+    sl_status status = SL_OK;
+    for (int i = 0; i < merge->count && !status; i++)
+        status = sl__check_array(&merge->parts[i].array, "an output");
+    if (!status)
+        status = check_options(merge);
+    if (!status && merge->options.by == SL_MERGE_CONCAT)
+        status = sl__check_dim(&merge->parts[0].array, "an output",
+                               &merge->options.dim);
+    return status ? status : check_parts(merge);
+}
+
+static sl_status take_weights(sl_merge *merge, const int64_t *rows)
+{
+    double sum = 0;
+    for (int i = 0; i < merge->count; i++) {
+        if (rows && rows[i] < 1)
+            return sl_fail(SL_EINVAL,
+                           "microbatch %d has %lld rows, expected 1 "
+                           "or more",
+                           i, (long long)rows[i]);
+        merge->parts[i].weight = rows ? (double)rows[i] : 1;
+        sum += merge->parts[i].weight;
+    }
+    for (int i = 0; i < merge->count; i++)
+        merge->parts[i].weight /= sum;
+    return SL_OK;
+}
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/* A concat is its whole; the others keep parts, and all but a list have a whole
+ * in front of these. */
+static sl_status make_room(sl_merge *merge)
+{
+    bool concat = merge->options.by == SL_MERGE_CONCAT;
+    bool list = merge->options.by == SL_MERGE_LIST;
+    int64_t bytes = 0, rows = 0, head = 0;
+    merge->whole = merge->parts[0].array;
+    for (int i = 0; i < merge->count; i++) {
+        int64_t own = sl__array_bytes(&merge->parts[i].array);
+        if (__builtin_add_overflow(bytes, concat ? own : aligned(own), &bytes))
+            return sl_fail(SL_ENOMEM, "the outputs do not fit memory");
+        if (concat) {
+            merge->parts[i].first = rows;
+            rows += merge->parts[i].array.shape[merge->options.dim];
+        }
+    }
+    if (concat) {
+        merge->whole.shape[merge->options.dim] = rows;
+        merge->rows = sl__along(&merge->whole, merge->options.dim);
+    } else if (!list) {
+        head = aligned(sl__array_bytes(&merge->whole));
+    }
+    if (__builtin_add_overflow(bytes, head, &bytes))
+        return sl_fail(SL_ENOMEM, "the outputs do not fit memory");
+    merge->bytes = bytes;
+    if (merge->dry)
+        return SL_OK;
+    sl_status status = sl__alloc((size_t)bytes, 1, &merge->memory);
+    if (status)
+        return status;
+    merge->whole.data = merge->memory;
+    char *at = (char *)merge->memory + head;
+    for (int i = 0; i < merge->count; i++) {
+        part *own = &merge->parts[i];
+        own->array.data = at;
+        at += concat ? 0 : aligned(sl__array_bytes(&own->array));
+        if (concat && merge->rows.outer == 1)
+            own->array.data =
+                (char *)merge->memory + own->first * merge->rows.row_bytes;
+        else if (concat && merge->count > 1)
+            own->array.data = NULL;
+    }
+    return SL_OK;
+}
+
+sl_status sl_merge_create(const sl_merge_options *options,
+                          const sl_array *parts, const int64_t *rows,
+                          int microbatches, sl_merge **out)
+{
+    SL__NEED(parts, out);
+    return sl__merge_create(options, parts, rows, microbatches, false, out);
+}
+
+sl_status sl__merge_create(const sl_merge_options *options,
+                           const sl_array *parts, const int64_t *rows,
+                           int microbatches, bool dry, sl_merge **out)
+{
+    static const sl_merge_options defaults = SL_MERGE_OPTIONS_INIT;
+    if (microbatches < 1)
+        return sl_fail(SL_EINVAL, "%d microbatches, expected 1 or more",
+                       microbatches);
+    sl_merge *merge;
+    sl_status status = sl__alloc(1, sizeof *merge, &merge);
+    if (status)
+        return status;
+    merge->options = options ? *options : defaults;
+    merge->dry = dry;
+    merge->count = merge->missing = microbatches;
+    status = sl__arena_take(&merge->arena, (size_t)microbatches,
+                            sizeof *merge->parts, &merge->parts);
+    for (int i = 0; i < microbatches && !status; i++)
+        merge->parts[i].array = parts[i];
+    if (!status)
+        status = check_merge(merge);
+    if (!status)
+        status = take_weights(merge, rows);
+    if (!status)
+        status = make_room(merge);
+    if (status)
+        sl_merge_destroy(merge);
+    else
+        *out = merge;
+    return status;
+}
+
+void sl_merge_destroy(sl_merge *merge)
+{
+    if (!merge)
+        return;
+    sl__arena_clear(&merge->arena);
+    free(merge->memory);
+    free(merge);
+}
+
+/* -------------------------------------------------------------- putting -- */
+
+void sl_merge_restart(sl_merge *merge)
+{
+    if (!merge)
+        return;
+    merge->missing = merge->count;
+    for (int i = 0; i < merge->count; i++)
+        merge->parts[i].is_there = false;
+}
+
+static sl_status check_index(const sl_merge *merge, int microbatch)
+{
+    if (microbatch >= 0 && microbatch < merge->count)
+        return SL_OK;
+    return sl_fail(SL_EINVAL, "microbatch %d, expected 0 to %d", microbatch,
+                   merge->count - 1);
+}
+
+void *sl_merge_place(const sl_merge *merge, int microbatch)
+{
+    if (!merge || microbatch < 0 || microbatch >= merge->count)
+        return NULL;
+    return (void *)merge->parts[microbatch].array.data;
+}
+
+sl_status sl_merge_put(sl_merge *merge, int microbatch, const void *data,
+                       size_t bytes)
+{
+    SL__NEED(merge, data);
+    sl_status status = check_index(merge, microbatch);
+    if (status)
+        return status;
+    part *own = &merge->parts[microbatch];
+    if ((int64_t)bytes != sl__array_bytes(&own->array))
+        return sl_fail(SL_EINVAL, "microbatch %d gives %lld bytes, found %zu",
+                       microbatch, (long long)sl__array_bytes(&own->array),
+                       bytes);
+    /* The first of a new round: the whole of the last one is over. */
+    if (merge->missing == 0)
+        sl_merge_restart(merge);
+    if (own->is_there)
+        return sl_fail(SL_EINVAL, "microbatch %d is there already", microbatch);
+    if (own->array.data && own->array.data != data) {
+        memcpy((void *)own->array.data, data, bytes);
+    } else if (!own->array.data) {
+        sl__rows rows = sl__along(&own->array, merge->options.dim);
+        sl__copy_rows(&rows, data, 0, &merge->rows, merge->memory, own->first,
+                      rows.rows);
+    }
+    own->is_there = true;
+    merge->missing--;
+    return SL_OK;
+}
+
+/* ------------------------------------------------------------ finishing -- */
+
+static sl_status check_same(const sl_merge *merge, size_t bytes)
+{
+    const sl_array *first = &merge->parts[0].array;
+    for (int i = 1; i < merge->count; i++) {
+        if (memcmp(first->data, merge->parts[i].array.data, bytes) != 0)
+            return sl_fail(SL_EINVAL,
+                           "microbatch %d differs from microbatch 0, expected "
+                           "the same",
+                           i);
+    }
+    return SL_OK;
+}
+
+static double float_at(const sl_array *array, int64_t i)
+{
+    return array->dtype == SL_F32 ? (double)((const float *)array->data)[i]
+                                  : ((const double *)array->data)[i];
+}
+
+/* In double, whatever the parts are in. */
+static void sum_floats(sl_merge *merge, int64_t count)
+{
+    bool mean = merge->options.by == SL_MERGE_MEAN;
+    for (int64_t k = 0; k < count; k++) {
+        double sum = 0;
+        for (int i = 0; i < merge->count; i++)
+            sum += float_at(&merge->parts[i].array, k) *
+                   (mean ? merge->parts[i].weight : 1);
+        if (merge->whole.dtype == SL_F32)
+            ((float *)merge->memory)[k] = (float)sum;
+        else
+            ((double *)merge->memory)[k] = sum;
+    }
+}
+
+static void sum_integers(sl_merge *merge, int64_t count)
+{
+    for (int64_t k = 0; k < count; k++) {
+        /* Unsigned: what overflows wraps, as elsewhere. */
+        uint64_t sum = 0;
+        for (int i = 0; i < merge->count; i++) {
+            const void *data = merge->parts[i].array.data;
+            sum += merge->whole.dtype == SL_I32
+                       ? (uint64_t)((const int32_t *)data)[k]
+                       : (uint64_t)((const int64_t *)data)[k];
+        }
+        if (merge->whole.dtype == SL_I32)
+            ((int32_t *)merge->memory)[k] = (int32_t)sum;
+        else
+            ((int64_t *)merge->memory)[k] = (int64_t)sum;
+    }
+}
+
+static sl_status check_there(const sl_merge *merge)
+{
+    for (int i = 0; i < merge->count; i++) {
+        if (!merge->parts[i].is_there)
+            return sl_fail(SL_EINVAL, "microbatch %d has given nothing yet", i);
+    }
+    return SL_OK;
+}
+
+sl_status sl_merge_finish(sl_merge *merge, sl_array *out)
+{
+    SL__NEED(merge, out);
+    sl_merge_by by = merge->options.by;
+    int64_t bytes = sl__array_bytes(&merge->whole);
+    int64_t count = bytes / (int64_t)sl_dtype_bytes(merge->whole.dtype);
+    if (by == SL_MERGE_LIST)
+        return sl_fail(SL_EINVAL, "a list has no whole, only parts");
+    sl_status status = check_there(merge);
+    if (!status && by == SL_MERGE_SAME)
+        status = check_same(merge, (size_t)bytes);
+    if (status)
+        return status;
+    if (by == SL_MERGE_SAME)
+        memcpy(merge->memory, merge->parts[0].array.data, (size_t)bytes);
+    if (by == SL_MERGE_SUM || by == SL_MERGE_MEAN) {
+        if (sl__is_float(merge->whole.dtype))
+            sum_floats(merge, count);
+        else
+            sum_integers(merge, count);
+    }
+    *out = merge->whole;
+    return SL_OK;
+}
+
+sl_status sl_merge_part(const sl_merge *merge, int microbatch, sl_array *out)
+{
+    SL__NEED(merge, out);
+    sl_status status = check_index(merge, microbatch);
+    if (status)
+        return status;
+    const part *own = &merge->parts[microbatch];
+    if (!own->is_there)
+        return sl_fail(SL_EINVAL, "microbatch %d has given nothing yet",
+                       microbatch);
+    if (!own->array.data)
+        return sl_fail(SL_EINVAL,
+                       "the parts of a concat along dimension %d do not lie "
+                       "in one piece",
+                       merge->options.dim);
+    *out = own->array;
+    return SL_OK;
+}
+
+int64_t sl__merge_bytes(const sl_merge *merge)
+{
+    return merge->bytes;
+}

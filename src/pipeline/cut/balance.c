@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Dividing a row of costs into runs so that the largest is as small as can be.
+ *
+ * least[k][i], the best largest sum of the first i costs in k runs, is the
+ * minimum over j < i of max(least[k-1][j], sum of j..i-1). The first grows with
+ * j and the second shrinks, and where they meet moves up with i: one pass over
+ * j serves all i, and one row over the one before serves all k. */
+#include "pipeline/cut/model.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+
+/* Costs times stages up to which evening out takes a few milliseconds. */
+#define EVEN_MOST 2000000.0
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* sums[i] is the sum of the first i costs. */
+static void add_run(const double *sums, size_t count, int run,
+                    const double *before, double *least)
+{
+    size_t j = (size_t)run - 1;
+    for (size_t i = (size_t)run; i <= count; i++) {
+        while (j + 1 < i && larger(before[j + 1], sums[i] - sums[j + 1]) <=
+                                larger(before[j], sums[i] - sums[j]))
+            j++;
+        least[i] = larger(before[j], sums[i] - sums[j]);
+    }
+}
+
+/* ----------------------------------------------------------- evening out -- */
+
+/* What runs come to, besides the largest: bytes over the boundaries between
+ * them, and where these are the same, the sum of squares. */
+typedef struct price {
+    double bytes;
+    double squares;
+} price;
+
+static bool is_less(price a, price b)
+{
+    return a.bytes != b.bytes ? a.bytes < b.bytes : a.squares < b.squares;
+}
+
+/* Among runs of at most `most`, those with the least price. That of the first i
+ * costs in k runs is the minimum over j of the price of the first j in k-1, the
+ * bytes over the boundary at j, and the square of the last run. The best j
+ * moves up with i, so the best for the middle i bounds those on either side. */
+typedef struct evening {
+    const double *sums;
+    const double *bytes; /* over the boundary before each cost; NULL: none */
+    double most;
+    const price *before; /* with one run less */
+    price *prices;
+    int *ends; /* by i: the best j */
+} evening;
+
+static void even_out(evening *e, size_t low, size_t high, size_t from,
+                     size_t to)
+{
+    if (low > high)
+        return;
+    size_t i = (low + high) / 2, best = from;
+    price least = {INFINITY, INFINITY};
+    for (size_t j = from; j <= to && j < i; j++) {
+        double sum = e->sums[i] - e->sums[j];
+        price now = e->before[j];
+        now.bytes += e->bytes && j > 0 ? e->bytes[j] : 0;
+        now.squares += sum * sum;
+        if (sum <= e->most && is_less(now, least)) {
+            least = now;
+            best = j;
+        }
+    }
+    e->prices[i] = least;
+    e->ends[i] = (int)best;
+    if (i > low)
+        even_out(e, low, i - 1, from, best);
+    even_out(e, i + 1, high, best, to);
+}
+
+/* Where run k may end such that the runs before it, and those behind it, can be
+ * of at most `most`: from lows[k] to highs[k]. */
+static void bound_ends(const double *sums, size_t count, int stages,
+                       double most, size_t *lows, size_t *highs)
+{
+    size_t end = 0, first = count;
+    for (int k = 1; k <= stages; k++) {
+        size_t start = end, last = count - (size_t)(stages - k);
+        while (end < last && sums[end + 1] - sums[start] <= most)
+            end++;
+        highs[k] = end;
+    }
+    for (int k = stages; k >= 1; k--) {
+        size_t behind = first;
+        lows[k] = behind;
+        while (first > (size_t)k - 1 && sums[behind] - sums[first - 1] <= most)
+            first--;
+    }
+    lows[0] = highs[0] = 0;
+}
+
+static sl_status place_evenly(const double *sums, const double *bytes,
+                              size_t count, int stages, double most,
+                              int *starts)
+{
+    price *rows[2], *memory;
+    size_t *lows = NULL, width = count + 1, runs = (size_t)stages + 1;
+    int *ends = NULL;
+    sl_status status = sl__alloc(2 * width, sizeof *memory, &memory);
+    if (status)
+        return status;
+    status = sl__alloc(2 * runs, sizeof *lows, &lows);
+    if (!status)
+        status = sl__alloc(width * runs, sizeof *ends, &ends);
+    if (!status) {
+        size_t *highs = lows + runs, end = count;
+        rows[0] = memory;
+        rows[1] = memory + width;
+        bound_ends(sums, count, stages, most, lows, highs);
+        for (int k = 1; k <= stages; k++) {
+            evening e = {.sums = sums,
+                         .bytes = bytes,
+                         .most = most,
+                         .before = rows[(k + 1) % 2],
+                         .prices = rows[k % 2],
+                         .ends = ends + (size_t)k * width};
+            even_out(&e, lows[k], highs[k], lows[k - 1], highs[k - 1]);
+        }
+        for (int k = stages; k >= 1; k--) {
+            end = (size_t)ends[(size_t)k * width + end];
+            starts[k - 1] = (int)end;
+        }
+    }
+    free(memory);
+    free(lows);
+    free(ends);
+    return status;
+}
+
+/* -------------------------------------------------------------- in haste -- */
+
+/* How many runs of at most `most` the costs from i on need, for every i. */
+static void count_needed(const double *sums, size_t count, double most,
+                         int *needed)
+{
+    /* Where the run that begins at i ends moves down with i: one pass does. */
+    size_t end = count;
+    needed[count] = 0;
+    for (size_t i = count; i-- > 0;) {
+        while (end > i + 1 && sums[end] - sums[i] > most)
+            end--;
+        needed[i] = needed[end] + 1;
+    }
+}
+
+/* Where evening out would take long: takes for each run what is closest to an
+ * even share of what is left, as long as the rest fits. */
+static void place_runs(const double *sums, size_t count, int stages,
+                       double most, const int *needed, int *starts)
+{
+    size_t first = 0;
+    for (int run = 0; run < stages; run++) {
+        int after = stages - run - 1;
+        double share = (sums[count] - sums[first]) / (after + 1);
+        size_t best = 0;
+        for (size_t end = first + 1; end + (size_t)after <= count; end++) {
+            double sum = sums[end] - sums[first];
+            if (sum > most)
+                break;
+            if (needed[end] > after)
+                continue;
+            if (best &&
+                fabs(sum - share) > fabs(sums[best] - sums[first] - share))
+                break;
+            best = end;
+        }
+        starts[run] = (int)first;
+        first = best;
+    }
+}
+
+sl_status sl__balance(const double *costs, const double *bytes, size_t count,
+                      int stages, int *starts, double *out_largest)
+{
+    double *sums, *rows[2];
+    int *needed;
+    double *memory;
+    *out_largest = 0;
+    if ((size_t)stages == count) {
+        for (int i = 0; i < stages; i++) {
+            starts[i] = i;
+            *out_largest = larger(*out_largest, costs[i]);
+        }
+        return SL_OK;
+    }
+    sl_status status = sl__alloc(3 * (count + 1), sizeof *memory, &memory);
+    if (status)
+        return status;
+    status = sl__alloc(count + 1, sizeof *needed, &needed);
+    if (status) {
+        free(memory);
+        return status;
+    }
+    sums = memory;
+    rows[0] = sums + count + 1;
+    rows[1] = rows[0] + count + 1;
+    for (size_t i = 0; i < count; i++)
+        sums[i + 1] = sums[i] + costs[i];
+    for (size_t i = 0; i <= count; i++)
+        rows[0][i] = sums[i];
+    for (int run = 2; run <= stages; run++)
+        add_run(sums, count, run, rows[run % 2], rows[(run + 1) % 2]);
+    double largest = rows[(stages + 1) % 2][count];
+    if ((double)count * stages <= EVEN_MOST) {
+        status = place_evenly(sums, bytes, count, stages, largest, starts);
+    } else {
+        count_needed(sums, count, largest, needed);
+        place_runs(sums, count, stages, largest, needed, starts);
+    }
+    free(memory);
+    free(needed);
+    *out_largest = largest;
+    return status;
+}

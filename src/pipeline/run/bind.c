@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Binding: from the cells of this rank to a list of instructions with every
+ * address, size, peer and tag in place.
+ *
+ * Requires: a sound lowered schedule, models whose stages are those of the
+ * schedule. Ensures: an instruction or more for each cell, in their order;
+ * memory is one microbatch's at a time; memory that a message leaves from or
+ * arrives in is not touched before the message is complete. */
+#include "pipeline/run/bind.h"
+
+#include "base/memory.h"
+#include "base/try.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------- variants -- */
+
+static sl_status add_variant(sl__binder *b, int stage, int64_t rows)
+{
+    sl__bound *bound = b->bound;
+    for (int i = 0; i < bound->variant_count; i++) {
+        if (bound->variants[i].stage == stage &&
+            bound->variants[i].rows == rows)
+            return SL_OK;
+    }
+    sl__variant *variant = &bound->variants[bound->variant_count];
+    *variant = (sl__variant){.stage = stage, .rows = rows};
+    SL__TRY(sl_programs_stage(b->pipeline->programs, rows, stage,
+                              &variant->program_stage));
+    bound->variant_count++;
+    return SL_OK;
+}
+
+static sl_status make_variants(sl__binder *b)
+{
+    const sl_pipeline *pipeline = b->pipeline;
+    size_t most = (size_t)pipeline->own_count * (size_t)pipeline->microbatches;
+    SL__TRY(sl__arena_take(&b->bound->arena, most, sizeof *b->bound->variants,
+                           &b->bound->variants));
+    for (int i = 0; i < pipeline->own_count; i++) {
+        for (int m = 0; m < pipeline->microbatches; m++)
+            SL__TRY(add_variant(b, pipeline->own_stages[i], b->bound->rows[m]));
+    }
+    return SL_OK;
+}
+
+/* Gives every microbatch of a variant, in each list, its place in the memory;
+ * lists their slots. */
+static int place_microbatches(sl__binder *b, const sl__variant *variant,
+                              bool steps, int (*of)[SL__SLOT_KINDS])
+{
+    int count = 0;
+    for (int train = 0; train <= steps; train++) {
+        for (int m = 0; m < b->pipeline->microbatches; m++) {
+            size_t cell = sl__cell(b, variant->stage, m);
+            if (b->bound->rows[m] != variant->rows)
+                continue;
+            memcpy(of[count], b->slots[train][cell], sizeof *of);
+            b->places[train][cell] = count++;
+        }
+    }
+    return count;
+}
+
+static sl_status make_memory_of(sl__binder *b, sl__variant *variant, bool steps,
+                                int (*of)[SL__SLOT_KINDS])
+{
+    sl_pipeline *pipeline = b->pipeline;
+    sl_memory **owner = &pipeline->owners[variant->stage];
+    sl__slots slots = {.of = (const int(*)[SL__SLOT_KINDS])of};
+    memcpy(slots.counts, variant->slots, sizeof slots.counts);
+    slots.microbatches = place_microbatches(b, variant, steps, of);
+    SL__TRY(sl__memory_create(variant->program_stage, &slots, *owner,
+                              &variant->memory));
+    if (!*owner) {
+        *owner = variant->memory;
+        pipeline->owner_stages[variant->stage] = variant->program_stage;
+    }
+    sl__memory_count_in(variant->memory, &pipeline->holding);
+    return SL_OK;
+}
+
+static sl_status make_memory(sl__binder *b, bool steps)
+{
+    int(*of)[SL__SLOT_KINDS] = NULL;
+    sl_status status =
+        sl__alloc(2 * (size_t)b->pipeline->microbatches, sizeof *of, &of);
+    for (int i = 0; i < b->bound->variant_count && !status; i++)
+        status = make_memory_of(b, &b->bound->variants[i], steps, of);
+    free(of);
+    return status;
+}
+
+/* Numbers the edges between this rank and others. */
+static sl_status number_edges(sl__binder *b)
+{
+    SL__TRY(sl__arena_take(&b->bound->arena, (size_t)b->edge_count,
+                           sizeof *b->crossing, &b->crossing));
+    for (int e = 0; e < b->edge_count; e++) {
+        bool crosses =
+            sl__is_here(b, b->edges[e].from) != sl__is_here(b, b->edges[e].to);
+        b->crossing[e] = crosses ? b->crossings++ : -1;
+    }
+    return SL_OK;
+}
+
+/* ------------------------------------------------------------- weighing -- */
+
+static void weigh(const sl_pipeline *pipeline, sl__bound *bound)
+{
+    int64_t all = 0;
+    int count = pipeline->microbatches;
+    for (int m = 0; m < count; m++)
+        all += bound->rows[m];
+    for (int m = 0; m < count; m++) {
+        bound->scales[m] =
+            all ? (double)bound->rows[m] / (double)all : 1.0 / count;
+        if (pipeline->options.loss == SL_LOSS_SUM)
+            bound->scales[m] = 1;
+        else
+            bound->scales[m] /= pipeline->options.replicas;
+    }
+}
+
+/* -------------------------------------------------------------- binding -- */
+
+/* Room for the mails, at the start of a cache line. */
+static sl_status make_mails(sl__binder *b)
+{
+    sl__bound *bound = b->bound;
+    char *memory;
+    bound->mail_count =
+        2 * (size_t)b->crossings * (size_t)b->pipeline->microbatches;
+    SL__TRY(sl__arena_take(&bound->arena, bound->mail_count + 1,
+                           sizeof *bound->mails, &memory));
+    memory +=
+        (SL__CACHE_LINE - (uintptr_t)memory % SL__CACHE_LINE) % SL__CACHE_LINE;
+    bound->mails = (sl__mail *)(void *)memory;
+    return SL_OK;
+}
+
+/* What each microbatch needs when, and the slots that gets it. */
+static sl_status measure_list(sl__binder *b)
+{
+    sl__instructions list = {0};
+    size_t cells =
+        (size_t)b->pipeline->own_count * (size_t)b->pipeline->microbatches;
+    b->list = &list;
+    b->measuring = true;
+    memset(b->needs, 0, cells * sizeof *b->needs);
+    sl_status status = sl__emit_list(b);
+    if (!status)
+        status = sl__deal_slots(b);
+    free(list.data);
+    b->measuring = false;
+    return status;
+}
+
+static sl_status bind_list(sl__binder *b)
+{
+    b->list = b->train ? &b->bound->train : &b->bound->eval;
+    return sl__emit_list(b);
+}
+
+/* Slots of both lists are found first: memory is made for the larger. */
+static sl_status bind_lists(sl__binder *b)
+{
+    bool steps = b->pipeline->options.stage.backward != SL_BACKWARD_NONE;
+    for (int train = 0; train <= steps; train++) {
+        b->train = train;
+        SL__TRY(measure_list(b));
+    }
+    SL__TRY(sl__make_merges(b->pipeline, b->bound, 0));
+    if (b->bound->dry)
+        return SL_OK;
+    SL__TRY(make_memory(b, steps));
+    SL__TRY(make_mails(b));
+    for (int train = 0; train <= steps; train++) {
+        b->train = train;
+        SL__TRY(bind_list(b));
+    }
+    size_t train = b->bound->train.count, eval = b->bound->eval.count;
+    return sl__arena_take(&b->bound->arena, (train > eval ? train : eval) + 1,
+                          sizeof *b->bound->stamps, &b->bound->stamps);
+}
+
+static sl_status check_sizes(const sl__binder *b)
+{
+    const sl_pipeline *pipeline = b->pipeline;
+    int count, stages = sl_model_stage_count(b->bound->model);
+    const sl_model_port *outputs = sl_model_outputs(b->bound->model, &count);
+    if (stages != pipeline->stages)
+        return sl_fail(SL_EINVAL,
+                       "the model has %d stages, and the schedule %d", stages,
+                       pipeline->stages);
+    if (2 * (int64_t)b->edge_count * pipeline->microbatches >=
+        SL_COMM_MAX_TAG / 2)
+        return sl_fail(SL_EINVAL,
+                       "%d edges of %d microbatches are more messages than "
+                       "there are tags for",
+                       b->edge_count, pipeline->microbatches);
+    for (int i = 0; i < count; i++) {
+        if (outputs[i].gradient)
+            return sl_fail(SL_EINVAL,
+                           "output '%.60s' takes a gradient, and a pipeline "
+                           "has none for it",
+                           outputs[i].name);
+    }
+    return SL_OK;
+}
+
+static sl_status make_tables(sl__binder *b)
+{
+    const sl_pipeline *pipeline = b->pipeline;
+    sl__arena *arena = &b->bound->arena;
+    size_t microbatches = (size_t)pipeline->microbatches;
+    size_t cells = (size_t)pipeline->own_count * microbatches;
+    SL__TRY(sl__arena_take(arena, microbatches, sizeof *b->bound->rows,
+                           &b->bound->rows));
+    SL__TRY(sl__arena_take(arena, microbatches, sizeof *b->bound->scales,
+                           &b->bound->scales));
+    SL__TRY(sl__arena_take(arena, (size_t)pipeline->stages, sizeof *b->own,
+                           &b->own));
+    SL__TRY(sl__arena_take(arena, cells, sizeof *b->needs, &b->needs));
+    SL__TRY(sl__arena_take(arena, microbatches, sizeof *b->bound->group,
+                           &b->bound->group));
+    SL__TRY(sl__arena_take(arena, microbatches, sizeof *b->bound->group_options,
+                           &b->bound->group_options));
+    for (int train = 0; train < 2; train++) {
+        SL__TRY(sl__arena_take(arena, cells, sizeof *b->places[train],
+                               &b->places[train]));
+        SL__TRY(sl__arena_take(arena, cells, sizeof *b->slots[train],
+                               &b->slots[train]));
+    }
+    for (int s = 0; s < pipeline->stages; s++)
+        b->own[s] = -1;
+    for (int i = 0; i < pipeline->own_count; i++)
+        b->own[pipeline->own_stages[i]] = i;
+    return SL_OK;
+}
+
+static sl_status bind_all(sl__binder *b, const int64_t *rows)
+{
+    sl_pipeline *pipeline = b->pipeline;
+    sl__bound *bound = b->bound;
+    int outputs;
+    SL__TRY(make_tables(b));
+    memcpy(bound->rows, rows, (size_t)pipeline->microbatches * sizeof *rows);
+    weigh(pipeline, bound);
+    SL__TRY(sl_programs_model(pipeline->programs, rows[0], &bound->model));
+    b->edges = sl_model_edges(bound->model, &b->edge_count);
+    SL__TRY(check_sizes(b));
+    SL__TRY(number_edges(b));
+    SL__TRY(make_variants(b));
+    sl_model_outputs(bound->model, &outputs);
+    SL__TRY(sl__arena_take(&bound->arena, (size_t)outputs,
+                           sizeof *bound->merges, &bound->merges));
+    return bind_lists(b);
+}
+
+static sl_status bind_new(sl_pipeline *pipeline, const int64_t *rows, bool dry,
+                          sl__bound **out)
+{
+    sl__binder b = {.pipeline = pipeline};
+    SL__TRY(sl__alloc(1, sizeof *b.bound, &b.bound));
+    b.bound->dry = dry;
+    sl_status status = bind_all(&b, rows);
+    if (status)
+        sl__unbind(pipeline, b.bound);
+    else
+        *out = b.bound;
+    return status;
+}
+
+sl_status sl__bind(sl_pipeline *pipeline, const int64_t *rows, sl__bound **out)
+{
+    size_t bytes = sizeof *rows * (size_t)pipeline->microbatches;
+    for (sl__bound *known = pipeline->bounds; known; known = known->next) {
+        if (memcmp(known->rows, rows, bytes) == 0) {
+            *out = known;
+            return SL_OK;
+        }
+    }
+    SL__TRY(bind_new(pipeline, rows, false, out));
+    (*out)->next = pipeline->bounds;
+    pipeline->bounds = *out;
+    return SL_OK;
+}
+
+sl_status sl__bind_dry(sl_pipeline *pipeline, const int64_t *rows,
+                       sl__bound **out)
+{
+    return bind_new(pipeline, rows, true, out);
+}
+
+void sl__unbind(const sl_pipeline *pipeline, sl__bound *bound)
+{
+    for (int i = 0; i < bound->variant_count; i++) {
+        const sl__variant *variant = &bound->variants[i];
+        if (variant->memory &&
+            variant->memory != pipeline->owners[variant->stage])
+            sl_memory_destroy(variant->memory);
+    }
+    sl__drop_merges(bound);
+    free(bound->train.data);
+    free(bound->eval.data);
+    sl__arena_clear(&bound->arena);
+    free(bound);
+}

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Bytes of a rank, by pool: as the plans of its stages say, and as they were
+ * allocated and given back. */
+#include "pipeline/run/runtime.h"
+
+#include "base/arguments.h"
+#include "base/memory.h"
+#include "base/writer.h"
+#include "comm/comm.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* ----------------------------------------------------------------- sums -- */
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Ranks that have a stage of a tie; 0 where this one has none. */
+static int count_ranks(const sl_pipeline *pipeline, const sl_tie *tie)
+{
+    int count = 0;
+    bool here = false;
+    for (int k = 0; k < tie->stage_count; k++) {
+        int rank = pipeline->rank_of[tie->stages[k]];
+        bool known = false;
+        for (int i = 0; i < k; i++)
+            known |= pipeline->rank_of[tie->stages[i]] == rank;
+        count += !known;
+        here |= rank == pipeline->rank;
+    }
+    return here ? count : 0;
+}
+
+static int64_t sum_bytes_of(int ranks, sl_dtype dtype, int64_t bytes)
+{
+    size_t count = (size_t)bytes / sl_dtype_bytes(dtype);
+    return ranks > 1 ? sl__comm_sum_bytes(ranks, sl__number_of(dtype), count)
+                     : 0;
+}
+
+/* Room for the largest gradient of a stage to be summed over the replicas. */
+static int64_t replica_bytes(const sl_pipeline *pipeline, const sl_graph *graph)
+{
+    int64_t most = 0;
+    for (size_t i = 0; i < graph->parameters.count; i++) {
+        const sl_tensor *tensor = graph->parameters.data[i].tensor;
+        most = larger(most, sum_bytes_of(pipeline->options.replicas,
+                                         tensor->dtype, sl__bytes(tensor)));
+    }
+    return most;
+}
+
+int64_t sl__sum_bytes(const sl_pipeline *pipeline, const sl_model *model)
+{
+    enum { FEW = 8 };
+    int count;
+    const sl_tie *ties = sl_model_ties(model, &count);
+    /* The norm of a gradient, and what a training loop adds up. */
+    int ranks = sl_comm_size(pipeline->comm);
+    int64_t most =
+        ranks > 1 ? sl__comm_sum_bytes(ranks, SL_NUMBER_F64, FEW) : 0;
+    for (int t = 0; t < count; t++)
+        most = larger(
+            most, sum_bytes_of(count_ranks(pipeline, &ties[t]), ties[t].dtype,
+                               (int64_t)sl__own_part(pipeline, ties[t].dtype,
+                                                     ties[t].bytes)
+                                   .bytes));
+    for (int i = 0; i < pipeline->own_count; i++)
+        most = larger(
+            most, replica_bytes(pipeline,
+                                model->parts[pipeline->own_stages[i]].graph));
+    return most;
+}
+
+/* --------------------------------------------------------------- shards -- */
+
+/* What a stage holds of what can be given back, and what it may hold. */
+typedef struct shard {
+    int64_t parameters, gradients; /* whole */
+    int64_t others;                /* of either, what other replicas keep */
+    int64_t packed;
+    bool whole_parameters, whole_gradients, is_packed;
+} shard;
+
+static int64_t held(const shard *s, sl_rank_bytes *sum)
+{
+    int64_t parameters = s->parameters - (s->whole_parameters ? 0 : s->others);
+    int64_t gradients = s->gradients - (s->whole_gradients ? 0 : s->others);
+    int64_t packed = s->is_packed ? s->packed : 0;
+    sum->parameters += parameters;
+    sum->gradients += gradients;
+    sum->packed += packed;
+    return parameters + gradients + packed;
+}
+
+static void act(shard *s, sl_action_kind kind)
+{
+    switch (kind) {
+    case SL_UNSHARD: s->whole_parameters = true; break;
+    case SL_RESHARD: s->whole_parameters = s->is_packed = false; break;
+    case SL_REDUCE_GRAD: s->whole_gradients = false; break;
+    case SL_FORWARD: s->is_packed = true; break;
+    case SL_BACKWARD_INPUT:
+    case SL_BACKWARD_WEIGHT:
+    case SL_BACKWARD: s->whole_gradients = true; break;
+    default: break;
+    }
+}
+
+static sl_status describe_shards(const sl_pipeline *pipeline,
+                                 const sl__bound *bound, shard *shards)
+{
+    for (int i = 0; i < bound->variant_count; i++) {
+        const sl__variant *variant = &bound->variants[i];
+        shard *own = &shards[variant->stage];
+        if (own->parameters)
+            continue;
+        const sl_plan *plan = sl_stage_plan(variant->program_stage);
+        *own = (shard){.parameters = plan->parameter_bytes,
+                       .gradients = plan->gradient_bytes,
+                       .packed = plan->packed_bytes};
+        int count =
+            sl_stage_port_count(variant->program_stage, SL_PORT_PARAMETER);
+        for (int k = 0; k < count; k++) {
+            sl_port port;
+            sl_status status = sl_stage_port_at(variant->program_stage,
+                                                SL_PORT_PARAMETER, k, &port);
+            if (status)
+                return status;
+            own->others +=
+                port.bytes -
+                (int64_t)sl__own_part(pipeline, port.dtype, port.bytes).bytes;
+        }
+    }
+    return SL_OK;
+}
+
+/* The most that is held at a time in a step, the second of two: what the first
+ * leaves is what every other begins with. */
+static sl_status plan_shards(const sl_pipeline *pipeline,
+                             const sl__bound *bound, sl_rank_bytes *out)
+{
+    shard *shards;
+    size_t stages = (size_t)pipeline->stages;
+    sl_status status = sl__alloc(stages, sizeof *shards, &shards);
+    if (status)
+        return status;
+    status = describe_shards(pipeline, bound, shards);
+    const sl_action *row = sl_schedule_row(pipeline->lowered, pipeline->rank);
+    size_t count = sl_schedule_length(pipeline->lowered, pipeline->rank);
+    int64_t most = -1;
+    for (size_t i = 0; i < 2 * count && !status; i++) {
+        sl_rank_bytes now = {0};
+        int64_t sum = 0;
+        sl_action parts[2];
+        int halves = sl_action_parts(&row[i % count], parts);
+        for (int k = 0; k < halves; k++)
+            act(&shards[parts[k].stage], parts[k].kind);
+        for (size_t s = 0; s < stages; s++)
+            sum += held(&shards[s], &now);
+        if (i < count || sum <= most)
+            continue;
+        most = sum;
+        out->parameters = now.parameters;
+        out->gradients = now.gradients;
+        out->packed = now.packed;
+    }
+    free(shards);
+    return status;
+}
+
+/* ----------------------------------------------------------------- plan -- */
+
+/* Adds a stage as compiled for one number of rows. */
+static void add_variant(const sl__variant *variant, bool owns,
+                        sl_rank_bytes *out)
+{
+    const sl_stage *stage = variant->program_stage;
+    const sl_plan *plan = sl_stage_plan(stage);
+    out->parameters += owns ? plan->parameter_bytes : 0;
+    out->gradients += owns ? plan->gradient_bytes : 0;
+    out->packed += plan->packed_bytes;
+    out->workspace += plan->workspace_bytes;
+    for (int k = 0; k < SL__SLOT_KINDS; k++) {
+        bool is_message = k >= SL__SLOT_INPUTS;
+        *(is_message ? &out->messages : &out->activations) +=
+            variant->slots[k] * stage->slot_bytes[k];
+    }
+}
+
+static int64_t sum_pools(const sl_rank_bytes *bytes)
+{
+    return bytes->parameters + bytes->gradients + bytes->optimizer +
+           bytes->packed + bytes->workspace + bytes->activations +
+           bytes->messages + bytes->outputs + bytes->sums;
+}
+
+/* Adds a batch that is bound, or would be. */
+static sl_status add_bound(const sl_pipeline *pipeline, const sl__bound *bound,
+                           bool dry, sl_rank_bytes *out)
+{
+    int owned = -1; /* Variants are in order of stages. */
+    for (int i = 0; i < bound->variant_count; i++) {
+        const sl__variant *variant = &bound->variants[i];
+        bool owns = dry ? variant->stage != owned
+                        : variant->memory == pipeline->owners[variant->stage];
+        owned = variant->stage;
+        add_variant(variant, owns, out);
+    }
+    out->outputs += bound->output_bytes;
+    return pipeline->shards ? plan_shards(pipeline, bound, out) : SL_OK;
+}
+
+sl_status sl_pipeline_plan(sl_pipeline *pipeline, int64_t rows,
+                           sl_rank_bytes *out)
+{
+    SL__NEED(pipeline, out);
+    sl__bound *bound;
+    sl_rank_bytes bytes = {0};
+    if (rows < pipeline->microbatches && rows != 0)
+        return sl_fail(SL_EINVAL, "%lld rows, fewer than the %d microbatches",
+                       (long long)rows, pipeline->microbatches);
+    for (int m = 0; m < pipeline->microbatches; m++)
+        pipeline->rows[m] = sl_microbatch_rows(rows, pipeline->microbatches, m);
+    sl_status status = sl__bind_dry(pipeline, pipeline->rows, &bound);
+    if (status)
+        return status;
+    status = add_bound(pipeline, bound, true, &bytes);
+    bytes.sums = sl__sum_bytes(pipeline, bound->model) +
+                 sl__scratch_bytes(pipeline, bound->model);
+    sl__unbind(pipeline, bound);
+    bytes.planned = sum_pools(&bytes);
+    if (!status)
+        *out = bytes;
+    return status;
+}
+
+void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out)
+{
+    if (!out)
+        return;
+    *out = (sl_rank_bytes){0};
+    if (!pipeline)
+        return;
+    sl_rank_bytes bytes = {.optimizer = pipeline->optimizer_bytes};
+    const sl_model *model = sl_pipeline_model(pipeline);
+    /* Only what is sharded can fail, for want of memory: then it is told of
+     * without. */
+    for (const sl__bound *bound = pipeline->bounds; bound; bound = bound->next)
+        (void)add_bound(pipeline, bound, false, &bytes);
+    bytes.sums = pipeline->scratch_bytes;
+    if (model)
+        bytes.sums += sl__sum_bytes(pipeline, model);
+    bytes.planned = sum_pools(&bytes);
+    /* The transport may have more, of another pipeline. */
+    int64_t others = pipeline->scratch_bytes + bytes.outputs;
+    int64_t room = (int64_t)pipeline->comm->scratch_bytes;
+    int64_t own = bytes.sums - pipeline->scratch_bytes;
+    others += room < own ? room : own;
+    bytes.measured = pipeline->holding.most + others;
+    bytes.held = pipeline->holding.now + others;
+    *out = bytes;
+}
+
+/* ---------------------------------------------------------------- text -- */
+
+/* A column is as wide as its name, and as numbers. */
+static int width_of(const char *name)
+{
+    enum { NUMBER = 8 };
+    int width = (int)strlen(name);
+    return width < NUMBER ? NUMBER : width;
+}
+
+/* A table with a row per rank, of those pools that something is in. */
+sl_status sl_rank_bytes_write(const sl_rank_bytes *ranks, int count,
+                              sl_write_fn write, void *context)
+{
+    SL__NEED(write);
+    if (count > 0)
+        SL__NEED(ranks);
+    static const struct {
+        const char *name;
+        size_t offset;
+    } pools[] = {
+        {"parameters", offsetof(sl_rank_bytes, parameters)},
+        {"gradients", offsetof(sl_rank_bytes, gradients)},
+        {"optimizer", offsetof(sl_rank_bytes, optimizer)},
+        {"packed", offsetof(sl_rank_bytes, packed)},
+        {"workspace", offsetof(sl_rank_bytes, workspace)},
+        {"activations", offsetof(sl_rank_bytes, activations)},
+        {"messages", offsetof(sl_rank_bytes, messages)},
+        {"outputs", offsetof(sl_rank_bytes, outputs)},
+        {"sums", offsetof(sl_rank_bytes, sums)},
+        {"planned", offsetof(sl_rank_bytes, planned)},
+        {"measured", offsetof(sl_rank_bytes, measured)},
+    };
+    enum { POOLS = sizeof pools / sizeof *pools };
+    bool shown[POOLS] = {false};
+    int64_t most = 0;
+    for (int r = 0; r < count; r++)
+        most = larger(most, ranks[r].planned);
+    const bool small = most < 10000000;
+    sl__writer writer;
+    sl__writer_start(&writer, write, context);
+    sl__puts(&writer, "rank");
+    for (int p = 0; p < POOLS; p++) {
+        for (int r = 0; r < count; r++)
+            shown[p] |=
+                *(const int64_t *)((const char *)&ranks[r] + pools[p].offset);
+        if (shown[p])
+            sl__printf(&writer, " %8s", pools[p].name);
+    }
+    sl__puts(&writer, small ? " (kB)\n" : " (MB)\n");
+    for (int r = 0; r < count; r++) {
+        sl__printf(&writer, "%4d", r);
+        for (int p = 0; p < POOLS; p++) {
+            const char *own = (const char *)&ranks[r] + pools[p].offset;
+            if (shown[p])
+                sl__printf(&writer, " %*.1f", width_of(pools[p].name),
+                           (double)*(const int64_t *)own *
+                               (small ? 1e-3 : 1e-6));
+        }
+        sl__puts(&writer, "\n");
+    }
+    return sl__writer_finish(&writer);
+}

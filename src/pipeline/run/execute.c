@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The executor: walks a list of instructions. What goes wrong is told to every
+ * rank with the action it happened in. */
+#include "pipeline/run/runtime.h"
+
+#include "base/arguments.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "tensor/program.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Another seed for every microbatch of every replica. */
+static uint64_t mix(uint64_t seed, int microbatch, int replica)
+{
+    uint64_t place = (uint64_t)replica << 32 | (uint64_t)microbatch;
+    uint64_t x = seed + 0x9e3779b97f4a7c15u * (place + 1);
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* A program as a function of the caller's sees it. */
+static sl_action_call call_of(const sl_pipeline *pipeline,
+                              const sl__instruction *i, const sl__bound *bound,
+                              uint64_t seed)
+{
+    return (sl_action_call){
+        .action = i->action,
+        .stage = i->u.run.program_stage,
+        .memory = i->u.run.memory,
+        .program = i->u.run.program,
+        .slot = i->u.run.slot,
+        .options = {mix(seed, i->action.microbatch, pipeline->replica),
+                    bound->scales[i->action.microbatch]}};
+}
+
+sl_status sl_action_call_run(const sl_action_call *call)
+{
+    SL__NEED(call);
+    if (sl_action_kind_family(call->action.kind) != SL_FAMILY_COMPUTE)
+        return sl_fail(SL_EINVAL, "only compute has a program to run");
+    return sl_stage_run(call->stage, call->program, call->memory, call->slot,
+                        &call->options);
+}
+
+/* Runs W's that are joined. */
+static sl_status run_group(const sl_pipeline *pipeline,
+                           const sl__instruction *i, const sl__bound *bound,
+                           uint64_t seed)
+{
+    int count = 0;
+    for (bool more = true; more; count++) {
+        const sl_action_call call = call_of(pipeline, &i[count], bound, seed);
+        bound->group[count] = call.slot;
+        bound->group_options[count] = call.options;
+        more = i[count].joined;
+    }
+    return sl_stage_run_group(i->u.run.program_stage, i->u.run.memory,
+                              bound->group, bound->group_options, count);
+}
+
+/* Runs a program, or those that are joined. */
+static sl_status run(const sl_pipeline *pipeline, const sl__instruction *i,
+                     const sl__bound *bound, uint64_t seed)
+{
+    sl_action_call calls[2] = {call_of(pipeline, i, bound, seed)};
+    const sl_action_function *function = i->u.run.function;
+    if (!function && i->joined)
+        return run_group(pipeline, i, bound, seed);
+    if (!function)
+        return sl_action_call_run(&calls[0]);
+    if (i->joined)
+        calls[1] = call_of(pipeline, i + 1, bound, seed);
+    /* What it says where it says nothing. */
+    sl_fail(SL_OK, "the function of the caller's failed");
+    return function->call(function->context, calls, i->joined ? 2 : 1);
+}
+
+static sl_status post(sl_comm *comm, const sl__instruction *i)
+{
+    sl_request *request = &i->u.message.mail->request;
+    if (i->kind == SL__DO_SEND)
+        return sl_comm_send(comm, i->u.message.peer, i->u.message.tag,
+                            i->u.message.memory, i->u.message.bytes, request);
+    return sl_comm_recv(comm, i->u.message.peer, i->u.message.tag,
+                        i->u.message.memory, i->u.message.bytes, request);
+}
+
+static sl_status wait(sl_comm *comm, const sl__instruction *i, double timeout_s,
+                      sl__stamp *stamp, double *now)
+{
+    sl_request *request = &i->u.message.mail->request;
+    bool done = false;
+    sl_status status = sl_comm_test(comm, request, &done);
+    if (!status && !done) {
+        status = sl_comm_wait(comm, request, timeout_s);
+        *now = sl__seconds();
+    }
+    if (status == SL_ETIME)
+        return sl_fail(SL_ETIME,
+                       "waited %g s for a message between it and stage %d on "
+                       "rank %d",
+                       timeout_s, i->u.message.peer_stage, i->u.message.peer);
+    if (!status) {
+        stamp->done_s = request->done_s;
+        *now = stamp->done_s > *now ? stamp->done_s : *now;
+    }
+    return status;
+}
+
+static sl_status take(sl_pipeline *pipeline, sl__bound *bound,
+                      const sl__instruction *i)
+{
+    int count, output = i->u.take.output;
+    const sl_model_port *port = &sl_model_outputs(bound->model, &count)[output];
+    if (port->is_loss) {
+        double value;
+        float narrow;
+        if (port->dtype == SL_F64) {
+            memcpy(&value, i->u.take.from, sizeof value);
+        } else {
+            memcpy(&narrow, i->u.take.from, sizeof narrow);
+            value = (double)narrow;
+        }
+        pipeline->losses[i->action.microbatch] = value;
+        pipeline->has_losses = true;
+    }
+    if (!bound->merges[output])
+        return SL_OK;
+    return sl_merge_put(bound->merges[output], i->action.microbatch,
+                        i->u.take.from, i->u.take.bytes);
+}
+
+static sl_status execute_one(sl_pipeline *pipeline, sl__bound *bound,
+                             const sl__instruction *i, const sl_batch *batch,
+                             uint64_t seed, sl__stamp *stamp, double *now)
+{
+    sl_comm *comm = pipeline->comm;
+    switch (i->kind) {
+    case SL__DO_PACK: return sl__memory_pack(i->u.run.memory);
+    case SL__DO_RUN: return run(pipeline, i, bound, seed);
+    case SL__DO_NOTHING: return SL_OK;
+    case SL__DO_STATE:
+        return sl__run_state(pipeline, i->u.run.function, &i->action);
+    case SL__DO_FEED:
+        return sl_batch_copy(batch, pipeline->argument_of[i->u.feed.argument],
+                             i->action.microbatch, i->u.feed.to,
+                             i->u.feed.bytes);
+    case SL__DO_COPY:
+        memcpy(i->u.copy.to, i->u.copy.from, i->u.copy.bytes);
+        return SL_OK;
+    case SL__DO_SEND:
+    case SL__DO_RECV: return post(comm, i);
+    case SL__DO_WAIT:
+        return wait(comm, i, pipeline->options.timeout_s, stamp, now);
+    case SL__DO_TAKE: return take(pipeline, bound, i);
+    }
+    return SL_OK;
+}
+
+sl_status sl__fail_all(sl_comm *comm, sl_status status, const char *text)
+{
+    sl_comm_abort(comm, status, text);
+    /* Another rank may have been first: then it is its sentence that counts. */
+    sl_status heard = sl_comm_progress(comm);
+    return heard ? heard : status;
+}
+
+/* Tells all ranks what went wrong, and where, unless that is how this rank came
+ * to know of it. */
+static sl_status tell(sl_pipeline *pipeline, const sl__instruction *i,
+                      sl_status status)
+{
+    static const char *const doing[] = {
+        [SL__DO_PACK] = "weights for ", [SL__DO_RUN] = "",
+        [SL__DO_NOTHING] = "",          [SL__DO_STATE] = "",
+        [SL__DO_FEED] = "input for ",   [SL__DO_COPY] = "copy for ",
+        [SL__DO_SEND] = "send after ",  [SL__DO_RECV] = "receive for ",
+        [SL__DO_WAIT] = "wait around ", [SL__DO_TAKE] = "output of "};
+    static const char *const names[SL_ACTION_KINDS] = {
+        [SL_FORWARD] = "F",
+        [SL_BACKWARD_INPUT] = "I",
+        [SL_BACKWARD_WEIGHT] = "W",
+        [SL_BACKWARD] = "B",
+        [SL_SEND_F] = "F",
+        [SL_RECV_F] = "F",
+        [SL_SEND_B] = "B",
+        [SL_RECV_B] = "B",
+        [SL_WAIT_SEND_F] = "F",
+        [SL_WAIT_SEND_B] = "B",
+        [SL_UNSHARD] = "UNSHARD",
+        [SL_RESHARD] = "RESHARD",
+        [SL_REDUCE_GRAD] = "REDUCE_GRAD"};
+    char why[500], where[40] = "", text[SL__REPORT_MAX];
+    const sl_action *about = &i->action;
+    snprintf(why, sizeof why, "%s", sl_error_text());
+    sl_status heard = sl_comm_progress(pipeline->comm);
+    if (heard)
+        return heard;
+    if (i->kind != SL__DO_STATE && i->kind != SL__DO_PACK)
+        snprintf(where, sizeof where, ", microbatch %d", about->microbatch);
+    int length =
+        snprintf(text, sizeof text, "%s%s of stage %d%s: %s", doing[i->kind],
+                 names[about->kind], about->stage, where, why);
+    if (status == SL_ETIME)
+        sl__append_report(pipeline,
+                          i->kind == SL__DO_WAIT ? i->u.message.peer : -1,
+                          text + length, sizeof text - (size_t)length);
+    return sl__fail_all(pipeline->comm, status, text);
+}
+
+/* Walks the list; `*at` is where it ended. */
+static sl_status walk(sl_pipeline *pipeline, sl__bound *bound,
+                      const sl__instructions *list, const sl_batch *batch,
+                      uint64_t seed, size_t *at)
+{
+    bool drives = !sl_comm_hands_over(pipeline->comm);
+    sl_status status = SL_OK;
+    double now = sl__seconds();
+    size_t k = 0;
+    for (; k < list->count && !status; k++) {
+        const sl__instruction *i = &list->data[k];
+        *at = k;
+        bound->stamps[k].start_s = now;
+        atomic_store_explicit(&pipeline->at, k, memory_order_relaxed);
+        atomic_store_explicit(&pipeline->since_s, now, memory_order_relaxed);
+        if (pipeline->before)
+            pipeline->before();
+        status = execute_one(pipeline, bound, i, batch, seed, &bound->stamps[k],
+                             &now);
+        if (i->timed)
+            now = sl__seconds();
+        for (; list->data[k].joined; k++)
+            bound->stamps[k + 1].start_s = now;
+        /* Between processes messages move when they are looked after. */
+        if (!status && drives && i->kind == SL__DO_RUN)
+            status = sl_comm_progress(pipeline->comm);
+    }
+    bound->stamps[k].start_s = now;
+    if (!status)
+        atomic_store_explicit(&pipeline->at, k, memory_order_relaxed);
+    return status;
+}
+
+sl_status sl__execute(sl_pipeline *pipeline, sl__bound *bound,
+                      const sl__instructions *list, const sl_batch *batch,
+                      uint64_t seed)
+{
+    size_t at = 0;
+    pipeline->latest = NULL;
+    memcpy(pipeline->data_s, pipeline->next_data_s, sizeof pipeline->data_s);
+    memset(pipeline->next_data_s, 0, sizeof pipeline->next_data_s);
+    atomic_store_explicit(&pipeline->at, 0, memory_order_relaxed);
+    atomic_store(&pipeline->doing, list);
+    sl_status status = walk(pipeline, bound, list, batch, seed, &at);
+    if (!status) {
+        pipeline->latest = list;
+        return SL_OK;
+    }
+    status = tell(pipeline, &list->data[at], status);
+    for (size_t m = 0; m < bound->mail_count; m++)
+        sl_comm_cancel(pipeline->comm, &bound->mails[m].request);
+    return status;
+}

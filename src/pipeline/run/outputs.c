@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Outputs of a pipeline: those of all microbatches, put together as the caller
+ * says, or along the dimension that the batch was split along. */
+#include "pipeline/batch/arrays.h"
+#include "pipeline/run/runtime.h"
+
+#include "base/arguments.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+#include <string.h>
+
+/* How the caller wants an output; NULL: as the batch was split. */
+static const sl_merge_options *find_wish(const sl_pipeline *pipeline,
+                                         const char *name)
+{
+    for (int i = 0; i < pipeline->options.merge_count; i++) {
+        if (strcmp(pipeline->options.merges[i].name, name) == 0)
+            return &pipeline->options.merges[i].how;
+    }
+    return NULL;
+}
+
+sl_status sl__take_wishes(sl_pipeline *pipeline)
+{
+    const sl_output_merge *given = pipeline->options.merges;
+    sl_output_merge *own;
+    size_t count = (size_t)pipeline->options.merge_count;
+    if (pipeline->options.merge_count < 0 || (count && !given))
+        return sl_fail(SL_EINVAL, "merges that are not there");
+    if (count && !pipeline->options.keep_outputs)
+        return sl_fail(SL_EINVAL, "outputs are merged where keep_outputs says "
+                                  "that they are kept");
+    sl_status status =
+        sl__arena_take(&pipeline->arena, count, sizeof *own, &own);
+    for (size_t i = 0; i < count && !status; i++) {
+        if (!given[i].name)
+            return sl_fail(SL_EINVAL, "a merge is of no output");
+        own[i].how = given[i].how;
+        status = sl__arena_text(&pipeline->arena, given[i].name,
+                                strlen(given[i].name), &own[i].name);
+    }
+    pipeline->options.merges = own;
+    return status;
+}
+
+/* Every merge that was asked for is of an output that there is. */
+static sl_status check_wishes(const sl_pipeline *pipeline,
+                              const sl_model *model)
+{
+    int count;
+    const sl_model_port *outputs = sl_model_outputs(model, &count);
+    char quoted[SL__QUOTED_MAX];
+    for (int i = 0; i < pipeline->options.merge_count; i++) {
+        const char *name = pipeline->options.merges[i].name;
+        bool found = false;
+        for (int k = 0; k < count; k++)
+            found |= strcmp(outputs[k].name, name) == 0;
+        if (!found)
+            return sl_fail(SL_ENOTFOUND, "there is no output '%s' to be merged",
+                           sl__quoted(name, strlen(name), quoted));
+    }
+    return SL_OK;
+}
+
+/* A part of an output as it is merged: scalars as one row each. */
+static sl_status describe_part(const sl__bound *bound,
+                               const sl_model_port *output, int microbatch,
+                               sl_array *out)
+{
+    sl_port own;
+    const sl__variant *variant =
+        sl__variant_of(bound, output->stages[0], microbatch);
+    sl_status status = sl_stage_port(variant->program_stage, SL_PORT_OUTPUT,
+                                     output->name, &own);
+    if (status)
+        return status;
+    *out = (sl_array){.dtype = own.dtype, .dims = own.dims ? own.dims : 1};
+    memcpy(out->shape, own.shape, sizeof out->shape);
+    if (own.dims == 0)
+        out->shape[0] = 1;
+    return SL_OK;
+}
+
+/* Whether parts can be joined along the dimension that the batch was split
+ * along: each has the rows of its microbatch there. */
+static bool is_split_along(const sl__bound *bound, const sl_array *parts,
+                           int microbatches, int dim)
+{
+    for (int m = 0; m < microbatches; m++) {
+        if (dim >= parts[m].dims || parts[m].shape[dim] != bound->rows[m])
+            return false;
+    }
+    return true;
+}
+
+static sl_status make_merge(const sl_pipeline *pipeline, sl__bound *bound,
+                            const sl_model_port *output, sl_array *parts,
+                            sl_merge **out)
+{
+    int microbatches = pipeline->microbatches, dim = bound->split_dim;
+    const sl_merge_options *wish = find_wish(pipeline, output->name);
+    sl_merge_options how = SL_MERGE_OPTIONS_INIT;
+    sl_status status = SL_OK;
+    for (int m = 0; m < microbatches && !status; m++)
+        status = describe_part(bound, output, m, &parts[m]);
+    if (status)
+        return status;
+    if (wish)
+        how = *wish;
+    else if (output->dims > 0 && dim > 0)
+        how.dim = dim;
+    /* A scalar is one row of each microbatch, however these were split. What
+     * else has no rows is told of when it is asked for. */
+    if (!wish && output->dims > 0 && dim != 0 &&
+        !is_split_along(bound, parts, microbatches,
+                        dim < 0 ? SL_DIMS_MAX : dim))
+        return SL_OK;
+    status = sl__merge_create(&how, parts, bound->rows[0] ? bound->rows : NULL,
+                              microbatches, bound->dry, out);
+    /* Parts that do not fit together so are told of likewise. */
+    return status == SL_EINVAL && !wish ? SL_OK : status;
+}
+
+void sl__drop_merges(sl__bound *bound)
+{
+    int count = 0;
+    if (bound->model)
+        sl_model_outputs(bound->model, &count);
+    for (int i = 0; i < count && bound->merges; i++) {
+        sl_merge_destroy(bound->merges[i]);
+        bound->merges[i] = NULL;
+    }
+    bound->output_bytes = 0;
+}
+
+sl_status sl__make_merges(const sl_pipeline *pipeline, sl__bound *bound,
+                          int split_dim)
+{
+    int count;
+    const sl_model_port *outputs = sl_model_outputs(bound->model, &count);
+    sl_array *parts = NULL;
+    if (!pipeline->options.keep_outputs)
+        return SL_OK;
+    sl_status status = check_wishes(pipeline, bound->model);
+    if (status)
+        return status;
+    sl__drop_merges(bound);
+    bound->split_dim = split_dim;
+    status = sl__alloc((size_t)pipeline->microbatches, sizeof *parts, &parts);
+    for (int i = 0; i < count && !status; i++) {
+        if (!sl__is_own(pipeline, outputs[i].stages[0]))
+            continue;
+        status =
+            make_merge(pipeline, bound, &outputs[i], parts, &bound->merges[i]);
+        if (!status && bound->merges[i])
+            bound->output_bytes += sl__merge_bytes(bound->merges[i]);
+    }
+    free(parts);
+    return status;
+}
+
+/* The merge of an output of the latest step. */
+static sl_status find_merge(const sl_pipeline *pipeline, const char *name,
+                            sl_merge **out)
+{
+    int count = 0;
+    char quoted[SL__QUOTED_MAX];
+    const sl__bound *bound = pipeline->last;
+    const sl_model_port *outputs =
+        bound ? sl_model_outputs(bound->model, &count) : NULL;
+    sl__quoted(name, strlen(name), quoted);
+    for (int i = 0; i < count; i++) {
+        if (strcmp(outputs[i].name, name) != 0)
+            continue;
+        *out = bound->merges[i];
+        if (*out)
+            return SL_OK;
+        if (pipeline->options.keep_outputs &&
+            sl__is_own(pipeline, outputs[i].stages[0]))
+            return sl_fail(SL_EINVAL,
+                           "output '%s' does not have the rows of its "
+                           "microbatch along the dimension that the batch was "
+                           "split along: say in `merges` how to put it "
+                           "together",
+                           quoted);
+    }
+    return sl_fail(SL_ENOTFOUND, "rank %d has kept no output '%s'",
+                   sl_comm_rank(pipeline->comm), quoted);
+}
+
+sl_status sl_pipeline_output(sl_pipeline *pipeline, const char *name,
+                             sl_array *out)
+{
+    SL__NEED(pipeline, name, out);
+    sl_merge *merge;
+    sl_status status = find_merge(pipeline, name, &merge);
+    return status ? status : sl_merge_finish(merge, out);
+}
+
+sl_status sl_pipeline_output_part(const sl_pipeline *pipeline, const char *name,
+                                  int microbatch, sl_array *out)
+{
+    SL__NEED(pipeline, name, out);
+    sl_merge *merge;
+    sl_status status = find_merge(pipeline, name, &merge);
+    return status ? status : sl_merge_part(merge, microbatch, out);
+}

@@ -1,0 +1,497 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Pipelines: one rank's stages under a schedule; steps and evals. */
+#include "pipeline/run/runtime.h"
+
+#include "base/arguments.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "comm/comm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ----------------------------------------------------------------- life -- */
+
+/* Functions of the caller's, by kind. */
+static sl_status take_functions(sl_pipeline *pipeline)
+{
+    if (pipeline->options.function_count > 0 && !pipeline->options.functions)
+        return sl_fail(SL_EINVAL, "functions that are not there");
+    for (int i = 0; i < pipeline->options.function_count; i++) {
+        const sl_action_function *given = &pipeline->options.functions[i];
+        bool known = given->kind > SL_IDLE && given->kind < SL_ACTION_KINDS;
+        sl_action_family family = sl_action_kind_family(given->kind);
+        if (!known || !given->call || family == SL_FAMILY_COMM ||
+            family == SL_FAMILY_WAIT)
+            return sl_fail(SL_EINVAL,
+                           "a function is for compute, UNSHARD, RESHARD or "
+                           "REDUCE_GRAD%s%s",
+                           known ? ", not " : "",
+                           known ? sl_action_kind_text(given->kind) : "");
+        if (pipeline->functions[given->kind].call)
+            return sl_fail(SL_EINVAL, "two functions for %s",
+                           sl_action_kind_text(given->kind));
+        pipeline->functions[given->kind] = *given;
+    }
+    pipeline->options.functions = NULL;
+    return SL_OK;
+}
+
+/* The most cells W of one stage that stand next to each other on this rank; of
+ * functions of the caller's each is called by itself. */
+static int count_neighbours(const sl_pipeline *pipeline)
+{
+    const sl_action *row = sl_schedule_row(pipeline->lowered, pipeline->rank);
+    size_t length = sl_schedule_length(pipeline->lowered, pipeline->rank);
+    int most = 1, count = 0;
+    for (size_t i = 0; i < length; i++) {
+        bool weights = row[i].kind == SL_BACKWARD_WEIGHT;
+        bool same = weights && count > 0 && row[i - 1].stage == row[i].stage;
+        count = same ? count + 1 : weights;
+        most = count > most ? count : most;
+    }
+    return pipeline->functions[SL_BACKWARD_WEIGHT].call ? 1 : most;
+}
+
+static sl_status start(sl_pipeline *pipeline, sl_model_fn build, void *context)
+{
+    sl__arena *arena = &pipeline->arena;
+    sl_status status = take_functions(pipeline);
+    if (!status)
+        status = sl__take_wishes(pipeline);
+    if (!status)
+        status = sl__take_schedule(pipeline);
+    if (status)
+        return status;
+    pipeline->options.stage.group = count_neighbours(pipeline);
+    if (pipeline->options.stage.backward == SL_BACKWARD_NONE)
+        pipeline->options.stage.recompute = false;
+    size_t stages = (size_t)pipeline->stages;
+    status = sl_programs_create(build, context, &pipeline->options.stage,
+                                &pipeline->programs);
+    /* A function of the caller's may read any output where it lies. */
+    if (!status && !pipeline->options.keep_outputs &&
+        pipeline->options.function_count == 0)
+        sl__programs_leave_outputs_out(pipeline->programs);
+    if (!status)
+        status = sl__arena_take(arena, stages, sizeof *pipeline->owners,
+                                &pipeline->owners);
+    if (!status)
+        status = sl__arena_take(arena, stages, sizeof *pipeline->owner_stages,
+                                &pipeline->owner_stages);
+    if (!status)
+        status = sl__arena_take(arena, (size_t)pipeline->microbatches,
+                                sizeof *pipeline->losses, &pipeline->losses);
+    if (!status)
+        status = sl__arena_take(arena, (size_t)pipeline->microbatches,
+                                sizeof *pipeline->rows, &pipeline->rows);
+    return status;
+}
+
+sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build, void *context,
+                             const sl_pipeline_options *options,
+                             sl_pipeline **out)
+{
+    SL__NEED(comm, build, options, out);
+    sl_pipeline *pipeline;
+    if (!(options->timeout_s > 0) || options->loss < SL_LOSS_MEAN ||
+        options->loss > SL_LOSS_SUM || options->replicas < 1)
+        return sl_fail(SL_EINVAL, "a pipeline needs a schedule, a time to wait "
+                                  "at most, a kind of loss, and a replica");
+    if (options->lend < SL_LEND_AUTO || options->lend > SL_LEND_ALWAYS)
+        return sl_fail(SL_EINVAL, "unknown kind of lending %d",
+                       (int)options->lend);
+    sl_status status = sl__alloc(1, sizeof *pipeline, &pipeline);
+    if (status)
+        return status;
+    pipeline->comm = comm;
+    pipeline->options = *options;
+    sl__start_lending(pipeline);
+    status = start(pipeline, build, context);
+    if (status) {
+        sl_pipeline_destroy(pipeline);
+        return status;
+    }
+    sl_comm_set_answer(comm, sl__answer, pipeline);
+    *out = pipeline;
+    return SL_OK;
+}
+
+void sl_pipeline_destroy(sl_pipeline *pipeline)
+{
+    if (!pipeline)
+        return;
+    sl_comm_clear_answer(pipeline->comm, pipeline);
+    sl__stop_lending(pipeline);
+    sl_schedule_destroy(pipeline->lowered);
+    sl_schedule_destroy(pipeline->forward);
+    /* A transport that is not done with messages may still write there: their
+     * memory is left to it, until the process ends. */
+    if (sl_comm_holds_memory(pipeline->comm))
+        return;
+    while (pipeline->bounds) {
+        sl__bound *next = pipeline->bounds->next;
+        sl__unbind(pipeline, pipeline->bounds);
+        pipeline->bounds = next;
+    }
+    for (int s = 0; s < pipeline->stages && pipeline->owners; s++)
+        sl_memory_destroy(pipeline->owners[s]);
+    sl_programs_destroy(pipeline->programs);
+    sl__arena_clear(&pipeline->arena);
+    sl_batch_destroy(pipeline->batch);
+    free(pipeline->scratch);
+    free(pipeline->argument_of);
+    free(pipeline);
+}
+
+sl_status sl__spread(sl_pipeline *pipeline, sl_status status)
+{
+    char why[SL__REPORT_MAX];
+    int length = snprintf(why, sizeof why, "%s", sl_error_text());
+    sl_status heard = sl_comm_progress(pipeline->comm);
+    if (heard)
+        return heard;
+    if (status == SL_ETIME)
+        sl__append_report(pipeline, -1, why + length,
+                          sizeof why - (size_t)length);
+    return sl__fail_all(pipeline->comm, status, why);
+}
+
+/* ---------------------------------------------------------------- steps -- */
+
+/* Finds the list for a batch, and where its arguments are. */
+static sl_status bind(sl_pipeline *pipeline, const int64_t *rows,
+                      sl__bound **out)
+{
+    sl_status status = sl__bind(pipeline, rows, out);
+    if (!status)
+        status = sl__check_replicas(pipeline);
+    if (!status)
+        status = sl__make_scratch(pipeline, (*out)->model);
+    if (!status && !pipeline->argument_of) {
+        int count;
+        sl_model_inputs((*out)->model, &count);
+        status = sl__alloc((size_t)count + 1, sizeof *pipeline->argument_of,
+                           &pipeline->argument_of);
+    }
+    return status;
+}
+
+static sl_status bind_batch(sl_pipeline *pipeline, const sl_batch *batch,
+                            sl__bound **out)
+{
+    for (int m = 0; m < pipeline->microbatches; m++)
+        pipeline->rows[m] = sl_batch_rows(batch, m);
+    sl_status status = bind(pipeline, pipeline->rows, out);
+    if (status)
+        return status;
+    int count;
+    const sl_model_port *inputs = sl_model_inputs((*out)->model, &count);
+    for (int i = 0; i < count; i++)
+        pipeline->argument_of[i] = sl_batch_find(batch, inputs[i].name);
+    int dim = sl__batch_dim(batch);
+    return dim == (*out)->split_dim ? SL_OK
+                                    : sl__make_merges(pipeline, *out, dim);
+}
+
+sl_status sl_pipeline_prepare(sl_pipeline *pipeline, int64_t rows)
+{
+    SL__NEED(pipeline);
+    sl__bound *bound;
+    if (rows < pipeline->microbatches && rows != 0)
+        return sl__spread(pipeline,
+                          sl_fail(SL_EINVAL,
+                                  "%lld rows, fewer than the %d microbatches",
+                                  (long long)rows, pipeline->microbatches));
+    for (int m = 0; m < pipeline->microbatches; m++)
+        pipeline->rows[m] = sl_microbatch_rows(rows, pipeline->microbatches, m);
+    sl_status status = bind(pipeline, pipeline->rows, &bound);
+    return status ? sl__spread(pipeline, status) : SL_OK;
+}
+
+/* The losses for everybody, where that is wanted; and the end of the step,
+ * which comes for all ranks or for none. */
+static sl_status finish(sl_pipeline *pipeline, const sl_model *model)
+{
+    int count, ranks[SL_COMM_MAX_RANKS], root = -1;
+    const sl_model_port *outputs = sl_model_outputs(model, &count);
+    for (int i = 0; i < count; i++) {
+        if (outputs[i].is_loss)
+            root = pipeline->rank_of[outputs[i].stages[0]];
+    }
+    sl_group all = {ranks, sl_comm_size(pipeline->comm)};
+    for (int i = 0; i < all.count; i++)
+        ranks[i] = i;
+    sl_group own = {ranks + sl__comm_rank(pipeline, 0), pipeline->ranks};
+    double timeout_s = pipeline->options.timeout_s;
+    sl_status status = SL_OK;
+    if (root >= 0 && pipeline->options.share_losses) {
+        pipeline->has_losses = true;
+        status = sl_comm_broadcast(
+            pipeline->comm, &own, SL__TAG_END, root, pipeline->losses,
+            sizeof *pipeline->losses * (size_t)pipeline->microbatches,
+            timeout_s);
+    }
+    if (!status)
+        status = sl_comm_barrier(pipeline->comm, &all, SL__TAG_END, timeout_s);
+    /* Somebody may have given up while this rank came through. */
+    return status ? status : sl_comm_progress(pipeline->comm);
+}
+
+/* What was waited for, where that took too long. */
+static sl_status explain(const sl_pipeline *pipeline, sl_status status,
+                         const char *what)
+{
+    if (status != SL_ETIME || sl_comm_progress(pipeline->comm))
+        return status;
+    return sl_fail(SL_ETIME, "waited %g s for %s", pipeline->options.timeout_s,
+                   what);
+}
+
+static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
+                          uint64_t seed, bool train)
+{
+    sl__bound *bound;
+    sl_status status = bind_batch(pipeline, batch, &bound);
+    if (status)
+        return status;
+    int outputs;
+    sl_model_outputs(bound->model, &outputs);
+    for (int i = 0; i < outputs; i++) {
+        if (bound->merges[i])
+            sl_merge_restart(bound->merges[i]);
+    }
+    pipeline->last = bound;
+    pipeline->latest = NULL;
+    if (pipeline->shards)
+        pipeline->holding.most = pipeline->holding.now;
+    sl__begin_lending(pipeline);
+    pipeline->has_losses = false;
+    if (train) {
+        sl__part_replicas(pipeline);
+        status = sl__part_ties(pipeline, bound->model);
+    }
+    if (!status)
+        status = sl__execute(pipeline, bound,
+                             train ? &bound->train : &bound->eval, batch, seed);
+    pipeline->end_s[0] = sl__seconds();
+    if (!status && train)
+        status = explain(pipeline, sl__join_ties(pipeline, bound->model),
+                         "the sum of tied gradients");
+    pipeline->end_s[1] = sl__seconds();
+    if (!status)
+        status = explain(pipeline, finish(pipeline, bound->model),
+                         "the end of the step");
+    pipeline->end_s[2] = sl__seconds();
+    pipeline->lent_s = pipeline->lending_s;
+    return status;
+}
+
+/* Splits the batch, unless it is like the one before. Its arguments are held
+ * against a model for rows that they imply, which is known once they are split.
+ */
+static sl_status split(sl_pipeline *pipeline, const sl_argument *arguments,
+                       int count)
+{
+    sl_batch *rough = NULL, *batch = NULL;
+    const sl_model *model;
+    if (sl__batch_takes(pipeline->batch, arguments, count))
+        return SL_OK;
+    sl_status status =
+        sl_batch_create(NULL, arguments, count, pipeline->microbatches, &rough);
+    if (!status)
+        status = sl_programs_model(pipeline->programs, sl_batch_rows(rough, 0),
+                                   &model);
+    if (!status)
+        status = sl_batch_create(model, arguments, count,
+                                 pipeline->microbatches, &batch);
+    sl_batch_destroy(rough);
+    if (status)
+        return status;
+    sl_batch_destroy(pipeline->batch);
+    pipeline->batch = batch;
+    return SL_OK;
+}
+
+/* What all ranks of a pipeline must be given alike, in a number. */
+static uint64_t number_of(const sl_batch *batch, bool train)
+{
+    uint64_t number = 0xcbf29ce484222325u + train;
+    for (int m = 0; m < sl_batch_microbatches(batch); m++)
+        number = (number ^ (uint64_t)sl_batch_rows(batch, m)) * 0x100000001b3u;
+    return number;
+}
+
+/* The ranks of this pipeline that do not agree, told one by one. */
+static sl_status name_difference(sl_pipeline *pipeline, const sl_group *own,
+                                 bool train)
+{
+    char rows[200] = "";
+    size_t used = 0;
+    for (int m = 0; m < pipeline->microbatches && used + 24 < sizeof rows; m++)
+        used += (size_t)snprintf(rows + used, sizeof rows - used, "%s%lld",
+                                 m ? " + " : "",
+                                 (long long)sl_batch_rows(pipeline->batch, m));
+    const sl_comm_item items[] = {
+        {"what the batch is for", train ? "a step" : "an eval"},
+        {"the rows of the batch", rows}};
+    return sl_comm_agree(pipeline->comm, own, SL__TAG_END, items, 2,
+                         pipeline->options.timeout_s);
+}
+
+/* Ranks that were given different batches would wait for messages that are of
+ * another size, or never come: they find out before anyone waits. */
+static sl_status agree(sl_pipeline *pipeline, bool train)
+{
+    int ranks[SL_COMM_MAX_RANKS];
+    const sl_group own = {ranks, pipeline->ranks};
+    uint64_t least = 0, most = 0;
+    if (pipeline->ranks == 1)
+        return SL_OK;
+    for (int r = 0; r < pipeline->ranks; r++)
+        ranks[r] = sl__comm_rank(pipeline, r);
+    atomic_store(&pipeline->beginning, true);
+    sl_status status = sl__comm_range(
+        pipeline->comm, &own, SL__TAG_END, number_of(pipeline->batch, train),
+        pipeline->options.timeout_s, &least, &most);
+    if (!status)
+        atomic_store(&pipeline->beginning, false);
+    if (!status && least != most)
+        status = name_difference(pipeline, &own, train);
+    return explain(pipeline, status, "all ranks to begin the step");
+}
+
+static sl_status run_batch(sl_pipeline *pipeline, const sl_argument *arguments,
+                           int count, uint64_t seed, bool train)
+{
+    /* Of several pipelines on a transport, that which runs answers. */
+    sl_comm_set_answer(pipeline->comm, sl__answer, pipeline);
+    atomic_fetch_add(&pipeline->steps, 1);
+    atomic_store(&pipeline->in_step, true);
+    sl_status status = split(pipeline, arguments, count);
+    if (!status)
+        status = agree(pipeline, train);
+    if (!status)
+        status = run_list(pipeline, pipeline->batch, seed, train);
+    if (status)
+        status = sl__spread(pipeline, status);
+    sl__watch_core(pipeline);
+    atomic_store(&pipeline->in_step, false);
+    atomic_store(&pipeline->beginning, false);
+    atomic_store(&pipeline->doing, NULL);
+    return status;
+}
+
+sl_status sl_pipeline_step(sl_pipeline *pipeline, const sl_argument *arguments,
+                           int count, uint64_t seed)
+{
+    SL__NEED(pipeline);
+    if (count > 0)
+        SL__NEED(arguments);
+    if (pipeline->options.stage.backward == SL_BACKWARD_NONE)
+        return sl_fail(SL_EINVAL, "the schedule has no backward: eval is what "
+                                  "it can do");
+    return run_batch(pipeline, arguments, count, seed, true);
+}
+
+sl_status sl_pipeline_eval(sl_pipeline *pipeline, const sl_argument *arguments,
+                           int count)
+{
+    SL__NEED(pipeline);
+    if (count > 0)
+        SL__NEED(arguments);
+    return run_batch(pipeline, arguments, count, 0, false);
+}
+
+/* -------------------------------------------------------------- results -- */
+
+const double *sl_pipeline_losses(const sl_pipeline *pipeline, int *count)
+{
+    bool there = pipeline && pipeline->has_losses;
+    if (count)
+        *count = there ? pipeline->microbatches : 0;
+    return there ? pipeline->losses : NULL;
+}
+
+sl_status sl_pipeline_loss(const sl_pipeline *pipeline, double *out)
+{
+    SL__NEED(pipeline, out);
+    double loss = 0;
+    if (!pipeline->has_losses)
+        return sl_fail(SL_EINVAL, "rank %d has no losses",
+                       sl_comm_rank(pipeline->comm));
+    for (int m = 0; m < pipeline->microbatches; m++)
+        loss += pipeline->losses[m] * pipeline->last->scales[m];
+    if (pipeline->options.loss == SL_LOSS_MEAN)
+        loss *= pipeline->options.replicas;
+    *out = loss;
+    return SL_OK;
+}
+
+const int *sl_pipeline_stages(const sl_pipeline *pipeline, int *count)
+{
+    if (count)
+        *count = pipeline ? pipeline->own_count : 0;
+    return pipeline ? pipeline->own_stages : NULL;
+}
+
+const sl_model *sl_pipeline_model(const sl_pipeline *pipeline)
+{
+    if (!pipeline)
+        return NULL;
+    const sl__bound *bound = pipeline->last ? pipeline->last : pipeline->bounds;
+    return bound ? bound->model : NULL;
+}
+
+/* Says why a stage cannot be had on this rank. */
+static sl_status refuse_stage(const sl_pipeline *pipeline, int stage)
+{
+    if (stage < 0 || stage >= pipeline->stages)
+        return sl_fail(SL_ENOTFOUND, "stage %d, expected 0 to %d", stage,
+                       pipeline->stages - 1);
+    if (sl__is_own(pipeline, stage))
+        return sl_fail(SL_EINVAL,
+                       "stage %d is on this rank, but sl_pipeline_prepare has "
+                       "not been called",
+                       stage);
+    return sl_fail(SL_ENOTFOUND, "stage %d is on rank %d, not on rank %d",
+                   stage, sl__comm_rank(pipeline, pipeline->rank_of[stage]),
+                   sl_comm_rank(pipeline->comm));
+}
+
+sl_status sl_pipeline_stage(const sl_pipeline *pipeline, int stage,
+                            const sl_stage **out_stage, sl_memory **out_memory)
+{
+    SL__NEED(pipeline, out_stage, out_memory);
+    if (stage < 0 || stage >= pipeline->stages || !pipeline->owners[stage])
+        return refuse_stage(pipeline, stage);
+    *out_stage = pipeline->owner_stages[stage];
+    *out_memory = pipeline->owners[stage];
+    return SL_OK;
+}
+
+sl_status sl_pipeline_descend(sl_pipeline *pipeline, double rate)
+{
+    SL__NEED(pipeline);
+    sl_status status = SL_OK;
+    for (int s = 0; s < pipeline->stages && !status; s++) {
+        if (!pipeline->owners[s])
+            continue;
+        status = pipeline->shards
+                     ? sl__descend_part(pipeline, s, rate)
+                     : sl_memory_descend(pipeline->owners[s], rate);
+    }
+    return status;
+}
+
+void sl_pipeline_zero_gradients(sl_pipeline *pipeline)
+{
+    if (!pipeline)
+        return;
+    for (int s = 0; s < pipeline->stages; s++) {
+        if (pipeline->owners[s])
+            sl_memory_zero_gradients(pipeline->owners[s]);
+    }
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Replicas: pipelines side by side that train the same model on data of their
+ * own. Rank r of a pipeline works with rank r of all others.
+ *
+ * Without sharding every replica has all of its stages' parameters, and
+ * REDUCE_GRAD gives each the sum of the gradients. With it, where the schedule
+ * says UNSHARD and RESHARD, a replica keeps its part of each parameter and each
+ * gradient alone: UNSHARD gathers the parameters from all, RESHARD forgets what
+ * is not its own, REDUCE_GRAD leaves each the sum of its part.
+ *
+ * Gradients come out as means because each microbatch's loss is scaled by the
+ * number of replicas, too. */
+#include "pipeline/run/runtime.h"
+
+#include "base/arguments.h"
+#include "tensor/program.h"
+
+/* The ranks that have the same stages. */
+static sl_group peers_of(const sl_pipeline *pipeline, int *ranks)
+{
+    for (int i = 0; i < pipeline->options.replicas; i++)
+        ranks[i] = i * pipeline->ranks + pipeline->rank;
+    return (sl_group){ranks, pipeline->options.replicas};
+}
+
+/* One parameter, or its gradient, over the replicas. */
+static sl_status run_on(sl_pipeline *pipeline, sl_action_kind kind,
+                        sl_memory *memory, const sl_port *port, int tag)
+{
+    int ranks[SL_COMM_MAX_RANKS];
+    const sl_group peers = peers_of(pipeline, ranks);
+    char *data = sl__port_memory(memory, port, 0);
+    if (!data)
+        return sl_fail(SL_EINVAL, "'%.60s' is not in memory that is known here",
+                       port->name);
+    size_t size = sl_dtype_bytes(port->dtype), first, length;
+    size_t count = (size_t)port->bytes / size;
+    double timeout_s = pipeline->options.timeout_s;
+    sl_number number = sl__number_of(port->dtype);
+    if (kind == SL_UNSHARD)
+        return sl_comm_allgather(pipeline->comm, &peers, tag, size, data, count,
+                                 timeout_s);
+    if (kind == SL_REDUCE_GRAD && !pipeline->shards)
+        return sl_comm_allreduce(pipeline->comm, &peers, tag, number, data,
+                                 count, timeout_s);
+    sl_group_part(&peers, count, pipeline->replica, &first, &length);
+    sl_status status = SL_OK;
+    if (kind == SL_REDUCE_GRAD)
+        status =
+            sl_comm_reduce_scatter(pipeline->comm, &peers, tag, number, data,
+                                   count, data + first * size, timeout_s);
+    if (!status)
+        sl__memory_forget(memory, port, first * size, length * size);
+    return status;
+}
+
+sl__part_of sl__own_part(const sl_pipeline *pipeline, sl_dtype dtype,
+                         int64_t bytes)
+{
+    int ranks[SL_COMM_MAX_RANKS];
+    const sl_group peers = peers_of(pipeline, ranks);
+    size_t size = sl_dtype_bytes(dtype), first, length;
+    if (!pipeline->shards)
+        return (sl__part_of){0, (size_t)bytes};
+    sl_group_part(&peers, (size_t)bytes / size, pipeline->replica, &first,
+                  &length);
+    return (sl__part_of){first * size, length * size};
+}
+
+/* What this replica does not keep of a stage's parameters or gradients. */
+static sl_status count_others(const sl_pipeline *pipeline,
+                              const sl_stage *stage, sl_port_kind kind,
+                              int64_t *out)
+{
+    int count = sl_stage_port_count(stage, kind);
+    sl_status status = SL_OK;
+    for (int i = 0; i < count && !status; i++) {
+        sl_port port;
+        status = sl_stage_port_at(stage, kind, i, &port);
+        if (!status)
+            *out +=
+                port.bytes -
+                (int64_t)sl__own_part(pipeline, port.dtype, port.bytes).bytes;
+    }
+    return status;
+}
+
+static sl_status run_ours(sl_pipeline *pipeline, const sl_action *action)
+{
+    int stage = action->stage;
+    const sl_stage *program_stage = pipeline->owner_stages[stage];
+    sl_memory *memory = pipeline->owners[stage];
+    sl_port_kind kind = action->kind == SL_REDUCE_GRAD
+                            ? SL_PORT_PARAMETER_GRADIENT
+                            : SL_PORT_PARAMETER;
+    sl_status status = SL_OK;
+    if (action->kind != SL_REDUCE_GRAD && !pipeline->shards)
+        return SL_OK;
+    int count = sl_stage_port_count(program_stage, kind);
+    for (int i = 0; i < count && !status; i++) {
+        sl_port port;
+        status = sl_stage_port_at(program_stage, kind, i, &port);
+        if (!status)
+            status = run_on(pipeline, action->kind, memory, &port,
+                            SL__TAG_REPLICAS + stage);
+    }
+    if (!status && action->kind == SL_UNSHARD)
+        sl__memory_touch(memory);
+    int64_t others = 0;
+    if (!status && action->kind != SL_UNSHARD)
+        status = count_others(pipeline, program_stage, kind, &others);
+    if (!status && pipeline->shards)
+        sl__memory_set_given_back(memory, kind, others);
+    return status;
+}
+
+sl_status sl__run_state(sl_pipeline *pipeline,
+                        const sl_action_function *function,
+                        const sl_action *action)
+{
+    const sl_action_call call = {.action = *action,
+                                 .stage = pipeline->owner_stages[action->stage],
+                                 .memory = pipeline->owners[action->stage],
+                                 .slot = -1,
+                                 .options = SL_RUN_OPTIONS_INIT};
+    return function && function->call
+               ? function->call(function->context, &call, 1)
+               : run_ours(pipeline, action);
+}
+
+void sl__part_replicas(sl_pipeline *pipeline)
+{
+    /* What a function of the caller's reduces is the caller's affair. */
+    if (pipeline->replica > 0 && !pipeline->shards &&
+        !pipeline->functions[SL_REDUCE_GRAD].call)
+        sl_pipeline_zero_gradients(pipeline);
+}
+
+sl_status sl__descend_part(sl_pipeline *pipeline, int stage, double rate)
+{
+    int ranks[SL_COMM_MAX_RANKS];
+    const sl_group peers = peers_of(pipeline, ranks);
+    const sl_stage *program_stage = pipeline->owner_stages[stage];
+    int count = sl_stage_port_count(program_stage, SL_PORT_PARAMETER_GRADIENT);
+    sl_status status = SL_OK;
+    if (count && sl__is_callbacks(program_stage))
+        return sl_fail(SL_EINVAL, "this stage has no gradients here");
+    for (int i = 0; i < count && !status; i++) {
+        sl_port port;
+        size_t first, length;
+        status = sl_stage_port_at(program_stage, SL_PORT_PARAMETER_GRADIENT, i,
+                                  &port);
+        if (status)
+            break;
+        size_t numbers = (size_t)port.bytes / sl_dtype_bytes(port.dtype);
+        sl_group_part(&peers, numbers, pipeline->replica, &first, &length);
+        sl__memory_descend_part(pipeline->owners[stage], &port, first, length,
+                                rate);
+    }
+    return status;
+}
+
+/* Where a stage of callbacks has its parameters nobody here knows. */
+sl_status sl__check_replicas(const sl_pipeline *pipeline)
+{
+    const sl_action_function *functions = pipeline->functions;
+    bool known = functions[SL_REDUCE_GRAD].call &&
+                 (!pipeline->shards ||
+                  (functions[SL_UNSHARD].call && functions[SL_RESHARD].call));
+    for (int s = 0; s < pipeline->stages && !known; s++) {
+        const sl_stage *stage = pipeline->owner_stages[s];
+        if (stage && pipeline->options.replicas > 1 &&
+            sl__is_callbacks(stage) &&
+            sl_stage_port_count(stage, SL_PORT_PARAMETER) > 0)
+            return sl_fail(SL_EINVAL,
+                           "stage %d is callbacks: give functions for UNSHARD, "
+                           "RESHARD and REDUCE_GRAD, or no replicas",
+                           s);
+    }
+    return SL_OK;
+}
+
+/* ------------------------------------------------------- all of a rank's -- */
+
+static sl_status run_on_all(sl_pipeline *pipeline, sl_action_kind kind)
+{
+    sl_status status = SL_OK;
+    for (int i = 0; i < pipeline->own_count && !status; i++) {
+        int stage = pipeline->own_stages[i];
+        const sl_action action = sl_action_make(kind, stage, 0);
+        if (pipeline->owners[stage])
+            status =
+                sl__run_state(pipeline, &pipeline->functions[kind], &action);
+    }
+    return status ? sl__spread(pipeline, status) : SL_OK;
+}
+
+sl_status sl_pipeline_unshard(sl_pipeline *pipeline)
+{
+    SL__NEED(pipeline);
+    return run_on_all(pipeline, SL_UNSHARD);
+}
+
+sl_status sl_pipeline_reshard(sl_pipeline *pipeline)
+{
+    SL__NEED(pipeline);
+    return run_on_all(pipeline, SL_RESHARD);
+}

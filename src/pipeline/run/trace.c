@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What happened in the latest step: when each instruction began is noted as it
+ * runs (execute.c); here that becomes events, and those of all ranks come
+ * together on rank 0. */
+#include "pipeline/run/trace.h"
+
+#include "base/arguments.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/try.h"
+#include "schedule/action.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------- of this rank -- */
+
+/* Notes which event is of a message, until it is known when it was complete. */
+typedef struct reader {
+    const sl_pipeline *pipeline;
+    const sl__bound *bound;
+    const sl__instructions *list;
+    size_t *posts; /* by mail: its event */
+    sl_event *events;
+    size_t count;
+} reader;
+
+static void add_event(reader *r, sl_event_kind kind, const sl_action *action,
+                      double start, double end)
+{
+    r->events[r->count++] = (sl_event){.kind = kind,
+                                       .action = *action,
+                                       .peer = -1,
+                                       .peer_stage = -1,
+                                       .edge = -1,
+                                       .start_s = start,
+                                       .end_s = end};
+}
+
+/* Says what the message of an instruction is in the latest event. */
+static void describe_message(reader *r, const sl__instruction *i)
+{
+    sl_event *event = &r->events[r->count - 1];
+    event->peer = i->u.message.peer;
+    event->peer_stage = i->u.message.peer_stage;
+    event->edge = i->u.message.tag / (2 * r->pipeline->microbatches);
+    event->bytes = (int64_t)i->u.message.bytes;
+}
+
+static void read_post(reader *r, size_t k)
+{
+    const sl__instruction *i = &r->list->data[k];
+    double start = r->bound->stamps[k].start_s;
+    r->posts[i->u.message.mail - r->bound->mails] = r->count;
+    add_event(r, i->kind == SL__DO_SEND ? SL_EVENT_SEND : SL_EVENT_RECV,
+              &i->action, start, start);
+    describe_message(r, i);
+}
+
+static void read_wait(reader *r, size_t k)
+{
+    const sl__instruction *i = &r->list->data[k];
+    const sl__stamp *stamps = r->bound->stamps;
+    double end = stamps[k + 1].start_s, done = stamps[k].done_s;
+    sl_event *message =
+        &r->events[r->posts[i->u.message.mail - r->bound->mails]];
+    done = done < end ? done : end;
+    message->end_s = done > message->start_s ? done : message->start_s;
+    add_event(r, SL_EVENT_WAIT, &i->action, stamps[k].start_s, end);
+    describe_message(r, i);
+}
+
+/* What a compute takes as it begins, or gives back as it ends. */
+static int64_t compute_bytes(const sl__instruction *i)
+{
+    const sl_plan *plan = sl_stage_plan(i->u.run.program_stage);
+    switch (i->action.kind) {
+    case SL_BACKWARD_INPUT: return plan->handed_bytes;
+    case SL_BACKWARD_WEIGHT: return plan->slab_bytes + plan->handed_bytes;
+    default: return plan->slab_bytes;
+    }
+}
+
+/* A cell that there was nothing to do for, as what it would have been. */
+static sl_event_kind kind_of_cell(const sl_action *cell)
+{
+    switch (sl_action_kind_family(cell->kind)) {
+    case SL_FAMILY_COMM:
+        return sl__is_send(cell->kind) ? SL_EVENT_SEND : SL_EVENT_RECV;
+    case SL_FAMILY_WAIT:
+        return sl__is_send_wait(cell->kind) ? SL_EVENT_WAIT : SL_EVENT_STATE;
+    default: return SL_EVENT_STATE;
+    }
+}
+
+static void read_nothing(reader *r, size_t k)
+{
+    const sl_action *cell = &r->list->data[k].action;
+    double at = r->bound->stamps[k].start_s;
+    add_event(r, kind_of_cell(cell), cell, at, at);
+    if (cell->kind == SL_WAIT_REDUCE_GRAD ||
+        sl_action_kind_family(cell->kind) == SL_FAMILY_STATE)
+        return;
+    sl_event *event = &r->events[r->count - 1];
+    event->peer_stage = sl__peer_stage(cell);
+    event->peer =
+        sl__comm_rank(r->pipeline, r->pipeline->rank_of[event->peer_stage]);
+}
+
+static void read_instruction(reader *r, size_t k)
+{
+    static const sl_event_kind kinds[] = {
+        [SL__DO_PACK] = SL_EVENT_PACK, [SL__DO_RUN] = SL_EVENT_COMPUTE,
+        [SL__DO_FEED] = SL_EVENT_COPY, [SL__DO_COPY] = SL_EVENT_COPY,
+        [SL__DO_TAKE] = SL_EVENT_COPY, [SL__DO_STATE] = SL_EVENT_STATE,
+    };
+    const sl__instruction *i = &r->list->data[k];
+    const sl__stamp *stamps = r->bound->stamps;
+    switch (i->kind) {
+    case SL__DO_SEND:
+    case SL__DO_RECV: read_post(r, k); break;
+    case SL__DO_WAIT: read_wait(r, k); break;
+    case SL__DO_NOTHING: read_nothing(r, k); break;
+    default:
+        add_event(r, kinds[i->kind], &i->action, stamps[k].start_s,
+                  stamps[k + 1].start_s);
+        if (i->kind == SL__DO_RUN)
+            r->events[r->count - 1].bytes = compute_bytes(i);
+    }
+}
+
+/* What ran as one took one time: each has an even part of it. */
+static void part_joined(reader *r)
+{
+    size_t e = 0;
+    for (size_t k = 0; k < r->list->count; k++) {
+        const sl__instruction *i = &r->list->data[k];
+        size_t count = 1;
+        if (!i->joined)
+            continue;
+        while (r->events[e].kind != SL_EVENT_COMPUTE ||
+               !sl_action_equal(&r->events[e].action, &i->action))
+            e++;
+        for (; r->list->data[k].joined; k++)
+            count++;
+        sl_event *first = &r->events[e];
+        double start = first->start_s, whole = first[count - 1].end_s - start;
+        for (size_t n = 0; n < count; n++) {
+            first[n].start_s = start + whole * (double)n / (double)count;
+            if (n > 0)
+                first[n - 1].end_s = first[n].start_s;
+        }
+    }
+}
+
+static sl_status read_events(const sl_pipeline *pipeline, reader *r)
+{
+    static const sl_action none = {0};
+    const sl__bound *bound = pipeline->last;
+    const sl__instructions *list = pipeline->latest;
+    *r = (reader){.pipeline = pipeline, .bound = bound, .list = list};
+    sl_status status =
+        sl__alloc(bound->mail_count, sizeof *r->posts, &r->posts);
+    if (!status)
+        status = sl__alloc(list->count + 3, sizeof *r->events, &r->events);
+    if (status)
+        return status;
+    if (pipeline->data_s[1] > 0)
+        add_event(r, SL_EVENT_DATA, &none, pipeline->data_s[0],
+                  pipeline->data_s[1]);
+    for (size_t k = 0; k < list->count; k++)
+        read_instruction(r, k);
+    part_joined(r);
+    const double *ends = pipeline->end_s;
+    add_event(r, SL_EVENT_TIES, &none, ends[0], ends[1]);
+    add_event(r, SL_EVENT_END, &none, ends[1], ends[2]);
+    return SL_OK;
+}
+
+void sl_pipeline_note_data(sl_pipeline *pipeline, double seconds)
+{
+    if (!pipeline)
+        return;
+    double now = sl__seconds();
+    pipeline->next_data_s[0] = now - seconds;
+    pipeline->next_data_s[1] = now;
+}
+
+double sl_pipeline_busy(const sl_pipeline *pipeline)
+{
+    const sl__instructions *list = pipeline ? pipeline->latest : NULL;
+    double busy = 0;
+    for (size_t k = 0; list && k < list->count; k++) {
+        const sl__stamp *stamp = &pipeline->last->stamps[k];
+        if (list->data[k].kind == SL__DO_RUN)
+            busy += stamp[1].start_s - stamp->start_s;
+    }
+    return busy;
+}
+
+/* ---------------------------------------------------------- gathering -- */
+
+/* What a rank sends before its events. */
+typedef struct header {
+    uint64_t count;
+    double lent_s;
+    sl_rank_bytes bytes;
+} header;
+
+static sl_status wait_for(sl_comm *comm, sl_request *request, double timeout_s)
+{
+    sl_status status = sl_comm_wait(comm, request, timeout_s);
+    if (status)
+        sl_comm_cancel(comm, request);
+    return status;
+}
+
+static sl_status say(sl_comm *comm, int peer, const void *data, size_t bytes,
+                     double timeout_s)
+{
+    sl_request request;
+    sl_status status =
+        sl_comm_send(comm, peer, SL__TAG_END, data, bytes, &request);
+    return status ? status : wait_for(comm, &request, timeout_s);
+}
+
+static sl_status hear(sl_comm *comm, int peer, void *data, size_t bytes,
+                      double timeout_s)
+{
+    sl_request request;
+    sl_status status =
+        sl_comm_recv(comm, peer, SL__TAG_END, data, bytes, &request);
+    return status ? status : wait_for(comm, &request, timeout_s);
+}
+
+enum { CLOCK_TRIES = 8 };
+
+/* How far a rank's clock is ahead of rank 0's: of several exchanges the
+ * quickest. Ranks of one process have one clock. */
+static sl_status compare_clocks(sl_comm *comm, int peer, double timeout_s,
+                                double *out)
+{
+    double best = 1e30;
+    sl_status status = SL_OK;
+    *out = 0;
+    for (int i = 0; i < CLOCK_TRIES && !status; i++) {
+        double start = sl__seconds(), there = 0;
+        status = say(comm, peer, &start, sizeof start, timeout_s);
+        if (!status)
+            status = hear(comm, peer, &there, sizeof there, timeout_s);
+        double took = sl__seconds() - start;
+        if (took < best) {
+            best = took;
+            *out = there - (start + took / 2);
+        }
+    }
+    /* What cannot be told from one clock is one: that of one machine. */
+    if (*out <= best / 2 && *out >= -best / 2)
+        *out = 0;
+    return status;
+}
+
+static sl_status show_clock(sl_comm *comm, double timeout_s)
+{
+    sl_status status = SL_OK;
+    for (int i = 0; i < CLOCK_TRIES && !status; i++) {
+        double now;
+        status = hear(comm, 0, &now, sizeof now, timeout_s);
+        now = sl__seconds();
+        if (!status)
+            status = say(comm, 0, &now, sizeof now, timeout_s);
+    }
+    return status;
+}
+
+static sl_status hear_rank(sl_trace *trace, sl_comm *comm, int rank,
+                           double timeout_s)
+{
+    double ahead = 0;
+    header top = {0};
+    sl__rank_trace *own = &trace->ranks[rank];
+    sl_status status = sl_comm_hands_over(comm)
+                           ? SL_OK
+                           : compare_clocks(comm, rank, timeout_s, &ahead);
+    if (!status)
+        status = hear(comm, rank, &top, sizeof top, timeout_s);
+    if (!status)
+        status = sl__alloc(top.count, sizeof *own->events, &own->events);
+    if (!status)
+        status = hear(comm, rank, own->events, top.count * sizeof *own->events,
+                      timeout_s);
+    if (status)
+        return status;
+    own->count = top.count;
+    own->lent_s = top.lent_s;
+    own->bytes = top.bytes;
+    for (size_t i = 0; i < own->count; i++) {
+        own->events[i].start_s -= ahead;
+        own->events[i].end_s -= ahead;
+    }
+    return SL_OK;
+}
+
+/* Time begins with the first compute of any rank. */
+static void start_at_zero(sl_trace *trace)
+{
+    double first = 0;
+    bool found = false;
+    for (int r = 0; r < trace->rank_count; r++) {
+        const sl__rank_trace *own = &trace->ranks[r];
+        for (size_t i = 0; i < own->count; i++) {
+            const sl_event *event = &own->events[i];
+            if (event->kind == SL_EVENT_COMPUTE &&
+                (!found || event->start_s < first)) {
+                first = event->start_s;
+                found = true;
+            }
+        }
+    }
+    for (int r = 0; r < trace->rank_count; r++) {
+        for (size_t i = 0; i < trace->ranks[r].count; i++) {
+            trace->ranks[r].events[i].start_s -= first;
+            trace->ranks[r].events[i].end_s -= first;
+        }
+    }
+}
+
+/* What an eval or a step runs, cell for cell, overlaps as their halves. */
+static sl_status copy_plan(const sl_pipeline *pipeline, sl_trace *trace)
+{
+    bool eval = pipeline->latest == &pipeline->last->eval;
+    const sl_schedule *from = eval ? pipeline->forward : pipeline->lowered;
+    SL__TRY(sl_schedule_create(pipeline->ranks, &trace->plan));
+    for (int r = 0; r < pipeline->ranks; r++) {
+        const sl_action *row = sl_schedule_row(from, r);
+        size_t length = sl_schedule_length(from, r);
+        for (size_t i = 0; i < length; i++) {
+            sl_action parts[2];
+            int count = sl_action_parts(&row[i], parts);
+            for (int k = 0; k < count; k++)
+                SL__TRY(sl_schedule_append(trace->plan, r, parts[k]));
+        }
+    }
+    return SL_OK;
+}
+
+static sl_status hear_all(sl_pipeline *pipeline, reader *own, sl_trace *trace)
+{
+    int ranks = sl_comm_size(pipeline->comm);
+    sl_status status =
+        sl__alloc((size_t)ranks, sizeof *trace->ranks, &trace->ranks);
+    if (status)
+        return status;
+    trace->rank_count = ranks;
+    trace->ranks[0].events = own->events;
+    trace->ranks[0].count = own->count;
+    trace->ranks[0].lent_s = pipeline->lent_s;
+    own->events = NULL;
+    sl_pipeline_bytes(pipeline, &trace->ranks[0].bytes);
+    for (int r = 1; r < ranks && !status; r++)
+        status =
+            hear_rank(trace, pipeline->comm, r, pipeline->options.timeout_s);
+    if (!status)
+        status = copy_plan(pipeline, trace);
+    if (!status)
+        start_at_zero(trace);
+    return status;
+}
+
+static sl_status tell_first(sl_pipeline *pipeline, const reader *own)
+{
+    double timeout_s = pipeline->options.timeout_s;
+    sl_comm *comm = pipeline->comm;
+    header top = {.count = own->count, .lent_s = pipeline->lent_s};
+    sl_pipeline_bytes(pipeline, &top.bytes);
+    sl_status status =
+        sl_comm_hands_over(comm) ? SL_OK : show_clock(comm, timeout_s);
+    if (!status)
+        status = say(comm, 0, &top, sizeof top, timeout_s);
+    if (!status)
+        status = say(comm, 0, own->events, own->count * sizeof *own->events,
+                     timeout_s);
+    return status;
+}
+
+sl_status sl_pipeline_trace(sl_pipeline *pipeline, sl_trace **out)
+{
+    SL__NEED(pipeline, out);
+    reader own = {0};
+    sl_trace *trace = NULL;
+    bool first = sl_comm_rank(pipeline->comm) == 0;
+    if (!pipeline->latest)
+        return sl_fail(SL_EINVAL, "there was no step, or it has failed: there "
+                                  "is nothing to trace");
+    sl_status status = read_events(pipeline, &own);
+    if (!status && first)
+        status = sl__alloc(1, sizeof *trace, &trace);
+    if (!status)
+        status = first ? hear_all(pipeline, &own, trace)
+                       : tell_first(pipeline, &own);
+    free(own.posts);
+    free(own.events);
+    if (status) {
+        sl_trace_destroy(trace);
+        return sl__spread(pipeline, status);
+    }
+    *out = trace;
+    return SL_OK;
+}
+
+void sl_trace_destroy(sl_trace *trace)
+{
+    if (!trace)
+        return;
+    for (int r = 0; r < trace->rank_count; r++)
+        free(trace->ranks[r].events);
+    free(trace->ranks);
+    sl_schedule_destroy(trace->plan);
+    free(trace);
+}
+
+/* -------------------------------------------------------------- reading -- */
+
+const char *sl_event_kind_text(sl_event_kind kind)
+{
+    static const char *const texts[SL_EVENT_KINDS] = {
+        "compute", "state", "send", "receive", "wait",
+        "copy",    "pack",  "ties", "end",     "data"};
+    return kind >= 0 && kind < SL_EVENT_KINDS ? texts[kind] : "";
+}
+
+int sl_trace_ranks(const sl_trace *trace)
+{
+    return trace ? trace->rank_count : 0;
+}
+
+const sl_event *sl_trace_events(const sl_trace *trace, int rank, size_t *count)
+{
+    bool there = trace && rank >= 0 && rank < trace->rank_count;
+    if (count)
+        *count = there ? trace->ranks[rank].count : 0;
+    return there ? trace->ranks[rank].events : NULL;
+}
+
+const sl_schedule *sl_trace_plan(const sl_trace *trace)
+{
+    return trace ? trace->plan : NULL;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT
+ * Split products on AMX's tiles. */
+#include "tensor/backends/cpu/onednn.h"
+
+/* By GCC's name and by clang's. */
+#if defined(__AMX_BF16__) || defined(__AMXBF16__)
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Asks the kernel for room for tiles, of all threads. */
+static bool begin(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) ==
+           0;
+}
+
+/* All eight tiles are whole ones. */
+static void begin_tiles(void)
+{
+    static const struct {
+        uint8_t palette, start, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } shape = {.palette = 1,
+               .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+               .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+    _tile_loadconfig(&shape);
+}
+
+#define TILES_BEGIN() begin_tiles()
+#define TILES_END()   _tile_release()
+/* GCC does not know all that tile instructions read. */
+#define TILES_READ()             __asm__ volatile("" ::: "memory")
+#define TILE_ZERO(tile)          _tile_zero(tile)
+#define TILE_LOAD(tile, p, row)  _tile_loadd(tile, p, (row)*4)
+#define TILE_STORE(tile, p, row) _tile_stored(tile, p, (row)*4)
+#define TILE_MULTIPLY(c, a, b)   _tile_dpbf16ps(c, a, b)
+#include "tensor/backends/cpu/splits.h"
+
+static const sl__split_kernels kernels = {"amx", begin, multiply_split,
+                                          pack_split};
+const sl__split_kernels *const sl__splits_amx = &kernels;
+#else
+const sl__split_kernels *const sl__splits_amx = NULL;
+#endif

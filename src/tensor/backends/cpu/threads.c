@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Threads. oneDNN runs on OpenMP; a second pool of ours would fight with its
+ * workers, which spin between calls. So ours are the same: parallel regions
+ * through the entry points that every OpenMP runtime of GCC's lineage exports
+ * and that compilers call, which needs no compiler flag. A thread that calls in
+ * has a team of its own, so two programs in two threads do not meet. */
+#include "tensor/lending.h"
+#include "tensor/backends/cpu/shares.h"
+
+void GOMP_parallel(void (*body)(void *), void *data, unsigned threads,
+                   unsigned flags);
+int omp_get_thread_num(void);
+int omp_get_max_threads(void);
+void omp_set_num_threads(int threads);
+int omp_get_dynamic(void);
+void omp_set_dynamic(int dynamic);
+int omp_get_thread_limit(void);
+
+/* oneDNN divides the work of a primitive when it is made, and trusts that the
+ * team will be as large; so the runtime must not be free to grant less. */
+sl__team sl__set_team(sl__team team)
+{
+    sl__team before = {omp_get_max_threads(), omp_get_dynamic()};
+    if (before.threads != team.threads)
+        omp_set_num_threads(team.threads);
+    if (before.dynamic != team.dynamic)
+        omp_set_dynamic(team.dynamic);
+    return before;
+}
+
+int sl__thread_limit(void)
+{
+    return omp_get_thread_limit();
+}
+
+void sl__on_team(int threads, void (*body)(void *data), void *data)
+{
+    if (threads > 1)
+        GOMP_parallel(body, data, (unsigned)threads, 0);
+    else
+        body(data);
+}
+
+static void run_shares(void *data)
+{
+    sl__team_work *region = data;
+    int worker = region->share_count > 1 ? omp_get_thread_num() : 0;
+    for (int i = 0; i < region->share_count; i++) {
+        int share = (worker + i) % region->share_count;
+        while (sl__take(region, share, worker))
+            ;
+    }
+}
+
+static void divide(sl__team_work *region, int threads, int64_t count,
+                   int64_t grain)
+{
+    enum { CHUNKS = 16 };
+    region->threads = threads;
+    atomic_init(&region->lent, 0);
+    int shares = threads < SL__SHARES_MAX ? threads : SL__SHARES_MAX;
+    int64_t chunk = count / shares / CHUNKS, least = (grain + 3) / 4;
+    region->chunk = chunk > least ? chunk : least;
+    region->share_count = shares;
+    for (int i = 0; i < shares; i++) {
+        atomic_init(&region->shares[i].next, count * i / shares);
+        region->shares[i].end = count * (i + 1) / shares;
+    }
+}
+
+static bool smallest;
+
+void sl__lend_smallest(bool small)
+{
+    smallest = small;
+}
+
+static void run_parts(int threads, int lent, int64_t count, int64_t grain,
+                      sl__parallel_fn body, void *data)
+{
+    bool open = lent > 0 && sl__someone_lends();
+    if (open && smallest)
+        grain = 1;
+    /* All threads or one: GCC's runtime ends and starts threads whenever a
+     * team is smaller or larger than the one before. */
+    if ((threads <= 1 && !open) || count < 2 || count < 2 * grain) {
+        body(data, 0, 0, count);
+        return;
+    }
+    sl__team_work region;
+    region.body = body;
+    region.data = data;
+    region.lent_max = lent < SL__LENT_MAX ? lent : SL__LENT_MAX;
+    divide(&region, threads > 1 ? threads : 1, count, grain);
+    sl__open_place *place = open ? sl__open(&region) : NULL;
+    sl__on_team(threads, run_shares, &region);
+    sl__close(place);
+}
+
+void sl__parallel(int threads, int64_t count, int64_t grain,
+                  sl__parallel_fn body, void *data)
+{
+    run_parts(threads, SL__LENT_MAX, count, grain, body, data);
+}
+
+void sl__parallel_few(int threads, int workers, int64_t count, int64_t grain,
+                      sl__parallel_fn body, void *data)
+{
+    run_parts(threads, workers - threads, count, grain, body, data);
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Which of our kernels to use: by instruction set, and by geometry. */
+#include "tensor/backends/cpu/onednn.h"
+
+#include <string.h>
+
+static const sl__vector_kernels *forced;
+
+const sl__vector_kernels *sl__vector_choose(void)
+{
+    if (forced)
+        return forced;
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl"))
+        return &sl__vector_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return &sl__vector_avx2;
+#endif
+    return &sl__vector_portable;
+}
+
+bool sl__vector_force(const char *name)
+{
+    forced = NULL;
+    if (!name)
+        return true;
+#ifdef __x86_64__
+    bool best = sl__vector_choose() == &sl__vector_avx512;
+    bool good = best || sl__vector_choose() == &sl__vector_avx2;
+    if (best && strcmp(name, "avx512") == 0)
+        forced = &sl__vector_avx512;
+    if (good && strcmp(name, "avx2") == 0)
+        forced = &sl__vector_avx2;
+#endif
+    if (strcmp(name, "portable") == 0)
+        forced = &sl__vector_portable;
+    return forced != NULL;
+}
+
+bool sl__takes_two_turns(void)
+{
+#ifdef __x86_64__
+    return __builtin_cpu_is("amdfam19h");
+#else
+    return false;
+#endif
+}
+
+int64_t sl__attention_scratch(sl__op op, int64_t length, int64_t size)
+{
+    int64_t copies = op == SL__ATTENTION ? 1 : 2;
+    return sl__aligned(copies * length * (size + SL__ATTENTION_BLOCK));
+}
+
+/* Contiguous, but for leading dimensions that repeat it. */
+static bool is_periodic(const sl__arg *arg)
+{
+    int64_t expected = 1;
+    int d = arg->dims - 1;
+    for (; d >= 0; d--) {
+        if (arg->shape[d] == 1)
+            continue;
+        if (arg->stride[d] != expected)
+            break;
+        expected *= arg->shape[d];
+    }
+    for (; d >= 0; d--) {
+        if (arg->shape[d] != 1 && arg->stride[d] != 0)
+            return false;
+    }
+    return true;
+}
+
+bool sl__reduces_last(const sl__arg *in, const sl__arg *out)
+{
+    if (in->dims != out->dims || in->dims < 1 ||
+        out->shape[out->dims - 1] != 1 || in->shape[in->dims - 1] == 1)
+        return false;
+    for (int d = 0; d < in->dims - 1; d++) {
+        if (in->shape[d] != out->shape[d])
+            return false;
+    }
+    return true;
+}
+
+/* To a single number, to the last dimensions, or over the last. */
+static bool reduces_rows(const sl__arg *in, const sl__arg *out)
+{
+    if (!sl__arg_is_dense(in) || !sl__arg_is_dense(out))
+        return false;
+    if (sl__reduces_last(in, out))
+        return true;
+    int64_t count = sl__arg_count(out), trailing = 1;
+    for (int d = in->dims - 1; d >= 0 && trailing < count; d--) {
+        int at = d - (in->dims - out->dims);
+        if (at < 0 || out->shape[at] != in->shape[d])
+            return false;
+        trailing *= in->shape[d];
+    }
+    return true;
+}
+
+bool sl__vector_accepts(sl__kernel *kernel, int threads)
+{
+    const sl__arg *args = kernel->args;
+    sl__op op = kernel->node->op;
+    switch (op) {
+    case SL__ADD:
+    case SL__SUB:
+    case SL__MUL: return is_periodic(&args[0]) && is_periodic(&args[1]);
+    case SL__REDUCE: return reduces_rows(&args[0], &args[1]);
+    case SL__ATTENTION:
+    case SL__ATTENTION_GRAD: {
+        const sl__arg *q = &args[op == SL__ATTENTION ? 0 : 1];
+        int64_t size = q->shape[2] / kernel->node->attributes.heads;
+        kernel->scratch_bytes = SL__ATTENTION_WORKERS * threads *
+                                (int64_t)sizeof(float) *
+                                sl__attention_scratch(op, q->shape[1], size);
+        return true;
+    }
+    default: return true;
+    }
+}

@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: MIT
+ * Our kernels for AVX2 with FMA. */
+#ifdef __AVX2__
+#define VECTOR(name) name##_avx2
+#define VECTOR_NAME  "avx2"
+#include "tensor/backends/cpu/vector_kernels.h"
+#endif

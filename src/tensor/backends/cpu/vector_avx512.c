@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: MIT
+ * Our kernels for AVX-512. */
+#ifdef __AVX512F__
+#define VECTOR(name) name##_avx512
+#define VECTOR_NAME  "avx512"
+#include "tensor/backends/cpu/vector_kernels.h"
+#endif

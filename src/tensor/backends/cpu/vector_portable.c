@@ -1,0 +1,5 @@
+/* SPDX-License-Identifier: MIT
+ * Our kernels for any CPU. */
+#define VECTOR(name) name##_portable
+#define VECTOR_NAME  "portable"
+#include "tensor/backends/cpu/vector_kernels.h"

@@ -1,7 +1,0 @@
-/* SPDX-License-Identifier: MIT
- * Our kernels for AVX2 with FMA. */
-#ifdef __AVX2__
-#define VECTOR(name) name##_avx2
-#define VECTOR_NAME  "avx2"
-#include "tensor/onednn/vector_kernels.h"
-#endif

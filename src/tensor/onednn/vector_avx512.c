@@ -1,7 +1,0 @@
-/* SPDX-License-Identifier: MIT
- * Our kernels for AVX-512. */
-#ifdef __AVX512F__
-#define VECTOR(name) name##_avx512
-#define VECTOR_NAME  "avx512"
-#include "tensor/onednn/vector_kernels.h"
-#endif

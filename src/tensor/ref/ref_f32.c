@@ -1,7 +1,0 @@
-/* SPDX-License-Identifier: MIT
- * The plain kernels for 32-bit floats. */
-#include "tensor/ref/ref.h"
-
-#define REAL         float
-#define KERNEL(name) sl__ref_f32_##name
-#include "tensor/ref/kernels.h"
