@@ -70,10 +70,9 @@ SL_API const char *sl_comm_name(const sl_comm *comm);
 /* A message on its way. It must stay where it is, and the memory that it was
  * posted with, until it is complete or cancelled. */
 typedef struct sl_request {
-    const void *data; /* of a receive that is complete: its message */
-    double done_s;    /* of what is complete: when, on the monotonic clock; over
-                         MPI, when it was seen to be */
-    bool posted;      /* and neither complete nor cancelled */
+    double done_s; /* of what is complete: when, on the monotonic clock; over
+                      MPI, when it was seen to be */
+    bool posted;   /* and neither complete nor cancelled */
     /* The transport's. */
     void *transport[8];
 } sl_request;
@@ -83,25 +82,16 @@ typedef struct sl_request {
 /* The first that pipelines leave to their callers, up to SL_COMM_MAX_TAG - 2. */
 #define SL_COMM_OWN_TAG 400000
 
-/* Posts a message to another rank. It is complete when its memory may change:
- * when it was copied, or, where it was handed over, released. Messages of one
- * sender and tag arrive in the order they were posted; tags are from 0 to
+/* Posts a message to another rank. It is complete when its memory may change.
+ * Messages of one sender and tag arrive in the order they were posted; tags are from 0 to
  * SL_COMM_MAX_TAG - 1. */
 SL_API sl_status sl_comm_send(sl_comm *comm, int peer, int tag,
                               const void *data, size_t bytes,
                               sl_request *request);
 
-/* Posts a receive of exactly so many bytes into `buffer`. Between threads the
- * buffer may be NULL: the message is then handed over where it lies, in `data`
- * of the request, until sl_comm_release. */
+/* Posts a receive of exactly so many bytes into `buffer`. */
 SL_API sl_status sl_comm_recv(sl_comm *comm, int peer, int tag, void *buffer,
                               size_t bytes, sl_request *request);
-
-/* Whether messages can be handed over. */
-SL_API bool sl_comm_hands_over(const sl_comm *comm);
-
-/* Gives a message that was handed over back to its sender. */
-SL_API void sl_comm_release(sl_comm *comm, sl_request *request);
 
 /* Whether a request is complete; never waits. A message of another size than
  * the receiver expects fails there with SL_EINVAL, as does a request that was

@@ -60,11 +60,6 @@ const char *sl_comm_name(const sl_comm *comm)
     return comm ? comm->transport->name : "";
 }
 
-bool sl_comm_hands_over(const sl_comm *comm)
-{
-    return comm && comm->transport->hands_over;
-}
-
 static sl_status check_message(sl_comm *comm, int peer, int tag)
 {
     if (peer < 0 || peer >= comm->size)
@@ -97,10 +92,9 @@ sl_status sl_comm_recv(sl_comm *comm, int peer, int tag, void *buffer,
                        size_t bytes, sl_request *request)
 {
     SL__NEED(comm, request);
+    if (bytes)
+        SL__NEED(buffer);
     sl_status status = check_message(comm, peer, tag);
-    if (!status && !buffer && bytes && !comm->transport->hands_over)
-        status = sl_fail(SL_EINVAL, "rank %d: over %s a receive needs a buffer",
-                         comm->rank, comm->transport->name);
     if (status)
         return status;
     memset(request, 0, sizeof *request);
@@ -121,12 +115,6 @@ void sl_comm_cancel(sl_comm *comm, sl_request *request)
 bool sl_comm_holds_memory(const sl_comm *comm)
 {
     return comm && comm->holds_memory;
-}
-
-void sl_comm_release(sl_comm *comm, sl_request *request)
-{
-    if (comm && request && comm->transport->release)
-        comm->transport->release(comm, request);
 }
 
 /* A request that was never posted, or was cancelled, will not complete. */

@@ -13,13 +13,12 @@
 
 typedef struct sl__transport {
     const char *name;
-    bool hands_over;
+    bool is_one_process; /* all ranks are in it */
     void (*destroy)(sl_comm *comm);
     sl_status (*send)(sl_comm *comm, int peer, int tag, const void *data,
                       size_t bytes, sl_request *request);
     sl_status (*recv)(sl_comm *comm, int peer, int tag, void *buffer,
                       size_t bytes, sl_request *request);
-    void (*release)(sl_comm *comm, sl_request *request);
     void (*cancel)(sl_comm *comm, sl_request *request);
     sl_status (*test)(sl_comm *comm, sl_request *request, bool *out_done);
     /* Waits until the request is complete, a rank has failed or the time is
@@ -58,6 +57,12 @@ struct sl_comm {
     bool crowded;
     atomic_int *crowd; /* how many ranks of the process are; or NULL */
 };
+
+/* Whether all ranks are in this process. */
+static inline bool sl__comm_is_one_process(const sl_comm *comm)
+{
+    return comm->transport->is_one_process;
+}
 
 /* What this end does while it waits, where the transport has ranks in one
  * process; others never call it. */

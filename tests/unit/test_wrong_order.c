@@ -207,7 +207,6 @@ static void a_request_is_posted_first(void **state)
     assert_fails(sl_comm_wait(w->comm, &request, 100), SL_EINVAL,
                  "the request is not posted");
     sl_comm_cancel(w->comm, &request);
-    sl_comm_release(w->comm, &request);
 }
 
 static void ranks_and_groups_are_there(void **state)

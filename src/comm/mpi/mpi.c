@@ -310,7 +310,6 @@ static sl_status test_mpi(sl_comm *comm, sl_request *request, bool *out_done)
             own->found = (size_t)count;
             if (own->found != own->bytes)
                 return refuse_size(comm, own);
-            request->data = own->buffer;
         }
         own->done = done;
         if (done)

@@ -35,22 +35,20 @@ typedef enum state {
     POSTED,
     COMPLETE,
     WRONG_SIZE, /* of a receive: the message has another */
-    HANDED,     /* of a send: the receiver has its memory */
 } state;
 
 /* What a request holds of ours. What the other side reads and writes comes
  * first: with what the request has before it, a cache line. */
 typedef struct post {
     struct post *next;
-    void *memory; /* a send's data, a receive's buffer or NULL */
+    void *memory; /* a send's data, a receive's buffer */
     size_t bytes;
     int tag;
     uint16_t sender;
     uint16_t owner; /* the rank that posted it */
     _Atomic int state;
     uint16_t receiver;
-    struct post *handed; /* of a receive: the send whose memory it has */
-    size_t found;        /* bytes of a message of the wrong size */
+    size_t found; /* bytes of a message of the wrong size */
 } post;
 _Static_assert(offsetof(sl_request, transport) + offsetof(post, receiver) <= 64,
                "what both sides touch is one cache line");
@@ -269,19 +267,11 @@ static void match(hub *shared, post *send, post *recv)
         complete(shared, send, COMPLETE, sl__seconds());
         return;
     }
-    if (recv->memory || recv->bytes == 0) {
-        if (recv->bytes)
-            memcpy(recv->memory, send->memory, recv->bytes);
-        request_of(recv)->data = recv->memory;
-        double now = sl__seconds();
-        complete(shared, recv, COMPLETE, now);
-        complete(shared, send, COMPLETE, now);
-        return;
-    }
-    recv->handed = send;
-    request_of(recv)->data = send->memory;
-    atomic_store(&send->state, HANDED);
-    complete(shared, recv, COMPLETE, sl__seconds());
+    if (recv->bytes)
+        memcpy(recv->memory, send->memory, recv->bytes);
+    double now = sl__seconds();
+    complete(shared, recv, COMPLETE, now);
+    complete(shared, send, COMPLETE, now);
 }
 
 /* -------------------------------------------------------------- posting -- */
@@ -329,15 +319,6 @@ static sl_status recv_threads(sl_comm *comm, int peer, int tag, void *buffer,
     return SL_OK;
 }
 
-static void release_threads(sl_comm *comm, sl_request *request)
-{
-    post *own = post_of(request);
-    post *send = own->handed;
-    own->handed = NULL;
-    if (send)
-        complete(end_of(comm)->hub, send, COMPLETE, sl__seconds());
-}
-
 static void cancel_threads(sl_comm *comm, sl_request *request)
 {
     hub *shared = end_of(comm)->hub;
@@ -348,8 +329,7 @@ static void cancel_threads(sl_comm *comm, sl_request *request)
     lock(b);
     bool found = take(is_send ? &b->sends : &b->recvs, own, 0, 0);
     unlock(b);
-    /* Somebody who has found it is about to be done with it; a message that
-     * was handed over is done with when it is released. */
+    /* Somebody who has found it is about to be done with it. */
     while (!found && atomic_load(&own->state) == POSTED)
         sched_yield();
 }
@@ -421,11 +401,10 @@ static void destroy_threads(sl_comm *comm)
 
 static const sl__transport threads = {
     .name = "threads",
-    .hands_over = true,
+    .is_one_process = true,
     .destroy = destroy_threads,
     .send = send_threads,
     .recv = recv_threads,
-    .release = release_threads,
     .cancel = cancel_threads,
     .test = test_threads,
     .wait = wait_threads,

@@ -7,6 +7,7 @@
 #include "base/arguments.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "comm/comm.h"
 #include "tensor/program.h"
 
 #include <stdio.h>
@@ -217,7 +218,7 @@ static sl_status walk(sl_pipeline *pipeline, sl__bound *bound,
                       const sl__instructions *list, const sl_batch *batch,
                       uint64_t seed, size_t *at)
 {
-    bool drives = !sl_comm_hands_over(pipeline->comm);
+    bool drives = !sl__comm_is_one_process(pipeline->comm);
     sl_status status = SL_OK;
     double now = sl__seconds();
     size_t k = 0;

@@ -31,7 +31,7 @@ void sl__start_lending(sl_pipeline *pipeline)
     int64_t threads = (int64_t)ranks * pipeline->options.stage.threads;
     bool room = how == SL_LEND_ALWAYS || threads <= sl__cores();
     pipeline->lends = how != SL_LEND_NEVER && room && ranks > 1 &&
-                      sl_comm_hands_over(pipeline->comm);
+                      sl__comm_is_one_process(pipeline->comm);
     if (pipeline->lends)
         sl__lending_start();
 }

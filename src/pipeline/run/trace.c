@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/try.h"
+#include "comm/comm.h"
 #include "schedule/action.h"
 
 #include <string.h>
@@ -279,7 +280,7 @@ static sl_status hear_rank(sl_trace *trace, sl_comm *comm, int rank,
     double ahead = 0;
     header top = {0};
     sl__rank_trace *own = &trace->ranks[rank];
-    sl_status status = sl_comm_hands_over(comm)
+    sl_status status = sl__comm_is_one_process(comm)
                            ? SL_OK
                            : compare_clocks(comm, rank, timeout_s, &ahead);
     if (!status)
@@ -374,7 +375,7 @@ static sl_status tell_first(sl_pipeline *pipeline, const reader *own)
     header top = {.count = own->count, .lent_s = pipeline->lent_s};
     sl_pipeline_bytes(pipeline, &top.bytes);
     sl_status status =
-        sl_comm_hands_over(comm) ? SL_OK : show_clock(comm, timeout_s);
+        sl__comm_is_one_process(comm) ? SL_OK : show_clock(comm, timeout_s);
     if (!status)
         status = say(comm, 0, &top, sizeof top, timeout_s);
     if (!status)
