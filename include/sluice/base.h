@@ -62,6 +62,19 @@ SL_API sl_status sl_fail(sl_status status, const char *format, ...)
 #endif
     ;
 
+/* The type of an element of a tensor. */
+typedef enum sl_dtype {
+#define SL_DTYPE(name, text, bytes, safetensors, is_float, accumulator)        \
+    SL_##name,
+#include "sluice/dtypes.def"
+#undef SL_DTYPE
+} sl_dtype;
+
+/* "f32", "i64", ...; never NULL. */
+SL_API const char *sl_dtype_text(sl_dtype dtype);
+/* Bytes of an element; 0 for what is no dtype. */
+SL_API size_t sl_dtype_bytes(sl_dtype dtype);
+
 /* A sink for text. Returns SL_OK, or a failure that ends the writing. */
 typedef sl_status (*sl_write_fn)(void *context, const char *data,
                                  size_t length);

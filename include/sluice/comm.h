@@ -73,6 +73,7 @@ typedef struct sl_request {
     double done_s; /* of what is complete: when, on the monotonic clock; over
                       MPI, when it was seen to be */
     bool posted;   /* and neither complete nor cancelled */
+    void *staged;  /* of memory of a device: its copy in that of the process */
     /* The transport's. */
     void *transport[8];
 } sl_request;
@@ -153,19 +154,16 @@ typedef struct sl_group {
 SL_API sl_status sl_comm_barrier(sl_comm *comm, const sl_group *group, int tag,
                                  double timeout_s);
 
-/* What is summed. */
-typedef enum sl_number { SL_NUMBER_F32, SL_NUMBER_F64 } sl_number;
-
-/* Replaces `count` numbers by their sums over the group. */
+/* Replaces `count` floats by their sums over the group. */
 SL_API sl_status sl_comm_allreduce(sl_comm *comm, const sl_group *group,
-                                   int tag, sl_number number, void *data,
+                                   int tag, sl_dtype dtype, void *data,
                                    size_t count, double timeout_s);
 
 /* Part i of the sums, of `count` numbers in all, into `out` of the group's i-th
  * rank. Parts are as even as can be, the first ones one longer:
  * sl_group_part. */
 SL_API sl_status sl_comm_reduce_scatter(sl_comm *comm, const sl_group *group,
-                                        int tag, sl_number number,
+                                        int tag, sl_dtype dtype,
                                         const void *data, size_t count,
                                         void *out, double timeout_s);
 

@@ -42,19 +42,6 @@
 extern "C" {
 #endif
 
-/* ------------------------------------------------------- element types -- */
-
-typedef enum sl_dtype {
-#define SL_DTYPE(name, text, bytes, safetensors) SL_##name,
-#include "sluice/dtypes.def"
-#undef SL_DTYPE
-} sl_dtype;
-
-/* "f32", "i64", ...; never NULL. */
-SL_API const char *sl_dtype_text(sl_dtype dtype);
-/* Bytes of an element; 0 for what is no dtype. */
-SL_API size_t sl_dtype_bytes(sl_dtype dtype);
-
 /* --------------------------------------------------------------- graphs -- */
 
 typedef struct sl_graph sl_graph;
@@ -154,6 +141,8 @@ SL_API sl_tensor *sl_add(sl_tensor *a, sl_tensor *b);
 SL_API sl_tensor *sl_sub(sl_tensor *a, sl_tensor *b);
 SL_API sl_tensor *sl_mul(sl_tensor *a, sl_tensor *b);
 SL_API sl_tensor *sl_scale(sl_tensor *x, double factor);
+/* A float as another float. */
+SL_API sl_tensor *sl_cast(sl_tensor *x, sl_dtype dtype);
 SL_API sl_tensor *sl_relu(sl_tensor *x);
 SL_API sl_tensor *sl_gelu_tanh(sl_tensor *x);
 SL_API sl_tensor *sl_gelu_erf(sl_tensor *x);
@@ -211,6 +200,12 @@ SL_API sl_tensor *sl_dropout(sl_tensor *x, double rate);
 /* --------------------------------------------------------------- stages -- */
 
 typedef struct sl_stage sl_stage;
+
+/* Which optimizer. */
+typedef enum sl_update_kind {
+    SL_UPDATE_ADAMW, /* keeps the mean of gradients and of their squares */
+    SL_UPDATE_SGD,   /* keeps a momentum, where there is one */
+} sl_update_kind;
 
 /* Which backward programs to make. */
 typedef enum sl_backward {
@@ -319,6 +314,9 @@ typedef struct sl_plan {
     int64_t handed_bytes;  /* what I leaves for W, beyond what the slab has room
                               for by then */
     int64_t message_bytes; /* inputs, outputs, and their gradients */
+    int64_t
+        control_bytes; /* what changes from step to step: once, and again for
+                              each slot */
     /* Of those, what F leaves behind for backward: the slab, and the inputs and
      * outputs that backward reads. */
     int64_t saved_bytes;
@@ -402,33 +400,6 @@ SL_API sl_status sl_memory_read(const sl_memory *memory, const sl_port *port,
  * are elsewhere. */
 SL_API sl_status sl_memory_descend(sl_memory *memory, double rate);
 
-/* One step of an optimizer on one parameter, as PyTorch's has it. */
-typedef enum sl_update_kind {
-    SL_UPDATE_ADAMW, /* first: mean of gradients; second: of their squares */
-    SL_UPDATE_SGD,   /* first: momentum; may be NULL without */
-} sl_update_kind;
-typedef struct sl_update {
-    sl_update_kind kind;
-    double rate;
-    double decay; /* of the parameter, times the rate: decoupled */
-    double scale; /* of the gradient, as clipping has it */
-    double beta1, beta2, epsilon; /* of AdamW */
-    double momentum;              /* of SGD */
-    int64_t step;                 /* from 1 */
-} sl_update;
-
-/* Applies it to a parameter, given its gradient's port, and makes the gradient
- * 0. `first` and `second` are as large as the parameter, in its dtype, and start
- * as zeros. Not for callbacks. */
-SL_API sl_status sl_memory_update(sl_memory *memory, const sl_port *gradient,
-                                  const sl_update *how, void *first,
-                                  void *second);
-
-/* The sum of the squares of a gradient; the same bits on any number of threads.
- */
-SL_API sl_status sl_memory_square_sum(const sl_memory *memory,
-                                      const sl_port *gradient, double *out);
-
 /* Makes all gradients of parameters 0, to begin a step. */
 SL_API void sl_memory_zero_gradients(sl_memory *memory);
 
@@ -475,6 +446,10 @@ SL_API sl_status sl_measure_packed_matmul(int m, int n, int k, int threads,
  * for, by any thread. */
 typedef struct sl_safetensors sl_safetensors;
 
+/* Reads part of a tensor that is to be written: `bytes` from byte `first` on. */
+typedef sl_status (*sl_read_part_fn)(void *context, size_t first, void *out,
+                                     size_t bytes);
+
 typedef struct sl_safetensor {
     const char *name;
     sl_dtype dtype;
@@ -484,6 +459,8 @@ typedef struct sl_safetensor {
     size_t bytes;
     const sl_safetensors *file; /* in which it lies, */
     int64_t at;                 /* and where its bytes begin there */
+    sl_read_part_fn read; /* of what is written and lies elsewhere; NULL */
+    void *context;
 } sl_safetensor;
 
 /* SL_EIO where there is no such file, SL_EPARSE where it does not add up. */
@@ -539,6 +516,7 @@ SL_API sl_tensor *sl_located(sl_tensor *made, const char *file, int line);
 #define sl_sub(...)              SL_LOCATED((sl_sub)(__VA_ARGS__))
 #define sl_mul(...)              SL_LOCATED((sl_mul)(__VA_ARGS__))
 #define sl_scale(...)            SL_LOCATED((sl_scale)(__VA_ARGS__))
+#define sl_cast(...)             SL_LOCATED((sl_cast)(__VA_ARGS__))
 #define sl_relu(...)             SL_LOCATED((sl_relu)(__VA_ARGS__))
 #define sl_gelu_tanh(...)        SL_LOCATED((sl_gelu_tanh)(__VA_ARGS__))
 #define sl_gelu_erf(...)         SL_LOCATED((sl_gelu_erf)(__VA_ARGS__))

@@ -194,20 +194,6 @@ SL_API sl_status sl_optimizer_step(sl_optimizer *optimizer, double rate,
 SL_API int64_t sl_optimizer_steps(const sl_optimizer *optimizer);
 SL_API void sl_optimizer_set_steps(sl_optimizer *optimizer, int64_t steps);
 
-/* What it keeps for the parameters of this rank, for checkpoints: `exp_avg` and
- * `exp_avg_sq` of AdamW, `momentum_buffer` of SGD, none without momentum. */
-typedef struct sl_optimizer_state {
-    const char *parameter; /* of a tied one, its name in a checkpoint */
-    const char *kind;
-    sl_port port;
-    int stage;
-    bool first; /* of the stages that it is tied over, this is the first */
-    void *data;
-} sl_optimizer_state;
-SL_API int sl_optimizer_state_count(const sl_optimizer *optimizer);
-SL_API const sl_optimizer_state *
-sl_optimizer_state_at(const sl_optimizer *optimizer, int index);
-
 /* How fast to learn: up from 0 over `warmup` steps, then down to `last` times
  * the rate at step `steps`. */
 typedef enum sl_rate_kind {

@@ -25,8 +25,7 @@ sl_status cli_sum(sl_comm *comm, double *number, double timeout_s)
 {
     int ranks[SL_COMM_MAX_RANKS];
     const sl_group all = everybody(comm, ranks);
-    return sl_comm_allreduce(comm, &all, TAG, SL_NUMBER_F64, number, 1,
-                             timeout_s);
+    return sl_comm_allreduce(comm, &all, TAG, SL_F64, number, 1, timeout_s);
 }
 
 sl_status cli_agree(sl_comm *comm, const sl_comm_item *items, int count,

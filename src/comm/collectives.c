@@ -7,23 +7,25 @@
 
 #include "base/arguments.h"
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "base/memory.h"
-
-#include <string.h>
+#include "base/try.h"
 
 /* A collective at work. */
 typedef struct collective {
     sl_comm *comm;
+    sl__stream *stream; /* of what is moved and summed */
     const sl_group *group;
     int tag;
     int own;         /* place of this rank in the group */
     double deadline; /* seconds */
 } collective;
 
-static sl_status start(sl_comm *comm, const sl_group *group, int tag,
-                       double timeout_s, collective *out)
+static sl_status start(sl_comm *comm, sl__stream *stream, const sl_group *group,
+                       int tag, double timeout_s, collective *out)
 {
-    *out = (collective){comm, group, tag, -1, sl__seconds() + timeout_s};
+    *out =
+        (collective){comm, stream, group, tag, -1, sl__seconds() + timeout_s};
     if (group->count > 0 && !group->ranks)
         return sl_fail(SL_EINVAL, "rank %d: a group without its ranks",
                        comm->rank);
@@ -68,15 +70,15 @@ static sl_request *receiving(const collective *c, int member)
 static sl_status send_to(const collective *c, int member, const void *data,
                          size_t bytes)
 {
-    return sl_comm_send(c->comm, c->group->ranks[member], c->tag, data, bytes,
-                        sending(c, member));
+    return sl__comm_send(c->comm, c->stream, c->group->ranks[member], c->tag,
+                         data, bytes, sending(c, member));
 }
 
 static sl_status recv_from(const collective *c, int member, void *data,
                            size_t bytes)
 {
-    return sl_comm_recv(c->comm, c->group->ranks[member], c->tag, data, bytes,
-                        receiving(c, member));
+    return sl__comm_recv(c->comm, c->stream, c->group->ranks[member], c->tag,
+                         data, bytes, receiving(c, member));
 }
 
 static sl_status wait_for(const collective *c, sl_request *request)
@@ -101,85 +103,91 @@ void sl_group_part(const sl_group *group, size_t count, int index,
         *out_length = length;
 }
 
-static size_t number_bytes(sl_number number)
-{
-    return number == SL_NUMBER_F32 ? sizeof(float) : sizeof(double);
-}
-
 /* Room for a part of a sum, of the longest that a rank may have. */
-static size_t part_bytes(size_t ranks, sl_number number, size_t count)
+static size_t part_bytes(size_t ranks, sl_dtype dtype, size_t count)
 {
     size_t longest = (count + ranks - 1) / ranks;
-    return (longest * number_bytes(number) + 64) / 64 * 64;
+    return (longest * sl_dtype_bytes(dtype) + 64) / 64 * 64;
 }
 
-int64_t sl__comm_sum_bytes(int ranks, sl_number number, size_t count)
+int64_t sl__comm_sum_bytes(int ranks, sl_dtype dtype, size_t count)
 {
     size_t all = (size_t)ranks;
-    return (int64_t)(all * part_bytes(all, number, count));
+    return (int64_t)(all * part_bytes(all, dtype, count));
+}
+
+static sl__scratch *scratch_of(const sl_comm *comm, const sl__stream *stream)
+{
+    return (sl__scratch *)&comm->scratch[!sl__is_host(stream)];
+}
+
+static void free_scratch(sl__scratch *scratch)
+{
+    if (scratch->data)
+        scratch->stream->buffers->release(scratch->stream, scratch->data);
+    *scratch = (sl__scratch){0};
 }
 
 /* Room that lasts from call to call. */
-sl_status sl__comm_reserve(sl_comm *comm, int64_t bytes)
+sl_status sl__comm_reserve(sl_comm *comm, sl__stream *stream, int64_t bytes)
 {
-    if ((size_t)bytes <= comm->scratch_bytes)
-        return SL_OK;
+    sl__scratch *scratch = scratch_of(comm, stream);
     void *wider;
-    sl_status status = sl__alloc((size_t)bytes, 1, &wider);
-    if (status)
-        return status;
-    free(comm->scratch);
-    comm->scratch = wider;
-    comm->scratch_bytes = (size_t)bytes;
+    if (sl__is_host(stream))
+        stream = &sl__host; /* Which is there as long as this end. */
+    if ((size_t)bytes <= scratch->bytes && scratch->stream == stream)
+        return SL_OK;
+    SL__TRY(stream->buffers->allocate(stream, bytes, &wider));
+    free_scratch(scratch);
+    *scratch = (sl__scratch){stream, wider, (size_t)bytes};
     return SL_OK;
 }
 
-static void add(sl_number number, const void *from, void *to, size_t count)
+int64_t sl__comm_reserved(const sl_comm *comm, const sl__stream *stream)
 {
-    if (number == SL_NUMBER_F32) {
-        const float *x = from;
-        float *y = to;
-        for (size_t i = 0; i < count; i++)
-            y[i] += x[i];
-    } else {
-        const double *x = from;
-        double *y = to;
-        for (size_t i = 0; i < count; i++)
-            y[i] += x[i];
-    }
+    return (int64_t)scratch_of(comm, stream)->bytes;
+}
+
+void sl__comm_forget(sl_comm *comm, const sl__stream *stream)
+{
+    sl__scratch *scratch = scratch_of(comm, stream);
+    if (scratch->stream == stream && !sl__is_host(stream))
+        free_scratch(scratch);
 }
 
 /* Waits until everything that was sent may change again. */
 static sl_status finish_sends(const collective *c)
 {
-    sl_status status = SL_OK;
-    for (int i = 0; i < c->group->count && !status; i++) {
+    for (int i = 0; i < c->group->count; i++) {
         if (i != c->own)
-            status = wait_for(c, sending(c, i));
+            SL__TRY(wait_for(c, sending(c, i)));
     }
-    return status;
+    return SL_OK;
 }
 
 /* -------------------------------------------------------------- barrier -- */
+
+/* What each rank says to others in every round, and hears from others, each
+ * round from ranks twice as far: then it knows of all. */
+static sl_status exchange(const collective *c, int far, const void *said,
+                          void *heard, size_t bytes)
+{
+    int count = c->group->count;
+    int to = (c->own + far) % count, from = (c->own - far + count) % count;
+    SL__TRY(send_to(c, to, said, bytes));
+    SL__TRY(recv_from(c, from, heard, bytes));
+    SL__TRY(wait_for(c, receiving(c, from)));
+    return wait_for(c, sending(c, to));
+}
 
 sl_status sl_comm_barrier(sl_comm *comm, const sl_group *group, int tag,
                           double timeout_s)
 {
     SL__NEED(comm, group);
     collective c;
-    sl_status status = start(comm, group, tag, timeout_s, &c);
-    /* In rounds, each to and from ranks twice as far. */
-    for (int far = 1; far < group->count && !status; far *= 2) {
-        int to = (c.own + far) % group->count;
-        int from = (c.own - far + group->count) % group->count;
-        status = send_to(&c, to, NULL, 0);
-        if (!status)
-            status = recv_from(&c, from, NULL, 0);
-        if (!status)
-            status = wait_for(&c, receiving(&c, from));
-        if (!status)
-            status = wait_for(&c, sending(&c, to));
-    }
+    sl_status status = start(comm, &sl__host, group, tag, timeout_s, &c);
+    for (int far = 1; far < group->count && !status; far *= 2)
+        status = exchange(&c, far, NULL, NULL, 0);
     return end(comm, status);
 }
 
@@ -188,21 +196,12 @@ sl_status sl__comm_range(sl_comm *comm, const sl_group *group, int tag,
                          uint64_t *out_most)
 {
     collective c;
-    uint64_t own[2] = {value, value}, theirs[2];
-    sl_status status = start(comm, group, tag, timeout_s, &c);
-    /* In rounds, as in a barrier: what is known of reaches twice as far with
-     * each. */
+    uint64_t own[2] = {value, value};
+    sl_status status = start(comm, &sl__host, group, tag, timeout_s, &c);
     for (int far = 1; far < group->count && !status; far *= 2) {
-        int to = (c.own + far) % group->count;
-        int from = (c.own - far + group->count) % group->count;
-        uint64_t said[2] = {own[0], own[1]};
-        status = send_to(&c, to, said, sizeof said);
-        if (!status)
-            status = recv_from(&c, from, theirs, sizeof theirs);
-        if (!status)
-            status = wait_for(&c, receiving(&c, from));
-        if (!status)
-            status = wait_for(&c, sending(&c, to));
+        const uint64_t said[2] = {own[0], own[1]};
+        uint64_t theirs[2];
+        status = exchange(&c, far, said, theirs, sizeof said);
         /* What was posted leaves with this function. */
         if (status)
             return end(comm, status);
@@ -218,44 +217,55 @@ sl_status sl__comm_range(sl_comm *comm, const sl_group *group, int tag,
 
 /* ----------------------------------------------------------------- sums -- */
 
+/* Posts what goes to and comes from all other ranks. */
+static sl_status post_parts(const collective *c, const char *from, char *to,
+                            size_t part, size_t size, size_t count)
+{
+    size_t first, length;
+    sl_group_part(c->group, count, c->own, &first, &length);
+    for (int i = 0; i < c->group->count; i++) {
+        if (i != c->own)
+            SL__TRY(recv_from(c, i, to + part * (size_t)i, length * size));
+    }
+    for (int i = 0; i < c->group->count; i++) {
+        sl_group_part(c->group, count, i, &first, &length);
+        if (i != c->own)
+            SL__TRY(send_to(c, i, from + first * size, length * size));
+    }
+    return SL_OK;
+}
+
 /* Sends every other rank its part of `data`, and sums up one's own, in the
  * order of the group, into `out`, which may be that part of `data` itself. */
-static sl_status scatter_sum(const collective *c, sl_number number,
+static sl_status scatter_sum(const collective *c, sl_dtype dtype,
                              const void *data, size_t count, void *out)
 {
-    size_t size = number_bytes(number), first, length;
+    size_t size = sl_dtype_bytes(dtype), first, length;
     const char *from = data;
     int ranks = c->group->count;
     sl_group_part(c->group, count, c->own, &first, &length);
     /* One's own part, and those of the others behind it. */
-    size_t part = part_bytes((size_t)ranks, number, count);
-    sl_status status =
-        sl__comm_reserve(c->comm, sl__comm_sum_bytes(ranks, number, count));
-    char *scratch = c->comm->scratch;
-    for (int i = 0; i < ranks && !status; i++) {
+    size_t part = part_bytes((size_t)ranks, dtype, count);
+    SL__TRY(sl__comm_reserve(c->comm, c->stream,
+                             sl__comm_sum_bytes(ranks, dtype, count)));
+    char *scratch = scratch_of(c->comm, c->stream)->data;
+    SL__TRY(post_parts(c, from, scratch, part, size, count));
+    if (length)
+        SL__TRY(sl__device_copy(c->stream, scratch + part * (size_t)c->own,
+                                from + first * size, length * size));
+    for (int i = 0; i < ranks; i++) {
         if (i != c->own)
-            status = recv_from(c, i, scratch + part * (size_t)i, length * size);
-    }
-    for (int i = 0; i < ranks && !status; i++) {
-        size_t start_at, own;
-        sl_group_part(c->group, count, i, &start_at, &own);
-        if (i != c->own)
-            status = send_to(c, i, from + start_at * size, own * size);
-    }
-    if (!status && length)
-        memcpy(scratch + part * (size_t)c->own, from + first * size,
-               length * size);
-    for (int i = 0; i < ranks && !status; i++) {
-        if (i != c->own)
-            status = wait_for(c, receiving(c, i));
-        if (!status && i > 0)
-            add(number, scratch + part * (size_t)i, scratch, length);
+            SL__TRY(wait_for(c, receiving(c, i)));
+        if (i > 0 && length)
+            SL__TRY(sl__device_add(c->stream, dtype, scratch,
+                                   scratch + part * (size_t)i,
+                                   (int64_t)length));
     }
     /* What `out` overlaps may still be on its way to nobody: parts of others
      * are apart from one's own. */
-    if (!status && length)
-        memcpy(out, scratch, length * size);
-    return status ? status : finish_sends(c);
+    if (length)
+        SL__TRY(sl__device_copy(c->stream, out, scratch, length * size));
+    return finish_sends(c);
 }
 
 static sl_status gather(const collective *c, size_t size, void *data,
@@ -263,55 +273,95 @@ static sl_status gather(const collective *c, size_t size, void *data,
 {
     size_t first, length;
     char *at = data;
-    sl_status status = SL_OK;
-    for (int i = 0; i < c->group->count && !status; i++) {
+    for (int i = 0; i < c->group->count; i++) {
         sl_group_part(c->group, count, i, &first, &length);
         if (i != c->own)
-            status = recv_from(c, i, at + first * size, length * size);
+            SL__TRY(recv_from(c, i, at + first * size, length * size));
     }
     sl_group_part(c->group, count, c->own, &first, &length);
-    for (int i = 0; i < c->group->count && !status; i++) {
+    for (int i = 0; i < c->group->count; i++) {
         if (i != c->own)
-            status = send_to(c, i, at + first * size, length * size);
+            SL__TRY(send_to(c, i, at + first * size, length * size));
     }
-    for (int i = 0; i < c->group->count && !status; i++) {
+    for (int i = 0; i < c->group->count; i++) {
         if (i != c->own)
-            status = wait_for(c, receiving(c, i));
+            SL__TRY(wait_for(c, receiving(c, i)));
     }
-    return status ? status : finish_sends(c);
+    return finish_sends(c);
 }
 
-sl_status sl_comm_allreduce(sl_comm *comm, const sl_group *group, int tag,
-                            sl_number number, void *data, size_t count,
-                            double timeout_s)
+static sl_status check_sum(sl_dtype dtype)
 {
-    SL__NEED(comm, group);
-    if (count)
-        SL__NEED(data);
+    return sl__is_float(dtype) ? SL_OK : sl__refuse_dtype("a sum", dtype);
+}
+
+sl_status sl__comm_allreduce(sl_comm *comm, sl__stream *stream,
+                             const sl_group *group, int tag, sl_dtype dtype,
+                             void *data, size_t count, double timeout_s)
+{
     collective c;
-    size_t first, length, size = number_bytes(number);
-    sl_status status = start(comm, group, tag, timeout_s, &c);
-    if (status || group->count == 1)
-        return status;
+    size_t first, length, size = sl_dtype_bytes(dtype);
+    SL__TRY(check_sum(dtype));
+    SL__TRY(start(comm, stream, group, tag, timeout_s, &c));
+    if (group->count == 1)
+        return SL_OK;
+    if (comm->transport->allreduce)
+        return comm->transport->allreduce(comm, stream, group, tag, dtype, data,
+                                          count, timeout_s);
     sl_group_part(group, count, c.own, &first, &length);
-    status = scatter_sum(&c, number, data, count, (char *)data + first * size);
+    sl_status status =
+        scatter_sum(&c, dtype, data, count, (char *)data + first * size);
     if (!status)
         status = gather(&c, size, data, count);
     return end(comm, status);
 }
 
+sl_status sl__comm_reduce_scatter(sl_comm *comm, sl__stream *stream,
+                                  const sl_group *group, int tag,
+                                  sl_dtype dtype, const void *data,
+                                  size_t count, void *out, double timeout_s)
+{
+    collective c;
+    SL__TRY(check_sum(dtype));
+    SL__TRY(start(comm, stream, group, tag, timeout_s, &c));
+    if (comm->transport->reduce_scatter)
+        return comm->transport->reduce_scatter(comm, stream, group, tag, dtype,
+                                               data, count, out, timeout_s);
+    return end(comm, scatter_sum(&c, dtype, data, count, out));
+}
+
+sl_status sl__comm_allgather(sl_comm *comm, sl__stream *stream,
+                             const sl_group *group, int tag, size_t size,
+                             void *data, size_t count, double timeout_s)
+{
+    collective c;
+    SL__TRY(start(comm, stream, group, tag, timeout_s, &c));
+    if (comm->transport->allgather)
+        return comm->transport->allgather(comm, stream, group, tag, size, data,
+                                          count, timeout_s);
+    return end(comm, gather(&c, size, data, count));
+}
+
+sl_status sl_comm_allreduce(sl_comm *comm, const sl_group *group, int tag,
+                            sl_dtype dtype, void *data, size_t count,
+                            double timeout_s)
+{
+    SL__NEED(comm, group);
+    if (count)
+        SL__NEED(data);
+    return sl__comm_allreduce(comm, &sl__host, group, tag, dtype, data, count,
+                              timeout_s);
+}
+
 sl_status sl_comm_reduce_scatter(sl_comm *comm, const sl_group *group, int tag,
-                                 sl_number number, const void *data,
-                                 size_t count, void *out, double timeout_s)
+                                 sl_dtype dtype, const void *data, size_t count,
+                                 void *out, double timeout_s)
 {
     SL__NEED(comm, group);
     if (count)
         SL__NEED(data, out);
-    collective c;
-    sl_status status = start(comm, group, tag, timeout_s, &c);
-    if (!status)
-        status = scatter_sum(&c, number, data, count, out);
-    return end(comm, status);
+    return sl__comm_reduce_scatter(comm, &sl__host, group, tag, dtype, data,
+                                   count, out, timeout_s);
 }
 
 sl_status sl_comm_allgather(sl_comm *comm, const sl_group *group, int tag,
@@ -321,11 +371,8 @@ sl_status sl_comm_allgather(sl_comm *comm, const sl_group *group, int tag,
     SL__NEED(comm, group);
     if (count)
         SL__NEED(data);
-    collective c;
-    sl_status status = start(comm, group, tag, timeout_s, &c);
-    if (!status)
-        status = gather(&c, size, data, count);
-    return end(comm, status);
+    return sl__comm_allgather(comm, &sl__host, group, tag, size, data, count,
+                              timeout_s);
 }
 
 sl_status sl_comm_broadcast(sl_comm *comm, const sl_group *group, int tag,
@@ -336,12 +383,11 @@ sl_status sl_comm_broadcast(sl_comm *comm, const sl_group *group, int tag,
     if (bytes)
         SL__NEED(data);
     collective c;
-    sl_status status = start(comm, group, tag, timeout_s, &c);
-    if (!status && (root < 0 || root >= group->count))
-        status = sl_fail(SL_EINVAL, "rank %d: the root is number %d of %d",
-                         comm->rank, root, group->count);
-    if (status)
-        return status;
+    SL__TRY(start(comm, &sl__host, group, tag, timeout_s, &c));
+    if (root < 0 || root >= group->count)
+        return sl_fail(SL_EINVAL, "rank %d: the root is number %d of %d",
+                       comm->rank, root, group->count);
+    sl_status status = SL_OK;
     if (c.own != root) {
         status = recv_from(&c, root, data, bytes);
         if (!status)
@@ -352,7 +398,5 @@ sl_status sl_comm_broadcast(sl_comm *comm, const sl_group *group, int tag,
         if (i != root)
             status = send_to(&c, i, data, bytes);
     }
-    if (!status)
-        status = finish_sends(&c);
-    return end(comm, status);
+    return end(comm, status ? status : finish_sends(&c));
 }

@@ -6,9 +6,11 @@
 #include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/try.h"
+#include "comm/staging.h"
 
-#include <stdlib.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 sl_status sl__comm_start(sl_comm *comm, const sl__transport *transport,
@@ -30,7 +32,8 @@ void sl__comm_end(sl_comm *comm)
     if (comm->holds_memory)
         return;
     free(comm->requests);
-    free(comm->scratch);
+    free(comm->scratch[0].data);
+    sl__stage_clear(comm);
 }
 
 bool sl_mpi_is_launched(void)
@@ -73,19 +76,47 @@ static sl_status check_message(sl_comm *comm, int peer, int tag)
     return comm->transport->check(comm);
 }
 
+/* Whether a message must be copied on its way. */
+static bool is_staged(const sl_comm *comm, const sl__stream *stream,
+                      size_t bytes)
+{
+    return bytes && !sl__is_host(stream) &&
+           !comm->transport->takes_device_memory;
+}
+
+sl_status sl__comm_send(sl_comm *comm, sl__stream *stream, int peer, int tag,
+                        const void *data, size_t bytes, sl_request *request)
+{
+    SL__TRY(check_message(comm, peer, tag));
+    memset(request, 0, sizeof *request);
+    if (is_staged(comm, stream, bytes))
+        SL__TRY(sl__stage_send(comm, stream, &data, bytes, request));
+    sl_status status =
+        comm->transport->send(comm, stream, peer, tag, data, bytes, request);
+    request->posted = !status;
+    return status;
+}
+
+sl_status sl__comm_recv(sl_comm *comm, sl__stream *stream, int peer, int tag,
+                        void *buffer, size_t bytes, sl_request *request)
+{
+    SL__TRY(check_message(comm, peer, tag));
+    memset(request, 0, sizeof *request);
+    if (is_staged(comm, stream, bytes))
+        SL__TRY(sl__stage_recv(comm, stream, &buffer, bytes, request));
+    sl_status status =
+        comm->transport->recv(comm, stream, peer, tag, buffer, bytes, request);
+    request->posted = !status;
+    return status;
+}
+
 sl_status sl_comm_send(sl_comm *comm, int peer, int tag, const void *data,
                        size_t bytes, sl_request *request)
 {
     SL__NEED(comm, request);
     if (bytes)
         SL__NEED(data);
-    sl_status status = check_message(comm, peer, tag);
-    if (status)
-        return status;
-    memset(request, 0, sizeof *request);
-    status = comm->transport->send(comm, peer, tag, data, bytes, request);
-    request->posted = !status;
-    return status;
+    return sl__comm_send(comm, &sl__host, peer, tag, data, bytes, request);
 }
 
 sl_status sl_comm_recv(sl_comm *comm, int peer, int tag, void *buffer,
@@ -94,13 +125,7 @@ sl_status sl_comm_recv(sl_comm *comm, int peer, int tag, void *buffer,
     SL__NEED(comm, request);
     if (bytes)
         SL__NEED(buffer);
-    sl_status status = check_message(comm, peer, tag);
-    if (status)
-        return status;
-    memset(request, 0, sizeof *request);
-    status = comm->transport->recv(comm, peer, tag, buffer, bytes, request);
-    request->posted = !status;
-    return status;
+    return sl__comm_recv(comm, &sl__host, peer, tag, buffer, bytes, request);
 }
 
 void sl_comm_cancel(sl_comm *comm, sl_request *request)
@@ -109,6 +134,7 @@ void sl_comm_cancel(sl_comm *comm, sl_request *request)
         return;
     if (request->posted)
         comm->transport->cancel(comm, request);
+    sl__stage_drop(comm, request);
     request->posted = false;
 }
 
@@ -131,10 +157,11 @@ sl_status sl_comm_test(sl_comm *comm, sl_request *request, bool *out_done)
     SL__NEED(comm, request, out_done);
     if (!request->posted && request->done_s == 0)
         return refuse_unposted(comm);
-    sl_status status = comm->transport->test(comm, request, out_done);
-    if (!status && *out_done)
-        request->posted = false;
-    return status;
+    SL__TRY(comm->transport->test(comm, request, out_done));
+    if (!*out_done)
+        return SL_OK;
+    request->posted = false;
+    return sl__stage_end(comm, request);
 }
 
 sl_status sl_comm_wait(sl_comm *comm, sl_request *request, double timeout_s)

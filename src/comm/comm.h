@@ -6,6 +6,7 @@
 #ifndef SL_COMM_COMM_H
 #define SL_COMM_COMM_H
 
+#include "base/device.h"
 #include "sluice/comm.h"
 
 #include <pthread.h>
@@ -14,11 +15,14 @@
 typedef struct sl__transport {
     const char *name;
     bool is_one_process; /* all ranks are in it */
+    /* Moves memory of devices, by their streams; else messages of such memory
+     * are copied into that of the process on their way. */
+    bool takes_device_memory;
     void (*destroy)(sl_comm *comm);
-    sl_status (*send)(sl_comm *comm, int peer, int tag, const void *data,
-                      size_t bytes, sl_request *request);
-    sl_status (*recv)(sl_comm *comm, int peer, int tag, void *buffer,
-                      size_t bytes, sl_request *request);
+    sl_status (*send)(sl_comm *comm, sl__stream *stream, int peer, int tag,
+                      const void *data, size_t bytes, sl_request *request);
+    sl_status (*recv)(sl_comm *comm, sl__stream *stream, int peer, int tag,
+                      void *buffer, size_t bytes, sl_request *request);
     void (*cancel)(sl_comm *comm, sl_request *request);
     sl_status (*test)(sl_comm *comm, sl_request *request, bool *out_done);
     /* Waits until the request is complete, a rank has failed or the time is
@@ -31,7 +35,26 @@ typedef struct sl__transport {
     /* Asks all other ranks; texts that nobody fills in stay as they are. */
     void (*ask)(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
                 double timeout_s);
+    /* Collectives of its own, as sl__comm_allreduce and the others; NULL: they
+     * are made of messages. */
+    sl_status (*allreduce)(sl_comm *comm, sl__stream *stream,
+                           const sl_group *group, int tag, sl_dtype dtype,
+                           void *data, size_t count, double timeout_s);
+    sl_status (*reduce_scatter)(sl_comm *comm, sl__stream *stream,
+                                const sl_group *group, int tag, sl_dtype dtype,
+                                const void *data, size_t count, void *out,
+                                double timeout_s);
+    sl_status (*allgather)(sl_comm *comm, sl__stream *stream,
+                           const sl_group *group, int tag, size_t size,
+                           void *data, size_t count, double timeout_s);
 } sl__transport;
+
+/* Room that collectives have for sums, in the memory of a stream. */
+typedef struct sl__scratch {
+    sl__stream *stream;
+    void *data;
+    size_t bytes;
+} sl__scratch;
 
 /* What a rank does while it waits: something useful, until there is nothing or
  * the wait is over. False: there was nothing. */
@@ -43,9 +66,9 @@ struct sl_comm {
     const sl__transport *transport;
     int rank;
     int size;
-    sl_request *requests; /* of collectives: two per rank */
-    void *scratch;        /* of collectives */
-    size_t scratch_bytes;
+    sl_request *requests;      /* of collectives: two per rank */
+    sl__scratch scratch[2];    /* of the process, and of a device */
+    struct sl__staged *staged; /* copies that are free, to be used again */
     /* What this rank answers; guarded, for other threads may call it. */
     bool started; /* the lock is there */
     bool holds_memory;
@@ -77,10 +100,29 @@ void sl__comm_set_crowded(sl_comm *comm, bool crowded);
 /* The answer of an end, where it has one. */
 void sl__comm_call_answer(sl_comm *comm, char text[SL_COMM_ANSWER_MAX]);
 
-/* Bytes that summing so many numbers over so many ranks takes at each end; and
- * making sure that they are there. */
-int64_t sl__comm_sum_bytes(int ranks, sl_number number, size_t count);
-sl_status sl__comm_reserve(sl_comm *comm, int64_t bytes);
+/* sl_comm_send and the others, on memory of a device, ordered by its stream. */
+sl_status sl__comm_send(sl_comm *comm, sl__stream *stream, int peer, int tag,
+                        const void *data, size_t bytes, sl_request *request);
+sl_status sl__comm_recv(sl_comm *comm, sl__stream *stream, int peer, int tag,
+                        void *buffer, size_t bytes, sl_request *request);
+sl_status sl__comm_allreduce(sl_comm *comm, sl__stream *stream,
+                             const sl_group *group, int tag, sl_dtype dtype,
+                             void *data, size_t count, double timeout_s);
+sl_status sl__comm_reduce_scatter(sl_comm *comm, sl__stream *stream,
+                                  const sl_group *group, int tag,
+                                  sl_dtype dtype, const void *data,
+                                  size_t count, void *out, double timeout_s);
+sl_status sl__comm_allgather(sl_comm *comm, sl__stream *stream,
+                             const sl_group *group, int tag, size_t size,
+                             void *data, size_t count, double timeout_s);
+
+/* Bytes that summing so many numbers over so many ranks takes at each end;
+ * making sure that they are there, in the memory of a stream; how many are; and
+ * giving those of a device back before its stream is closed. */
+int64_t sl__comm_sum_bytes(int ranks, sl_dtype dtype, size_t count);
+sl_status sl__comm_reserve(sl_comm *comm, sl__stream *stream, int64_t bytes);
+int64_t sl__comm_reserved(const sl_comm *comm, const sl__stream *stream);
+void sl__comm_forget(sl_comm *comm, const sl__stream *stream);
 
 /* The least and the largest of the group's values, which all ranks get: in as
  * few rounds as a barrier. */

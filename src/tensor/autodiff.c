@@ -26,11 +26,14 @@ static void accumulate(sl__diff *diff, const sl_tensor *view,
     bool direct =
         node && (size_t)gradient->id >= diff->fresh &&
         gradient->base == gradient && node->results[0] == gradient &&
+        gradient->dtype == total->dtype &&
         sl__ops[node->op].traits & SL__ADDS &&
         (sl__ops[node->op].traits & SL__STRIDED || sl__is_dense(view));
     if (!direct) {
-        gradient = sl__emit_like(diff->graph, SL__COPY, (sl__attributes){0}, 1,
-                                 &gradient, view);
+        gradient = sl__emit(
+            diff->graph, gradient->dtype == total->dtype ? SL__COPY : SL__CAST,
+            (sl__attributes){0}, 1, &gradient, total->dtype, view->dims,
+            view->shape);
         if (!gradient)
             return;
         node = gradient->node;
@@ -127,10 +130,10 @@ static sl_tensor *finish(sl__diff *diff, sl_tensor *tensor)
 }
 
 static sl_tensor *new_leaf(sl_graph *graph, const sl_tensor *like,
-                           sl__leaf leaf, int index, const char *name)
+                           sl_dtype dtype, sl__leaf leaf, int index,
+                           const char *name)
 {
-    sl_tensor *tensor =
-        sl__new_tensor(graph, like->dtype, like->dims, like->shape);
+    sl_tensor *tensor = sl__new_tensor(graph, dtype, like->dims, like->shape);
     if (!tensor)
         return NULL;
     tensor->leaf = leaf;
@@ -145,16 +148,16 @@ static sl_status make_leaves(sl__diff *diff)
     for (size_t i = 0; i < graph->parameters.count; i++) {
         sl_tensor *tensor = graph->parameters.data[i].tensor;
         if (!diff->parameters[tensor->leaf_index])
-            diff->parameters[tensor->leaf_index] =
-                new_leaf(graph, tensor, SL__PARAMETER_GRADIENT,
-                         tensor->leaf_index, tensor->name);
+            diff->parameters[tensor->leaf_index] = new_leaf(
+                graph, tensor, tensor->gradient_dtype, SL__PARAMETER_GRADIENT,
+                tensor->leaf_index, tensor->name);
     }
     for (size_t i = 0; i < graph->outputs.count; i++) {
         const sl__named *output = &graph->outputs.data[i];
         if (output->gradient)
             diff->outputs[i] =
-                new_leaf(graph, output->tensor, SL__OUTPUT_GRADIENT, (int)i,
-                         output->name);
+                new_leaf(graph, output->tensor, output->tensor->dtype,
+                         SL__OUTPUT_GRADIENT, (int)i, output->name);
     }
     return sl_graph_status(graph);
 }

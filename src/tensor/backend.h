@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table behind which kernels live. Nothing outside a backend dereferences
- * tensor memory: memory is allocated, filled and copied through this table. */
+ * The contract of a backend, in three tables: a device with its streams and
+ * events; operations on its memory (base/device.h); kernels. Nothing outside a
+ * backend dereferences tensor memory, or knows when it is written: work is
+ * enqueued on streams, and on a device that works by itself it is done later.
+ *
+ * So a kernel cannot fail because of what is in memory. What depends on data, an
+ * id that is out of range, it notes in the step block of its microbatch, which
+ * is read when the step is over. What changes from step to step is in that block
+ * too, so that the same calls can be made again. */
 #ifndef SL_TENSOR_BACKEND_H
 #define SL_TENSOR_BACKEND_H
 
+#include "base/device.h"
 #include "tensor/graph.h"
 
 /* Pools; message i of a microbatch is pool SL__POOL_MESSAGES + i. The slab is
@@ -20,10 +28,6 @@ enum {
     SL__POOL_MESSAGES,
 };
 
-/* Every piece of a pool starts at a multiple of this. */
-enum { SL__ALIGNMENT = 64 };
-int64_t sl__aligned(int64_t bytes);
-
 /* An operand or result of a kernel call: where it lies, and its geometry. */
 typedef struct sl__arg {
     int pool; /* SL__POOL_NONE: there is no such result */
@@ -34,12 +38,33 @@ typedef struct sl__arg {
     int64_t stride[SL_DIMS_MAX]; /* elements */
 } sl__arg;
 
-/* What a run gives to all its kernels. */
-typedef struct sl__run {
-    void **states; /* what kernels keep per slot, by their state_index */
+/* A value that a kernel cannot take: which kernel, and what it found where. */
+typedef struct sl__fault {
+    int64_t kernel; /* its number; 0: all is well */
+    int64_t value;
+    int64_t place;
+} sl__fault;
+
+/* What changes from step to step, of a microbatch, in memory of the device. */
+typedef struct sl__step_block {
     uint64_t seed;
     double loss_scale;
-    int threads;
+    sl__fault fault; /* the first there was */
+} sl__step_block;
+
+/* What changes from step to step, of an optimizer, likewise. */
+typedef struct sl__update_block {
+    double rate;
+    int64_t step;   /* from 1 */
+    double squares; /* of all gradients */
+    double scale;   /* that clipping gives gradients; NaN: no update is made */
+} sl__update_block;
+
+/* What a run gives to all its kernels. */
+typedef struct sl__run {
+    sl__stream *stream;
+    sl__step_block *block; /* of the microbatch */
+    void **states; /* what kernels keep per slot, by their state_index */
     /* Of a kernel that groups: so many microbatches are run in one call, the
      * i-th with the pointers from p[i * group_stride] on. */
     int group;
@@ -54,6 +79,7 @@ typedef sl_status (*sl__kernel_fn)(const sl__kernel *kernel, void *const *p,
 
 struct sl__kernel {
     sl__kernel_fn run;
+    int64_t number;      /* in its stage, from 1 */
     const sl__arg *args; /* operands, results, then scratch if any */
     int arg_count;
     int operand_count;
@@ -85,43 +111,83 @@ typedef struct sl__packs {
     size_t capacity;
 } sl__packs;
 
-/* What a backend puts back after a run. */
-typedef struct sl__saved {
-    int values[2];
-} sl__saved;
+/* A moment on a stream. */
+typedef struct sl__event {
+    double
+        seconds; /* on the monotonic clock; known once the stream is finished */
+    void *handle; /* the backend's */
+} sl__event;
+
+/* A device that a backend has opened. */
+typedef struct sl__device sl__device;
+
+typedef struct sl__device_ops {
+    int threads_max;
+    sl_status (*open)(int threads, sl__device **out);
+    void (*close)(sl__device *device);
+    /* Streams serve every device that was opened alike. One thread at a time
+     * enqueues on one. */
+    sl_status (*open_stream)(sl__device *device, sl__stream **out);
+    void (*close_stream)(sl__stream *stream);
+    /* Around everything that a thread enqueues in one go. */
+    sl_status (*begin)(sl__stream *stream);
+    sl_status (*end)(sl__stream *stream);
+    /* Notes when the work so far is done; makes later work wait for that. */
+    sl_status (*record)(sl__stream *stream, sl__event *event);
+    sl_status (*wait)(sl__stream *stream, const sl__event *event);
+    /* Waits, here, until all work is done: then events have their times. */
+    sl_status (*finish)(sl__stream *stream);
+} sl__device_ops;
+
+/* An optimizer's step on one parameter, as PyTorch's has it. What it is made of
+ * that changes from step to step is in the block. */
+typedef struct sl__update {
+    sl_update_kind kind;
+    double decay; /* of the parameter, times the rate: decoupled */
+    double beta1, beta2, epsilon; /* of AdamW */
+    double momentum;              /* of SGD */
+} sl__update;
+
+/* Where a parameter and what belongs to it lie. */
+typedef struct sl__update_args {
+    sl_dtype dtype, gradient_dtype;
+    void *value;
+    void *gradient;
+    void *first, *second; /* states, in the gradient's dtype; or NULL */
+    int64_t count;
+} sl__update_args;
+
+typedef struct sl__kernel_ops {
+    /* Chooses kernel->run for the geometry of its args, whose places are not
+     * yet known; may ask for scratch, state, or a packed operand. */
+    sl_status (*prepare)(sl__device *device, sl__packs *packs,
+                         sl__kernel *kernel);
+    void (*forget)(sl__kernel *kernel);
+    /* State of a kernel for one slot, whose args lie at `p`. */
+    sl_status (*bind)(sl__device *device, const sl__kernel *kernel,
+                      void *const *p, void **out_state);
+    void (*unbind)(void *state);
+    /* block->scale from block->squares: at most `clip` of a norm, unless that is
+     * 0; NaN where the squares are not finite. */
+    sl_status (*clip)(sl__stream *stream, sl__update_block *block, double clip);
+    /* A step of an optimizer; gradient = 0. Nothing where the scale is NaN. */
+    sl_status (*update)(sl__stream *stream, const sl__update *how,
+                        const sl__update_block *block,
+                        const sl__update_args *args);
+} sl__kernel_ops;
 
 typedef struct sl__backend {
     const char *name;
-    int threads_max;
-    sl_status (*open)(int threads, void **out_context);
-    void (*close)(void *context);
-    /* Chooses kernel->run for the geometry of its args, whose places are not
-     * yet known; may ask for scratch, state, or a packed operand. */
-    sl_status (*prepare)(void *context, sl__packs *packs, sl__kernel *kernel);
-    void (*forget)(sl__kernel *kernel);
-    /* State of a kernel for one slot, whose args lie at `p`. */
-    sl_status (*bind)(void *context, const sl__kernel *kernel, void *const *p,
-                      void **out_state);
-    void (*unbind)(void *state);
-    /* Memory. */
-    sl_status (*allocate)(int64_t bytes, void **out); /* zeroed, aligned */
-    void (*release)(void *memory);
-    void (*copy_in)(void *to, const void *from, size_t bytes);
-    void (*copy_out)(void *to, const void *from, size_t bytes);
-    void (*clear)(void *memory, size_t bytes);
-    /* The same for what is not needed for a while: gives memory back. */
-    void (*discard)(void *memory, size_t bytes);
-    /* value -= rate * gradient, gradient = 0. */
-    void (*descend)(sl_dtype dtype, void *value, void *gradient, int64_t count,
-                    double rate, int threads);
-    /* A step of an optimizer; gradient = 0. */
-    void (*update)(sl_dtype dtype, const sl_update *how, void *value,
-                   void *gradient, void *first, void *second, int64_t count,
-                   int threads);
-    /* Around a run, on the thread that runs. */
-    void (*begin)(int threads, sl__saved *out);
-    void (*end)(const sl__saved *saved);
+    sl__device_ops device;
+    const sl__buffer_ops *buffers;
+    sl__kernel_ops kernels;
 } sl__backend;
+
+/* The backend of a name, which may be NULL: the default. (stage.c) */
+sl_status sl__backend_find(const char *name, const sl__backend **out);
+
+/* For tests: these take the place of those of the same names; 0: none do. */
+void sl__backend_replace(const sl__backend *others, int count);
 
 extern const sl__backend sl__backend_ref;
 extern const sl__backend sl__backend_onednn;
@@ -130,18 +196,30 @@ extern const sl__backend sl__backend_onednn;
  * falls back on. Never NULL for an op that has kernels. */
 sl__kernel_fn sl__ref_kernel(sl__op op, sl_dtype dtype);
 
-/* Shared by backends on the CPU. */
-sl_status sl__cpu_allocate(int64_t bytes, void **out);
-void sl__cpu_release(void *memory);
-void sl__cpu_copy(void *to, const void *from, size_t bytes);
-void sl__cpu_clear(void *memory, size_t bytes);
-void sl__cpu_discard(void *memory, size_t bytes);
-void sl__cpu_descend(sl_dtype dtype, void *value, void *gradient, int64_t count,
-                     double rate, int threads);
+/* ---------------------------------------------- backends on the CPU -- */
 
-void sl__cpu_update(sl_dtype dtype, const sl_update *how, void *value,
-                    void *gradient, void *first, void *second, int64_t count,
-                    int threads);
+/* Where everything is done when it was enqueued. (cpu.c, update.c) */
+sl_status sl__cpu_record(sl__stream *stream, sl__event *event);
+sl_status sl__cpu_wait(sl__stream *stream, const sl__event *event);
+sl_status sl__cpu_finish(sl__stream *stream);
+sl_status sl__cpu_clip(sl__stream *stream, sl__update_block *block,
+                       double clip);
+sl_status sl__cpu_update(sl__stream *stream, const sl__update *how,
+                         const sl__update_block *block,
+                         const sl__update_args *args);
+
+/* The same arguments from element `first` on, `count` of them. */
+sl__update_args sl__update_part(const sl__update_args *args, int64_t first,
+                                int64_t count);
+
+/* Notes a fault, unless there is one. */
+static inline void sl__note_fault(const sl__kernel *kernel,
+                                  sl__step_block *block, int64_t value,
+                                  int64_t place)
+{
+    if (block->fault.kernel == 0)
+        block->fault = (sl__fault){kernel->number, value, place};
+}
 
 /* The dtype a kernel works in: that of its first result. */
 sl_dtype sl__kernel_dtype(const sl__kernel *kernel);
@@ -180,6 +258,6 @@ int64_t sl__count_labels(const sl__arg *labels, const void *data,
                          int64_t ignore);
 
 /* Fails with what an id or a label is and what it may be. */
-sl_status sl__refuse_id(const sl__kernel *kernel, int64_t id, int64_t place);
+sl_status sl__refuse_id(const sl__kernel *kernel, const sl__fault *fault);
 
 #endif

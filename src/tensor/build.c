@@ -273,6 +273,16 @@ sl_tensor *(sl_scale)(sl_tensor *x, double factor)
     return unary("scale", SL__SCALE, x, (sl__attributes){.number = factor});
 }
 
+sl_tensor *(sl_cast)(sl_tensor *x, sl_dtype dtype)
+{
+    if (!usable("cast", 1, &x))
+        return NULL;
+    if (!sl__is_float(dtype))
+        return sl__refuse(x->graph, "cast", "to %s, expected a float",
+                          sl_dtype_text(dtype));
+    return sl__emit_cast(x, dtype);
+}
+
 sl_tensor *(sl_relu)(sl_tensor *x)
 {
     return unary("relu", SL__RELU, x, (sl__attributes){0});

@@ -3,11 +3,12 @@
  * Stages whose compute is somebody else's. Such a stage has a graph of leaves
  * alone, so that ports and memory see names, shapes and messages as of any
  * other; where a compiled one walks its kernels, it calls. */
-#include "tensor/program.h"
+#include "tensor/memory.h"
 
 #include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/try.h"
 
 #include <string.h>
 
@@ -178,40 +179,41 @@ static sl_status plan_sums(sl_stage *stage)
     return SL_OK;
 }
 
-sl_status sl__stage_from_callbacks(const sl_stage_description *given,
-                                   const sl_graph *graph, sl_stage **out)
+static sl_status fill(sl_stage *stage, const sl_graph *graph,
+                      const char *backend)
 {
-    sl_stage *stage;
-    sl_status status = sl__alloc(1, sizeof *stage, &stage);
-    if (status)
-        return status;
-    stage->options = (sl_stage_options)SL_STAGE_OPTIONS_INIT;
-    stage->backend = &sl__backend_ref;
-    stage->callbacks = given->callbacks;
-    stage->callback_context = given->context;
-    status = sl__graph_clone(graph, NULL, &stage->graph);
-    if (!status) {
-        offer_programs(stage);
-        if (!stage->programs[SL_PROGRAM_B].exists)
-            stage->options.backward = SL_BACKWARD_NONE;
-        status = find_gradients(stage);
-    }
-    if (!status)
-        status = sl__list_messages(stage);
-    if (!status)
-        status = find_messages(stage);
-    if (!status)
-        status = plan_sums(stage);
-    if (status) {
-        sl_stage_destroy(stage);
-        return status;
-    }
+    SL__TRY(sl__backend_find(backend, &stage->backend));
+    SL__TRY(stage->backend->device.open(1, &stage->device));
+    SL__TRY(sl__graph_clone(graph, NULL, &stage->graph));
+    offer_programs(stage);
+    if (!stage->programs[SL_PROGRAM_B].exists)
+        stage->options.backward = SL_BACKWARD_NONE;
+    SL__TRY(find_gradients(stage));
+    SL__TRY(sl__list_messages(stage));
+    SL__TRY(find_messages(stage));
+    SL__TRY(plan_sums(stage));
     sl__plan_messages(stage);
     /* What a callback reads nobody knows. */
     for (int p = 0; p < SL_PROGRAM_COUNT; p++)
         stage->uses[p] = ~0u;
-    *out = stage;
     return SL_OK;
+}
+
+sl_status sl__stage_from_callbacks(const sl_stage_description *given,
+                                   const sl_graph *graph, const char *backend,
+                                   sl_stage **out)
+{
+    sl_stage *stage;
+    SL__TRY(sl__alloc(1, sizeof *stage, &stage));
+    stage->options = (sl_stage_options)SL_STAGE_OPTIONS_INIT;
+    stage->callbacks = given->callbacks;
+    stage->callback_context = given->context;
+    sl_status status = fill(stage, graph, backend);
+    if (status)
+        sl_stage_destroy(stage);
+    else
+        *out = stage;
+    return status;
 }
 
 sl_status sl_stage_from_callbacks(const sl_stage_description *description,
@@ -219,75 +221,138 @@ sl_status sl_stage_from_callbacks(const sl_stage_description *description,
 {
     SL__NEED(description, out);
     sl_graph *graph;
-    sl_status status = sl__describe(description, &graph);
-    if (status)
-        return status;
-    status = sl__stage_from_callbacks(description, graph, out);
+    SL__TRY(sl__describe(description, &graph));
+    sl_status status = sl__stage_from_callbacks(description, graph, NULL, out);
     sl_graph_destroy(graph);
     return status;
 }
 
 /* -------------------------------------------------------------- running -- */
 
-static void add_to(sl_dtype dtype, int64_t count, const void *from, void *to)
-{
-    for (int64_t i = 0; i < count && dtype == SL_F32; i++)
-        ((float *)to)[i] += ((const float *)from)[i];
-    for (int64_t i = 0; i < count && dtype == SL_F64; i++)
-        ((double *)to)[i] += ((const double *)from)[i];
-}
-
 /* Puts sums in the place of the gradients that several stages gave; what they
  * gave stays as it is. */
-static void sum_gradients(const sl_stage *stage, void *workspace,
-                          void **gradients)
+static sl_status sum_gradients(const sl_memory *memory, void **gradients)
 {
+    const sl_stage *stage = memory->stage;
     const sl__names *outputs = &stage->graph->outputs;
     for (size_t i = 0; i < outputs->count; i++) {
         if (stage->callback_sums[i] < 0)
             continue;
         const sl_tensor *tensor = outputs->data[i].tensor;
-        void *sum = (char *)workspace + stage->callback_sums[i];
-        memcpy(sum, gradients[i], (size_t)sl__bytes(tensor));
+        void *sum = (char *)memory->workspace + stage->callback_sums[i];
+        SL__TRY(sl__device_copy(memory->stream, sum, gradients[i],
+                                (size_t)sl__bytes(tensor)));
         for (size_t k = i + 1; k < outputs->count; k++) {
             if (outputs->data[k].gradient_only &&
                 outputs->data[k].tensor == tensor)
-                add_to(tensor->dtype, sl__count(tensor), gradients[k], sum);
+                SL__TRY(sl__device_add(memory->stream, tensor->dtype, sum,
+                                       gradients[k], sl__count(tensor)));
         }
         gradients[i] = sum;
     }
+    return SL_OK;
 }
 
-sl_status sl__run_callbacks(const sl_stage *stage, sl_program program,
-                            void *const *bases, void **pointers, int slot,
-                            const sl__run *run)
+static sl_status call_program(const sl_stage *stage, sl_program program,
+                              const sl_call *call)
 {
     const sl_callbacks *calls = &stage->callbacks;
-    const sl_graph *graph = stage->graph;
-    size_t inputs = graph->inputs.count, outputs = graph->outputs.count;
-    for (size_t i = 0; i < 2 * (inputs + outputs); i++) {
-        int found = stage->callback_messages[i];
-        pointers[i] = found < 0 ? NULL : bases[SL__POOL_MESSAGES + found];
-    }
-    /* Outputs that only take gradients in stand behind those described. */
-    void **in = pointers, **out = in + inputs, **dout = out + outputs;
-    sl_call call = {slot,
-                    (const void *const *)in,
-                    out,
-                    (const void *const *)dout,
-                    dout + outputs,
-                    run->seed,
-                    run->loss_scale};
     void *context = stage->callback_context;
     if (program == SL_PROGRAM_F)
-        return calls->forward(context, &call);
-    sum_gradients(stage, bases[SL__POOL_WORKSPACE], dout);
+        return calls->forward(context, call);
     if (program == SL_PROGRAM_B && calls->backward)
-        return calls->backward(context, &call);
-    sl_status status = SL_OK;
+        return calls->backward(context, call);
     if (program != SL_PROGRAM_W)
-        status = calls->backward_input(context, &call);
-    if (!status && program != SL_PROGRAM_I)
-        status = calls->backward_weight(context, &call);
-    return status;
+        SL__TRY(calls->backward_input(context, call));
+    return program == SL_PROGRAM_I ? SL_OK
+                                   : calls->backward_weight(context, call);
+}
+
+/* The message of the i-th pointer of a call; NULL where there is none. */
+static const sl__message *message_of(const sl_stage *stage, size_t i)
+{
+    int found = stage->callback_messages[i];
+    return found < 0 ? NULL : &stage->messages[found];
+}
+
+/* Copies messages between the device and ordinary memory, those from..to of a
+ * call: `staged` is where each is here, `there` on the device. */
+static sl_status stage_messages(const sl_memory *memory, bool in,
+                                void *const *staged, void *const *there,
+                                size_t from, size_t to)
+{
+    for (size_t i = from; i < to; i++) {
+        const sl__message *message = message_of(memory->stage, i);
+        if (!message || !there[i])
+            continue;
+        size_t bytes = (size_t)message->bytes;
+        if (in)
+            SL__TRY(
+                sl__device_read(memory->stream, staged[i], there[i], bytes));
+        else
+            SL__TRY(
+                sl__device_write(memory->stream, there[i], staged[i], bytes));
+    }
+    return SL_OK;
+}
+
+static sl_call make_call(const sl_memory *memory, int slot, void **p)
+{
+    const sl_graph *graph = memory->stage->graph;
+    size_t inputs = graph->inputs.count, outputs = graph->outputs.count;
+    const sl__step_block *block = &memory->blocks[slot];
+    /* Outputs that only take gradients in stand behind those described. */
+    return (sl_call){slot,
+                     (const void *const *)p,
+                     p + inputs,
+                     (const void *const *)(p + inputs + outputs),
+                     p + inputs + 2 * outputs,
+                     block->seed,
+                     block->loss_scale};
+}
+
+/* On copies of the messages in ordinary memory. */
+static sl_status call_staged(sl_memory *memory, sl_program program, int slot,
+                             void *const *there, void **staged)
+{
+    const sl_stage *stage = memory->stage;
+    const sl_graph *graph = stage->graph;
+    size_t inputs = graph->inputs.count, outputs = graph->outputs.count;
+    size_t all = 2 * (inputs + outputs);
+    bool forward = program == SL_PROGRAM_F;
+    char *at = memory->staging;
+    for (size_t i = 0; i < all; i++) {
+        const sl__message *message = message_of(stage, i);
+        staged[i] = message && there[i] ? at : NULL;
+        at += message ? sl__aligned(message->bytes) : 0;
+    }
+    const sl_call call = make_call(memory, slot, staged);
+    SL__TRY(stage_messages(memory, true, staged, there, 0,
+                           forward ? inputs : all - inputs));
+    SL__TRY(call_program(stage, program, &call));
+    return forward ? stage_messages(memory, false, staged, there, inputs,
+                                    inputs + outputs)
+                   : stage_messages(memory, false, staged, there, all - inputs,
+                                    program == SL_PROGRAM_W ? 0 : all);
+}
+
+sl_status sl__run_callbacks(sl_memory *memory, sl_program program, int slot)
+{
+    const sl_stage *stage = memory->stage;
+    const sl_graph *graph = stage->graph;
+    size_t inputs = graph->inputs.count, outputs = graph->outputs.count;
+    size_t all = 2 * (inputs + outputs);
+    void **pointers = memory->pointers;
+    for (size_t i = 0; i < all; i++) {
+        int found = stage->callback_messages[i];
+        pointers[i] =
+            found < 0 ? NULL
+                      : memory->slots[slot].bases[SL__POOL_MESSAGES + found];
+    }
+    if (program != SL_PROGRAM_F)
+        SL__TRY(sum_gradients(memory, pointers + inputs + outputs));
+    if (memory->staging)
+        return call_staged(memory, program, slot, pointers, pointers + all);
+    const sl_call call = make_call(memory, slot, pointers);
+    return call_program(stage, program, &call);
 }

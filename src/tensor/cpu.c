@@ -1,79 +1,29 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the backends on the CPU share: memory, and readings of a kernel's
- * args. */
+ * What the backends on the CPU share: streams on which everything is done at
+ * once, and readings of a kernel's args. */
 #include "tensor/backend.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include "base/clock.h"
 
-enum { HUGE_PAGE_BYTES = 2 << 20 };
-
-/* --------------------------------------------------------------- memory -- */
-
-sl_status sl__cpu_allocate(int64_t bytes, void **out)
+sl_status sl__cpu_record(sl__stream *stream, sl__event *event)
 {
-    size_t size = (size_t)(bytes ? sl__aligned(bytes) : SL__ALIGNMENT);
-    bool large = size >= HUGE_PAGE_BYTES;
-    void *memory;
-    if (posix_memalign(&memory, large ? HUGE_PAGE_BYTES : SL__ALIGNMENT, size))
-        return sl_fail(SL_ENOMEM, "out of memory: a pool of %lld bytes",
-                       (long long)bytes);
-    /* Weights and gradients are walked end to end at every microbatch: fewer,
-     * larger pages keep address translation out of the way. Not for what does
-     * not fill the last of them, or more would be taken than was planned. */
-    if (large)
-        madvise(memory, size - size % HUGE_PAGE_BYTES, MADV_HUGEPAGE);
-    memset(memory, 0, size);
-    *out = memory;
+    (void)stream;
+    event->seconds = sl__seconds();
     return SL_OK;
 }
 
-void sl__cpu_release(void *memory)
+sl_status sl__cpu_wait(sl__stream *stream, const sl__event *event)
 {
-    free(memory);
+    (void)stream;
+    (void)event;
+    return SL_OK;
 }
 
-void sl__cpu_copy(void *to, const void *from, size_t bytes)
+sl_status sl__cpu_finish(sl__stream *stream)
 {
-    memcpy(to, from, bytes);
-}
-
-void sl__cpu_clear(void *memory, size_t bytes)
-{
-    memset(memory, 0, bytes);
-}
-
-void sl__cpu_discard(void *memory, size_t bytes)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t start = (uintptr_t)memory, end = start + bytes;
-    uintptr_t first = (start + page - 1) / page * page,
-              last = end / page * page;
-    /* Whole pages go back, and are zeros when they are next touched. */
-    if (first >= last || madvise((void *)first, last - first, MADV_DONTNEED))
-        first = last = end;
-    memset(memory, 0, first - start);
-    memset((void *)last, 0, end - last);
-}
-
-void sl__cpu_descend(sl_dtype dtype, void *value, void *gradient, int64_t count,
-                     double rate, int threads)
-{
-    (void)threads;
-    if (dtype == SL_F32) {
-        float *restrict x = value, *restrict g = gradient;
-        float by = (float)rate;
-        for (int64_t i = 0; i < count; i++)
-            x[i] -= by * g[i];
-    } else {
-        double *restrict x = value, *restrict g = gradient;
-        for (int64_t i = 0; i < count; i++)
-            x[i] -= rate * g[i];
-    }
-    memset(gradient, 0, (size_t)count * sl_dtype_bytes(dtype));
+    (void)stream;
+    return SL_OK;
 }
 
 /* ----------------------------------------------------------------- args -- */
@@ -126,7 +76,7 @@ int64_t sl__count_labels(const sl__arg *labels, const void *data,
     return counted;
 }
 
-sl_status sl__refuse_id(const sl__kernel *kernel, int64_t id, int64_t place)
+sl_status sl__refuse_id(const sl__kernel *kernel, const sl__fault *fault)
 {
     const sl__node *node = kernel->node;
     /* Where the ids are, and what they count: rows of a table or columns of
@@ -138,8 +88,8 @@ sl_status sl__refuse_id(const sl__kernel *kernel, int64_t id, int64_t place)
     if (node->op == SL__EMBEDDING_GRAD)
         table = &kernel->args[kernel->operand_count];
     int64_t known = is_label ? sl__last_size(table) : table->shape[0];
-    return sl_fail(SL_EINVAL,
-                   "%s: '%s' has %lld at place %lld, expected 0 to %lld",
-                   sl__ops[node->op].name, ids->name ? ids->name : "ids",
-                   (long long)id, (long long)place, (long long)known - 1);
+    return sl_fail(
+        SL_EINVAL, "%s: '%s' has %lld at place %lld, expected 0 to %lld",
+        sl__ops[node->op].name, ids->name ? ids->name : "ids",
+        (long long)fault->value, (long long)fault->place, (long long)known - 1);
 }

@@ -241,6 +241,14 @@ sl_tensor *sl__emit_concat(sl_graph *graph, int count, sl_tensor *const *parts,
     return out;
 }
 
+sl_tensor *sl__emit_cast(sl_tensor *x, sl_dtype dtype)
+{
+    if (!x || x->dtype == dtype)
+        return x;
+    return sl__emit(x->graph, SL__CAST, (sl__attributes){0}, 1, &x, dtype,
+                    x->dims, x->shape);
+}
+
 sl_tensor *sl__emit_reduce(sl_tensor *x, double factor, int dims,
                            const int64_t *shape)
 {

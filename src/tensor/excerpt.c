@@ -61,6 +61,7 @@ static sl_tensor *copy_leaf(sl__excerpt *excerpt, const sl_tensor *tensor)
     leaf->leaf = tensor->leaf;
     leaf->name = keep_text(to, tensor->name);
     leaf->needs_gradient = tensor->leaf == SL__PARAMETER;
+    leaf->gradient_dtype = tensor->gradient_dtype;
     leaf->leaf_index = tensor->leaf == SL__PARAMETER ? to->parameter_count++
                                                      : (int)to->buffers.count;
     if (tensor->data) {

@@ -185,6 +185,12 @@ static void gradient_copy(sl__diff *diff, const sl__node *node, sl_tensor *dy)
     sl__contribute(diff, node->operands[0], dy);
 }
 
+static void gradient_cast(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+{
+    sl_tensor *x = node->operands[0];
+    sl__contribute(diff, x, sl__emit_cast(dy, x->dtype));
+}
+
 static void gradient_reduce(sl__diff *diff, const sl__node *node, sl_tensor *dy)
 {
     sl_tensor *x = node->operands[0];

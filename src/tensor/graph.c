@@ -234,6 +234,7 @@ sl_tensor *(sl_parameter)(sl_graph *graph, const char *name, sl_dtype dtype,
     tensor->leaf = SL__PARAMETER;
     tensor->leaf_index = graph->parameter_count++;
     tensor->needs_gradient = true;
+    tensor->gradient_dtype = sl__accumulator(dtype);
     if (sl__add_name(&graph->parameters, tensor->name, tensor, SL_GRADIENT))
         return sl__no_memory(graph);
     return tensor;

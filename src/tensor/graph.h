@@ -11,6 +11,7 @@
 #define SL_TENSOR_GRAPH_H
 
 #include "base/arena.h"
+#include "base/dtype.h"
 #include "sluice/tensor.h"
 
 typedef enum sl__op {
@@ -73,6 +74,8 @@ struct sl_tensor {
     int born;         /* how many nodes stood before it */
     const void *data; /* what a buffer begins as; NULL: zeros */
     sl_dtype dtype;
+    sl_dtype
+        gradient_dtype; /* of a parameter: what its gradient is summed in */
     int dims;
     int64_t shape[SL_DIMS_MAX];
     int64_t stride[SL_DIMS_MAX];
@@ -156,11 +159,6 @@ struct sl_graph {
     sl_status status; /* the first refusal, with its sentence */
     char *refusal;
 };
-
-static inline bool sl__is_float(sl_dtype dtype)
-{
-    return dtype == SL_F32 || dtype == SL_F64;
-}
 
 /* ----------------------------------------------------------- shape.c -- */
 
@@ -258,6 +256,9 @@ sl_tensor *sl__emit_matmul(sl_tensor *a, sl_tensor *b, sl_tensor *bias);
 sl_tensor *sl__emit_concat(sl_graph *graph, int count, sl_tensor *const *parts,
                            const int64_t *starts, bool gaps, int dims,
                            const int64_t *shape);
+
+/* `x` as another float dtype; itself where it is that already. */
+sl_tensor *sl__emit_cast(sl_tensor *x, sl_dtype dtype);
 
 /* Sums `x` over the dimensions in which `shape`, aligned at the last, is 1 or
  * absent, times a factor. */

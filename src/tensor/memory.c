@@ -27,12 +27,16 @@ static void hold(sl_memory *memory, int64_t bytes)
 /* All tensor memory comes from here, and is counted. */
 static sl_status allocate(sl_memory *memory, int64_t bytes, void **out)
 {
-    sl_status status = memory->stage->backend->allocate(bytes, out);
-    if (!status) {
-        memory->bytes += bytes;
-        hold(memory, bytes);
-    }
-    return status;
+    sl__stream *stream = memory->stream;
+    SL__TRY(stream->buffers->allocate(stream, bytes, out));
+    memory->bytes += bytes;
+    hold(memory, bytes);
+    return SL_OK;
+}
+
+static void release(sl_memory *memory, void *data)
+{
+    memory->stream->buffers->release(memory->stream, data);
 }
 
 sl_status sl__memory_take(sl_memory *memory, int64_t bytes, void **out)
@@ -42,7 +46,7 @@ sl_status sl__memory_take(sl_memory *memory, int64_t bytes, void **out)
 
 void sl__memory_give(sl_memory *memory, int64_t bytes, void *data)
 {
-    memory->stage->backend->release(data);
+    release(memory, data);
     memory->bytes -= bytes;
     hold(memory, -bytes);
 }
@@ -72,6 +76,11 @@ const sl_stage *sl__memory_stage(const sl_memory *memory)
     return memory->stage;
 }
 
+sl__stream *sl__memory_stream(const sl_memory *memory)
+{
+    return memory->stream;
+}
+
 int64_t sl_memory_bytes(const sl_memory *memory)
 {
     return memory ? memory->bytes : 0;
@@ -84,21 +93,20 @@ static sl_status bind_kernel(sl_memory *memory, const microbatch *slot,
     if (kernel->state_index < 0)
         return SL_OK;
     sl__resolve(kernel, slot->bases, memory->pointers);
-    return stage->backend->bind(stage->context, kernel, memory->pointers,
-                                &slot->states[kernel->state_index]);
+    return stage->backend->kernels.bind(stage->device, kernel, memory->pointers,
+                                        &slot->states[kernel->state_index]);
 }
 
 static sl_status bind_slot(sl_memory *memory, const microbatch *slot)
 {
     const sl_stage *stage = memory->stage;
-    sl_status status = SL_OK;
     for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
-        for (size_t i = 0; i < stage->programs[p].count && !status; i++)
-            status = bind_kernel(memory, slot, &stage->kernels[p][i]);
+        for (size_t i = 0; i < stage->programs[p].count; i++)
+            SL__TRY(bind_kernel(memory, slot, &stage->kernels[p][i]));
     }
-    for (size_t i = 0; i < stage->packs.count && !status; i++)
-        status = bind_kernel(memory, slot, &stage->packs.data[i]->kernel);
-    return status;
+    for (size_t i = 0; i < stage->packs.count; i++)
+        SL__TRY(bind_kernel(memory, slot, &stage->packs.data[i]->kernel));
+    return SL_OK;
 }
 
 static void fill_bases(sl_memory *memory, const int of[SL__SLOT_KINDS],
@@ -128,29 +136,29 @@ static sl_status make_slots(sl_memory *memory, const sl__slots *slots)
     const sl_stage *stage = memory->stage;
     size_t pools = SL__POOL_MESSAGES + (size_t)stage->message_count;
     size_t states = (size_t)stage->state_count;
-    sl_status status = SL_OK;
-    for (int k = 0; k < SL__SLOT_KINDS && !status; k++) {
+    size_t count = (size_t)slots->microbatches;
+    for (int k = 0; k < SL__SLOT_KINDS; k++) {
         int64_t bytes = slots->counts[k] * stage->slot_bytes[k];
         if (bytes)
-            status = allocate(memory, bytes, &memory->pools[k]);
+            SL__TRY(allocate(memory, bytes, &memory->pools[k]));
     }
-    if (!status)
-        status = sl__alloc(pools * memory->slot_count, sizeof(void *),
-                           &memory->bases);
-    if (!status)
-        status = sl__alloc(states * memory->slot_count, sizeof(void *),
-                           &memory->states);
-    for (int i = 0; i < memory->slot_count && !status; i++) {
+    SL__TRY(sl__alloc(count, sizeof *memory->slots, &memory->slots));
+    memory->slot_count = slots->microbatches;
+    SL__TRY(sl__alloc(count, sizeof *memory->blocks, &memory->blocks));
+    SL__TRY(sl__alloc(pools * count, sizeof(void *), &memory->bases));
+    SL__TRY(sl__alloc(states * count, sizeof(void *), &memory->states));
+    for (int i = 0; i < memory->slot_count; i++) {
         microbatch *slot = &memory->slots[i];
         slot->bases = memory->bases + i * pools;
         slot->states = memory->states + i * states;
+        slot->block = sl__block_at(memory, i);
         fill_bases(memory, slots->of[i], slot);
-        status = bind_slot(memory, slot);
+        SL__TRY(bind_slot(memory, slot));
     }
-    return status;
+    return SL_OK;
 }
 
-static sl_status make_pools(sl_memory *memory)
+static sl_status make_pools(sl_memory *memory, int slots)
 {
     const sl_stage *stage = memory->stage;
     const sl_plan *plan = &stage->plan;
@@ -163,67 +171,81 @@ static sl_status make_pools(sl_memory *memory)
         {owns ? plan->gradient_bytes : 0, &memory->gradients},
         {plan->packed_bytes, &memory->packed},
         {plan->workspace_bytes, &memory->workspace},
+        {plan->control_bytes * (1 + (int64_t)slots), &memory->control},
     };
-    sl_status status = SL_OK;
-    for (size_t i = 0; i < sizeof pools / sizeof *pools && !status; i++) {
+    for (size_t i = 0; i < sizeof pools / sizeof *pools; i++) {
         if (pools[i].bytes)
-            status = allocate(memory, pools[i].bytes, pools[i].out);
+            SL__TRY(allocate(memory, pools[i].bytes, pools[i].out));
     }
     memory->parameters = memory->owner->parameters;
     memory->gradients = memory->owner->gradients;
-    return status;
+    return SL_OK;
 }
 
-static void fill_buffers(sl_memory *memory)
+static sl_status fill_buffers(sl_memory *memory)
 {
     const sl_stage *stage = memory->stage;
     const sl__names *buffers = &stage->graph->buffers;
     for (size_t i = 0; i < buffers->count; i++) {
         const sl_tensor *tensor = buffers->data[i].tensor;
+        char *to = (char *)memory->parameters + stage->buffer_offsets[i];
         if (tensor->data)
-            stage->backend->copy_in((char *)memory->parameters +
-                                        stage->buffer_offsets[i],
-                                    tensor->data, (size_t)sl__bytes(tensor));
+            SL__TRY(sl__device_write(memory->stream, to, tensor->data,
+                                     (size_t)sl__bytes(tensor)));
     }
+    return SL_OK;
 }
 
 /* How many pointers a run needs at a time. */
 static size_t pointer_count(const sl_stage *stage)
 {
     if (sl__is_callbacks(stage))
-        return 2 * (stage->graph->inputs.count + stage->graph->outputs.count);
+        return 4 * (stage->graph->inputs.count + stage->graph->outputs.count);
     return ((size_t)stage->arg_count_max + 2) * SL__GROUP_MAX;
 }
 
+/* Callbacks work on memory of this process: where messages are elsewhere, on
+ * copies. */
+static sl_status make_staging(sl_memory *memory)
+{
+    const sl_stage *stage = memory->stage;
+    if (!sl__is_callbacks(stage) || sl__is_host(memory->stream))
+        return SL_OK;
+    return sl__alloc((size_t)stage->plan.message_bytes, 1, &memory->staging);
+}
+
+static sl_status fill(sl_memory *memory, const sl__slots *slots,
+                      sl__stream *stream)
+{
+    const sl_stage *stage = memory->stage;
+    if (stream)
+        memory->stream = stream;
+    else
+        SL__TRY(
+            stage->backend->device.open_stream(stage->device, &memory->stream));
+    memory->owns_stream = !stream;
+    SL__TRY(sl__alloc(pointer_count(stage), sizeof *memory->pointers,
+                      &memory->pointers));
+    SL__TRY(make_pools(memory, slots->microbatches));
+    SL__TRY(make_slots(memory, slots));
+    SL__TRY(make_staging(memory));
+    return memory->owner == memory ? fill_buffers(memory) : SL_OK;
+}
+
 static sl_status create(const sl_stage *stage, const sl__slots *slots,
-                        sl_memory *owner, sl_memory **out)
+                        sl_memory *owner, sl__stream *stream, sl_memory **out)
 {
     sl_memory *memory;
-    sl_status status = sl__alloc(1, sizeof *memory, &memory);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(1, sizeof *memory, &memory));
     memory->stage = stage;
     memory->owner = owner ? owner : memory;
     memory->written = 1;
-    status = sl__alloc((size_t)slots->microbatches, sizeof *memory->slots,
-                       &memory->slots);
-    if (!status)
-        memory->slot_count = slots->microbatches;
-    if (!status)
-        status = sl__alloc(pointer_count(stage), sizeof *memory->pointers,
-                           &memory->pointers);
-    if (!status)
-        status = make_pools(memory);
-    if (!status)
-        status = make_slots(memory, slots);
-    if (status) {
+    sl_status status = fill(memory, slots, stream);
+    if (status)
         sl_memory_destroy(memory);
-        return status;
-    }
-    if (!owner)
-        fill_buffers(memory);
-    *out = memory;
-    return SL_OK;
+    else
+        *out = memory;
+    return status;
 }
 
 /* Whether two lists have the same tensors under the same names, in order. */
@@ -270,13 +292,14 @@ static sl_status check_owner(const sl_stage *stage, const sl_memory *owner)
 }
 
 sl_status sl__memory_create(const sl_stage *stage, const sl__slots *slots,
-                            sl_memory *owner, sl_memory **out)
+                            sl_memory *owner, sl__stream *stream,
+                            sl_memory **out)
 {
     if (owner) {
         owner = owner->owner;
         SL__TRY(check_owner(stage, owner));
     }
-    return create(stage, slots, owner, out);
+    return create(stage, slots, owner, stream, out);
 }
 
 /* Each microbatch has a slot of each kind. */
@@ -296,7 +319,7 @@ static sl_status create_alike(const sl_stage *stage, int count,
         for (int i = 0; i < count; i++)
             of[i][k] = i;
     }
-    sl_status status = sl__memory_create(stage, &slots, owner, out);
+    sl_status status = sl__memory_create(stage, &slots, owner, NULL, out);
     free(of);
     return status;
 }
@@ -323,20 +346,27 @@ void sl_memory_destroy(sl_memory *memory)
         (size_t)memory->stage->state_count * (size_t)memory->slot_count;
     for (size_t i = 0; memory->states && i < states; i++) {
         if (memory->states[i])
-            backend->unbind(memory->states[i]);
+            backend->kernels.unbind(memory->states[i]);
     }
-    for (int k = 0; k < SL__SLOT_KINDS; k++)
-        backend->release(memory->pools[k]);
-    if (memory->owner == memory) {
-        backend->release(memory->parameters);
-        backend->release(memory->gradients);
+    if (memory->stream) {
+        for (int k = 0; k < SL__SLOT_KINDS; k++)
+            release(memory, memory->pools[k]);
+        if (memory->owner == memory) {
+            release(memory, memory->parameters);
+            release(memory, memory->gradients);
+        }
+        release(memory, memory->packed);
+        release(memory, memory->workspace);
+        release(memory, memory->control);
     }
-    backend->release(memory->packed);
-    backend->release(memory->workspace);
+    if (memory->owns_stream)
+        backend->device.close_stream(memory->stream);
     free(memory->slots);
+    free(memory->blocks);
     free(memory->bases);
     free(memory->states);
     free(memory->pointers);
+    free(memory->staging);
     free(memory);
 }
 

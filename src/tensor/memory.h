@@ -13,13 +13,16 @@ typedef enum slot_state { SLOT_EMPTY, SLOT_F, SLOT_I } slot_state;
 /* A microbatch: what is in its slots, and where these are. */
 typedef struct microbatch {
     slot_state state;
-    uint64_t seed;
-    void **bases;  /* of the pools */
-    void **states; /* of kernels and packs, by state_index */
+    sl__step_block *block; /* of the device */
+    void **bases;          /* of the pools */
+    void **states;         /* of kernels and packs, by state_index */
 } microbatch;
 
 struct sl_memory {
     const sl_stage *stage;
+    sl__stream *stream;
+    bool owns_stream;
+    void *control; /* an update block, then a step block for each slot */
     void *parameters;
     void *gradients;
     void *packed;
@@ -37,7 +40,22 @@ struct sl_memory {
     /* Of these, what was given back: parameters, gradients, packed weights. */
     int64_t given_back[3];
     sl__holding *holding; /* where they are counted; NULL: nowhere */
+    char *staging; /* for callbacks: messages of a slot, in ordinary memory */
+    sl__step_block *blocks; /* as read or to be written, in ordinary memory */
 };
+
+/* Bytes of a block in the pool of control. */
+enum { SL__BLOCK_BYTES = SL__ALIGNMENT };
+_Static_assert(sizeof(sl__step_block) <= SL__BLOCK_BYTES &&
+                   sizeof(sl__update_block) <= SL__BLOCK_BYTES,
+               "a block fits");
+
+/* The step block of a slot. */
+static inline sl__step_block *sl__block_at(const sl_memory *memory, int slot)
+{
+    return (sl__step_block *)(void *)((char *)memory->control +
+                                      (1 + slot) * SL__BLOCK_BYTES);
+}
 
 /* Microbatches that a kernel is run for in one call, at most. */
 enum { SL__GROUP_MAX = 64 };

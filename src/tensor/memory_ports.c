@@ -5,6 +5,7 @@
 #include "tensor/memory.h"
 
 #include "base/arguments.h"
+#include "base/try.h"
 
 #include <assert.h>
 #include <string.h>
@@ -52,12 +53,15 @@ static char *port_memory(const sl_memory *memory, const sl_port *port, int slot,
         return (char *)memory->parameters + stage->buffer_offsets[port->index];
     }
     if (!is_message_kind(port->kind)) {
-        if (port->index < 0 || port->index >= stage->graph->parameter_count)
+        if (port->index < 0 || port->index >= stage->graph->parameter_count ||
+            sl__is_callbacks(stage))
             return NULL;
-        char *pool = port->kind == SL_PORT_PARAMETER ? memory->parameters
-                                                     : memory->gradients;
-        *bytes = stage->parameter_bytes[port->index];
-        return pool ? pool + stage->parameter_offsets[port->index] : NULL;
+        bool values = port->kind == SL_PORT_PARAMETER;
+        char *pool = values ? memory->parameters : memory->gradients;
+        const sl__piece_of *piece =
+            &(values ? stage->parameters : stage->gradients)[port->index];
+        *bytes = piece->bytes;
+        return pool ? pool + piece->offset : NULL;
     }
     int message = sl__find_message(stage, port->kind, port->index);
     if (message < 0 || slot < 0 || slot >= memory->slot_count)
@@ -93,33 +97,16 @@ sl_status sl_memory_write(sl_memory *memory, const sl_port *port, int slot,
     char *to;
     const sl_stage *stage = memory->stage;
     if (is_called(stage, port)) {
-        sl_status status = check_called(stage, port, bytes);
-        return status
-                   ? status
-                   : stage->callbacks.write(
-                         stage->callback_context, port->index,
-                         port->kind == SL_PORT_PARAMETER_GRADIENT, data, bytes);
+        SL__TRY(check_called(stage, port, bytes));
+        return stage->callbacks.write(stage->callback_context, port->index,
+                                      port->kind == SL_PORT_PARAMETER_GRADIENT,
+                                      data, bytes);
     }
-    sl_status status = find_port(memory, port, slot, bytes, &to);
-    if (status)
-        return status;
-    memory->stage->backend->copy_in(to, data, bytes);
+    SL__TRY(find_port(memory, port, slot, bytes, &to));
+    SL__TRY(sl__device_write(memory->stream, to, data, bytes));
     if (port->kind == SL_PORT_PARAMETER)
-        memory->owner->written++;
+        sl__memory_touch(memory);
     return SL_OK;
-}
-
-bool sl__memory_write_piece(sl_memory *memory, const sl_port *port,
-                            size_t first, const void *data, size_t bytes)
-{
-    char *to = sl__port_memory(memory, port, 0);
-    assert(first + bytes <= (size_t)port->bytes);
-    if (!to)
-        return false;
-    memory->stage->backend->copy_in(to + first, data, bytes);
-    if (port->kind == SL_PORT_PARAMETER)
-        memory->owner->written++;
-    return true;
 }
 
 sl_status sl_memory_read(const sl_memory *memory, const sl_port *port, int slot,
@@ -129,66 +116,48 @@ sl_status sl_memory_read(const sl_memory *memory, const sl_port *port, int slot,
     char *from;
     const sl_stage *stage = memory->stage;
     if (is_called(stage, port)) {
-        sl_status status = check_called(stage, port, bytes);
-        return status
-                   ? status
-                   : stage->callbacks.read(
-                         stage->callback_context, port->index,
-                         port->kind == SL_PORT_PARAMETER_GRADIENT, data, bytes);
+        SL__TRY(check_called(stage, port, bytes));
+        return stage->callbacks.read(stage->callback_context, port->index,
+                                     port->kind == SL_PORT_PARAMETER_GRADIENT,
+                                     data, bytes);
     }
-    sl_status status = find_port(memory, port, slot, bytes, &from);
-    if (!status)
-        memory->stage->backend->copy_out(data, from, bytes);
-    return status;
+    SL__TRY(find_port(memory, port, slot, bytes, &from));
+    return sl__device_read(memory->stream, data, from, bytes);
 }
 
-sl_status sl_memory_descend(sl_memory *memory, double rate)
+/* --------------------------------------------------------------- pieces -- */
+
+/* The memory of a parameter or gradient that is on the device. */
+static char *find_piece(const sl_memory *memory, const sl_port *port,
+                        size_t first, size_t bytes)
 {
-    SL__NEED(memory);
-    const sl_stage *stage = memory->stage;
-    const sl__names *parameters = &stage->graph->parameters;
-    if (parameters->count == 0)
-        return SL_OK;
-    if (sl__is_callbacks(stage) || !memory->gradients)
-        return sl_fail(SL_EINVAL, "this stage has no gradients here");
-    sl__saved saved;
-    stage->backend->begin(stage->options.threads, &saved);
-    for (size_t i = 0; i < parameters->count; i++) {
-        const sl_tensor *tensor = parameters->data[i].tensor;
-        int64_t offset = stage->parameter_offsets[tensor->leaf_index];
-        if (strcmp(tensor->name, parameters->data[i].name) == 0)
-            stage->backend->descend(
-                tensor->dtype, (char *)memory->parameters + offset,
-                (char *)memory->gradients + offset, sl__count(tensor), rate,
-                stage->options.threads);
-    }
-    stage->backend->end(&saved);
-    memory->owner->written++;
+    char *data = sl__port_memory(memory, port, 0);
+    assert(data && first + bytes <= (size_t)port->bytes);
+    return data + first;
+}
+
+sl_status sl__memory_write_piece(sl_memory *memory, const sl_port *port,
+                                 size_t first, const void *data, size_t bytes)
+{
+    char *to = find_piece(memory, port, first, bytes);
+    SL__TRY(sl__device_write(memory->stream, to, data, bytes));
+    if (port->kind == SL_PORT_PARAMETER)
+        sl__memory_touch(memory);
     return SL_OK;
 }
 
-void sl__memory_descend_part(sl_memory *memory, const sl_port *port,
-                             size_t first, size_t length, double rate)
+sl_status sl__memory_read_piece(const sl_memory *memory, const sl_port *port,
+                                size_t first, void *data, size_t bytes)
 {
-    const sl_stage *stage = memory->stage;
-    size_t at = (size_t)stage->parameter_offsets[port->index] +
-                first * sl_dtype_bytes(port->dtype);
-    sl__saved saved;
-    stage->backend->begin(stage->options.threads, &saved);
-    stage->backend->descend(port->dtype, (char *)memory->parameters + at,
-                            (char *)memory->gradients + at, (int64_t)length,
-                            rate, stage->options.threads);
-    stage->backend->end(&saved);
-    memory->owner->written++;
+    return sl__device_read(memory->stream, data,
+                           find_piece(memory, port, first, bytes), bytes);
 }
 
-bool sl__memory_clear(sl_memory *memory, const sl_port *port, size_t first,
-                      size_t bytes)
+sl_status sl__memory_clear(sl_memory *memory, const sl_port *port, size_t first,
+                           size_t bytes)
 {
-    char *data = sl__port_memory(memory, port, 0);
-    if (data)
-        memory->stage->backend->clear(data + first, bytes);
-    return data;
+    return sl__device_clear(memory->stream,
+                            find_piece(memory, port, first, bytes), bytes);
 }
 
 void sl__memory_touch(sl_memory *memory)
@@ -196,20 +165,88 @@ void sl__memory_touch(sl_memory *memory)
     memory->owner->written++;
 }
 
-void sl__memory_forget(sl_memory *memory, const sl_port *port, size_t first,
-                       size_t length)
+sl_status sl__memory_forget(sl_memory *memory, const sl_port *port,
+                            size_t first, size_t length)
 {
-    const sl__backend *backend = memory->stage->backend;
+    sl__stream *stream = memory->stream;
+    const sl__buffer_ops *buffers = stream->buffers;
     char *data = sl__port_memory(memory, port, 0);
     size_t bytes = (size_t)port->bytes, end = first + length;
-    backend->discard(data, first);
-    backend->discard(data + end, bytes - end);
+    int64_t packed = memory->stage->plan.packed_bytes;
+    SL__TRY(buffers->discard(stream, data, first));
+    SL__TRY(buffers->discard(stream, data + end, bytes - end));
     if (port->kind != SL_PORT_PARAMETER || !memory->packed ||
         memory->packed_at == 0)
-        return;
-    backend->discard(memory->packed, (size_t)memory->stage->plan.packed_bytes);
-    sl__memory_give_back(memory, BACK_PACKED, memory->stage->plan.packed_bytes);
+        return SL_OK;
+    SL__TRY(buffers->discard(stream, memory->packed, (size_t)packed));
+    sl__memory_give_back(memory, BACK_PACKED, packed);
     memory->packed_at = 0;
+    return SL_OK;
+}
+
+/* ------------------------------------------------------------- optimizers -- */
+
+sl_status sl__memory_square_sum(const sl_memory *memory,
+                                const sl_port *gradient, void *to)
+{
+    int64_t count = gradient->bytes / (int64_t)sl_dtype_bytes(gradient->dtype);
+    return memory->stream->buffers->square_sum(
+        memory->stream, gradient->dtype,
+        find_piece(memory, gradient, 0, (size_t)gradient->bytes), count, to);
+}
+
+sl_status sl__memory_update(sl_memory *memory, const sl_port *gradient,
+                            size_t first, size_t count, const sl__update *how,
+                            const sl__update_block *block, void *states[2])
+{
+    const sl_stage *stage = memory->stage;
+    const sl__piece_of *value = &stage->parameters[gradient->index];
+    const sl__piece_of *slope = &stage->gradients[gradient->index];
+    const sl__update_args whole = {
+        .dtype = value->dtype,
+        .gradient_dtype = slope->dtype,
+        .value = (char *)memory->parameters + value->offset,
+        .gradient = (char *)memory->gradients + slope->offset,
+        .first = states ? states[0] : NULL,
+        .second = states ? states[1] : NULL};
+    const sl__update_args part =
+        sl__update_part(&whole, (int64_t)first, (int64_t)count);
+    assert(gradient->kind == SL_PORT_PARAMETER_GRADIENT);
+    SL__TRY(stage->backend->device.begin(memory->stream));
+    sl_status status =
+        stage->backend->kernels.update(memory->stream, how, block, &part);
+    SL__TRY(stage->backend->device.end(memory->stream));
+    sl__memory_touch(memory);
+    return status;
+}
+
+sl_status sl__memory_descend_part(sl_memory *memory, const sl_port *gradient,
+                                  size_t first, size_t count, double rate)
+{
+    static const sl__update how = {.kind = SL_UPDATE_SGD};
+    const sl__update_block block = {.rate = rate, .scale = 1, .step = 1};
+    SL__TRY(sl__device_write(memory->stream, memory->control, &block,
+                             sizeof block));
+    return sl__memory_update(memory, gradient, first, count, &how,
+                             memory->control, NULL);
+}
+
+sl_status sl_memory_descend(sl_memory *memory, double rate)
+{
+    SL__NEED(memory);
+    const sl_stage *stage = memory->stage;
+    int count = sl_stage_port_count(stage, SL_PORT_PARAMETER);
+    if (count == 0)
+        return SL_OK;
+    if (sl__is_callbacks(stage) || !memory->gradients)
+        return sl_fail(SL_EINVAL, "this stage has no gradients here");
+    for (int i = 0; i < count; i++) {
+        sl_port port;
+        SL__TRY(sl_stage_port_at(stage, SL_PORT_PARAMETER_GRADIENT, i, &port));
+        size_t numbers = (size_t)port.bytes / sl_dtype_bytes(port.dtype);
+        SL__TRY(sl__memory_descend_part(memory, &port, 0, numbers, rate));
+    }
+    return SL_OK;
 }
 
 void sl_memory_zero_gradients(sl_memory *memory)
@@ -220,6 +257,6 @@ void sl_memory_zero_gradients(sl_memory *memory)
     if (sl__is_callbacks(stage) && stage->callbacks.zero_gradients)
         stage->callbacks.zero_gradients(stage->callback_context);
     if (memory->gradients)
-        stage->backend->clear(memory->gradients,
-                              (size_t)stage->plan.gradient_bytes);
+        (void)sl__device_clear(memory->stream, memory->gradients,
+                               (size_t)stage->plan.gradient_bytes);
 }

@@ -9,14 +9,10 @@
 #include "tensor/program.h"
 
 #include "base/memory.h"
+#include "base/try.h"
 
 #include <assert.h>
 #include <string.h>
-
-int64_t sl__aligned(int64_t bytes)
-{
-    return (bytes + SL__ALIGNMENT - 1) / SL__ALIGNMENT * SL__ALIGNMENT;
-}
 
 int sl__find_message(const sl_stage *stage, sl_port_kind kind, int index)
 {
@@ -251,13 +247,13 @@ static void fix_places(sl_stage *stage, int p)
         fix(stage, p, tensor, SL__POOL_NONE, 0);
         if (tensor->leaf == SL__PARAMETER)
             fix(stage, p, tensor, SL__POOL_PARAMETERS,
-                stage->parameter_offsets[tensor->leaf_index]);
+                stage->parameters[tensor->leaf_index].offset);
         if (tensor->leaf == SL__BUFFER)
             fix(stage, p, tensor, SL__POOL_PARAMETERS,
                 stage->buffer_offsets[tensor->leaf_index]);
         if (tensor->leaf == SL__PARAMETER_GRADIENT)
             fix(stage, p, tensor, SL__POOL_GRADIENTS,
-                stage->parameter_offsets[tensor->leaf_index]);
+                stage->gradients[tensor->leaf_index].offset);
     }
     fix_messages(stage, p);
 }
@@ -542,20 +538,31 @@ static void count_saved(sl_stage *stage)
     stage->plan.saved_bytes = saved;
 }
 
+/* The next piece of a pool of which `*bytes` are taken. */
+static sl__piece_of take_piece(const sl_tensor *tensor, sl_dtype dtype,
+                               int64_t *bytes)
+{
+    const sl__piece_of piece = {
+        dtype, *bytes, sl__count(tensor) * (int64_t)sl_dtype_bytes(dtype)};
+    *bytes += sl__aligned(piece.bytes);
+    return piece;
+}
+
 static void plan_parameters(sl_stage *stage)
 {
     const sl_graph *graph = stage->graph;
-    int64_t bytes = 0;
+    int64_t bytes = 0, gradient_bytes = 0;
     for (size_t i = 0; i < graph->parameters.count; i++) {
         const sl_tensor *tensor = graph->parameters.data[i].tensor;
         if (strcmp(tensor->name, graph->parameters.data[i].name) != 0)
             continue; /* An alias. */
-        stage->parameter_offsets[tensor->leaf_index] = bytes;
-        stage->parameter_bytes[tensor->leaf_index] = sl__bytes(tensor);
-        bytes += sl__aligned(sl__bytes(tensor));
+        stage->parameters[tensor->leaf_index] =
+            take_piece(tensor, tensor->dtype, &bytes);
+        stage->gradients[tensor->leaf_index] =
+            take_piece(tensor, tensor->gradient_dtype, &gradient_bytes);
     }
     stage->plan.gradient_bytes =
-        stage->options.backward == SL_BACKWARD_NONE ? 0 : bytes;
+        stage->options.backward == SL_BACKWARD_NONE ? 0 : gradient_bytes;
     for (size_t i = 0; i < graph->buffers.count; i++) {
         stage->buffer_offsets[i] = bytes;
         bytes += sl__aligned(sl__bytes(graph->buffers.data[i].tensor));
@@ -566,6 +573,7 @@ static void plan_parameters(sl_stage *stage)
 void sl__plan_messages(sl_stage *stage)
 {
     stage->plan.message_bytes = 0;
+    stage->plan.control_bytes = SL__ALIGNMENT;
     for (int m = 0; m < stage->message_count; m++) {
         sl__message *message = &stage->messages[m];
         int64_t *used = &stage->slot_bytes[sl__slot_kind_of(message->kind)];
@@ -610,41 +618,40 @@ static void plan_packs(sl_stage *stage)
     stage->plan.packed_bytes = bytes;
 }
 
+static sl_status make_tables(sl_stage *stage)
+{
+    const sl_graph *graph = stage->graph;
+    sl__arena *arena = &stage->graph->arena;
+    size_t parameters = (size_t)graph->parameter_count;
+    SL__TRY(sl__arena_take(arena, parameters, sizeof *stage->parameters,
+                           &stage->parameters));
+    SL__TRY(sl__arena_take(arena, parameters, sizeof *stage->gradients,
+                           &stage->gradients));
+    SL__TRY(sl__arena_take(arena, graph->buffers.count,
+                           sizeof *stage->buffer_offsets,
+                           &stage->buffer_offsets));
+    for (int p = 0; p < SL_PROGRAM_COUNT; p++)
+        SL__TRY(sl__arena_take(arena, graph->tensor_count,
+                               sizeof *stage->places[p], &stage->places[p]));
+    return SL_OK;
+}
+
 sl_status sl__plan_memory(sl_stage *stage)
 {
-    sl__arena *arena = &stage->graph->arena;
     sl_plan *plan = &stage->plan;
-    size_t parameters = (size_t)stage->graph->parameter_count;
-    sl_status status =
-        sl__arena_take(arena, parameters, sizeof *stage->parameter_offsets,
-                       &stage->parameter_offsets);
-    if (!status)
-        status =
-            sl__arena_take(arena, parameters, sizeof *stage->parameter_bytes,
-                           &stage->parameter_bytes);
-    if (!status)
-        status = sl__arena_take(arena, stage->graph->buffers.count,
-                                sizeof *stage->buffer_offsets,
-                                &stage->buffer_offsets);
-    if (!status)
-        plan_parameters(stage);
+    SL__TRY(make_tables(stage));
+    plan_parameters(stage);
     sl__plan_messages(stage);
     plan_packs(stage);
-    for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {
-        status = sl__arena_take(arena, stage->graph->tensor_count,
-                                sizeof *stage->places[p], &stage->places[p]);
-        if (!status)
-            fix_places(stage, p);
-    }
-    if (!status)
-        status = plan_slab(stage);
-    for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {
-        status = p == SL_PROGRAM_B ? plan_b(stage) : plan_workspace(stage, p);
+    for (int p = 0; p < SL_PROGRAM_COUNT; p++)
+        fix_places(stage, p);
+    SL__TRY(plan_slab(stage));
+    for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
+        SL__TRY(p == SL_PROGRAM_B ? plan_b(stage) : plan_workspace(stage, p));
         if (plan->program_workspace_bytes[p] > plan->workspace_bytes)
             plan->workspace_bytes = plan->program_workspace_bytes[p];
         plan->kernels[p] = (int)stage->programs[p].count;
     }
-    if (!status)
-        count_saved(stage);
-    return status;
+    count_saved(stage);
+    return SL_OK;
 }

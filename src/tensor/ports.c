@@ -51,12 +51,14 @@ static void fill_port(const sl_stage *stage, sl_port_kind kind, size_t i,
 {
     const sl__named *named = &names_of(stage, kind)->data[i];
     const sl_tensor *tensor = named->tensor;
+    sl_dtype dtype = kind == SL_PORT_PARAMETER_GRADIENT ? tensor->gradient_dtype
+                                                        : tensor->dtype;
     *out = (sl_port){
         .kind = kind,
         .index = is_parameter_kind(kind) ? tensor->leaf_index : (int)i,
-        .dtype = tensor->dtype,
+        .dtype = dtype,
         .dims = tensor->dims,
-        .bytes = sl__bytes(tensor),
+        .bytes = sl__count(tensor) * (int64_t)sl_dtype_bytes(dtype),
         .name = is_parameter_kind(kind) ? tensor->name : named->name,
     };
     memcpy(out->shape, tensor->shape, sizeof *tensor->shape * tensor->dims);

@@ -76,10 +76,17 @@ typedef struct sl__slots {
     int microbatches;
 } sl__slots;
 
+/* Where a tensor lies in its pool. */
+typedef struct sl__piece_of {
+    sl_dtype dtype;
+    int64_t offset;
+    int64_t bytes;
+} sl__piece_of;
+
 struct sl_stage {
     sl_stage_options options;
     const sl__backend *backend;
-    void *context;   /* the backend's */
+    sl__device *device;
     sl_graph *graph; /* with backward nodes */
     sl__diff diff;
     sl__turns programs[SL_PROGRAM_COUNT];
@@ -89,12 +96,13 @@ struct sl_stage {
     sl__message *messages;
     int message_count;
     sl__place *places[SL_PROGRAM_COUNT]; /* by id of a base tensor */
-    int64_t *parameter_offsets;          /* also those of the gradients */
-    int64_t *parameter_bytes;
+    sl__piece_of *parameters;            /* in their pool, by leaf index */
+    sl__piece_of *gradients;             /* likewise */
     int64_t *buffer_offsets; /* in the same pool, behind the parameters */
     sl__kernel *kernels[SL_PROGRAM_COUNT]; /* flat, as they run */
     sl__packs packs;
     int state_count; /* kernels and packs that keep state per slot */
+    int64_t kernel_count;
     int arg_count_max;
     sl_callbacks callbacks; /* of a stage that has no programs of ours */
     void *callback_context;
@@ -115,19 +123,22 @@ static inline bool sl__is_callbacks(const sl_stage *stage)
 /* The message of a kind and index; -1 where there is none. */
 int sl__find_message(const sl_stage *stage, sl_port_kind kind, int index);
 
+/* ---------------------------------------------- memory.c, memory_ports.c -- */
+
 /* The memory of a pool as a slot sees it, and its bytes: for tests. */
 void *sl__memory_pool(const sl_memory *memory, int pool, int slot,
                       int64_t *out_bytes);
 
-/* Where a port lies in a slot: for messages that go there directly. NULL where
- * it is elsewhere, as the parameters of callbacks are. */
+/* Where a port lies in a slot: an address of the device. NULL where it is
+ * elsewhere, as the parameters of callbacks are. */
 void *sl__port_memory(const sl_memory *memory, const sl_port *port, int slot);
 
 /* Refuses a port that another stage gave. */
 sl_status sl__check_port(const sl_stage *stage, const sl_port *port);
 
-/* The stage whose memory it is. */
+/* The stage whose memory it is, and the stream that works on it. */
 const sl_stage *sl__memory_stage(const sl_memory *memory);
+sl__stream *sl__memory_stream(const sl_memory *memory);
 
 /* Bytes that several memories hold together: now, and the most since that was
  * last set. What is allocated and given back to the system is not held. */
@@ -141,9 +152,10 @@ typedef struct sl__holding {
 void sl__memory_count_in(sl_memory *memory, sl__holding *holding);
 
 /* sl_memory_create, or with an owner sl_memory_create_beside, with slots by
- * kind. */
+ * kind; `stream` does all work on it, NULL: one of its own. */
 sl_status sl__memory_create(const sl_stage *stage, const sl__slots *slots,
-                            sl_memory *owner, sl_memory **out);
+                            sl_memory *owner, sl__stream *stream,
+                            sl_memory **out);
 
 /* Says that so many bytes of parameters or gradients are not held from now on,
  * after sl__memory_forget; 0: all are. Gradients come back with the next
@@ -155,31 +167,58 @@ void sl__memory_set_given_back(sl_memory *memory, sl_port_kind kind,
 sl_status sl__memory_take(sl_memory *memory, int64_t bytes, void **out);
 void sl__memory_give(sl_memory *memory, int64_t bytes, void *data);
 
-/* Writes a piece of a parameter or gradient, from byte `first` on; false where it
- * is not in memory here. */
-bool sl__memory_write_piece(sl_memory *memory, const sl_port *port,
-                            size_t first, const void *data, size_t bytes);
+/* Pieces of a parameter or gradient that is in memory of the device, which the
+ * caller has made sure of: from byte `first` on. */
+sl_status sl__memory_write_piece(sl_memory *memory, const sl_port *port,
+                                 size_t first, const void *data, size_t bytes);
+sl_status sl__memory_read_piece(const sl_memory *memory, const sl_port *port,
+                                size_t first, void *data, size_t bytes);
+sl_status sl__memory_clear(sl_memory *memory, const sl_port *port, size_t first,
+                           size_t bytes);
 
-/* Makes a piece of a gradient 0; false where it is not in memory here. */
-bool sl__memory_clear(sl_memory *memory, const sl_port *port, size_t first,
-                      size_t bytes);
+/* Gives the memory of a parameter or gradient back, all but a part, in bytes;
+ * what is given back reads as zeros. Weights that this memory packed go too. */
+sl_status sl__memory_forget(sl_memory *memory, const sl_port *port,
+                            size_t first, size_t length);
 
 /* Notes that parameters were written by others than sl_memory_write. */
 void sl__memory_touch(sl_memory *memory);
 
-/* Gives the memory of a parameter or gradient back, all but a part, in bytes;
- * what is given back reads as zeros. Weights that this memory packed go too. */
-void sl__memory_forget(sl_memory *memory, const sl_port *port, size_t first,
-                       size_t length);
+/* A step of an optimizer on a part of a parameter, in elements, given its
+ * gradient's port; which becomes 0. */
+sl_status sl__memory_update(sl_memory *memory, const sl_port *gradient,
+                            size_t first, size_t count, const sl__update *how,
+                            const sl__update_block *block, void *states[2]);
 
-/* sl_memory_descend on a part of one parameter, in numbers. */
-void sl__memory_descend_part(sl_memory *memory, const sl_port *port,
-                             size_t first, size_t length, double rate);
+/* sl_memory_descend on a part of one parameter, in elements. */
+sl_status sl__memory_descend_part(sl_memory *memory, const sl_port *gradient,
+                                  size_t first, size_t count, double rate);
 
-/* Packs the weights now, where they have changed, and not in the next run. */
+/* The sum of the squares of a gradient, into a double of the device. */
+sl_status sl__memory_square_sum(const sl_memory *memory,
+                                const sl_port *gradient, void *to);
+
+/* --------------------------------------------------------------- run.c -- */
+
+/* Seeds and scales of all slots, for the steps that follow; and no faults. */
+sl_status sl__memory_begin_step(sl_memory *memory,
+                                const sl__step_block *blocks);
+
+/* sl_stage_run, and sl_stage_run_group, but enqueued, with what the step began
+ * with; faults are noted. */
+sl_status sl__stage_enqueue(const sl_stage *stage, sl_program program,
+                            sl_memory *memory, int slot);
+sl_status sl__stage_enqueue_group(const sl_stage *stage, sl_memory *memory,
+                                  const int *slots, int count);
+
+/* Reads the faults of all slots. Fails with the first, and says where. */
+sl_status sl__memory_check(const sl_memory *memory, int *out_slot,
+                           sl_program *out_program);
+
+/* Packs weights that have changed, ahead of the run that needs them. */
 sl_status sl__memory_pack(sl_memory *memory);
 
-/* Lists the messages of a stage whose gradients are known. (stage.c) */
+/* Lists the messages of a stage, in the order of its ports. (stage.c) */
 sl_status sl__list_messages(sl_stage *stage);
 
 /* -------------------------------------------------------- callbacks.c -- */
@@ -187,14 +226,14 @@ sl_status sl__list_messages(sl_stage *stage);
 /* What is described as a graph of leaves; outputs are results of no node. */
 sl_status sl__describe(const sl_stage_description *given, sl_graph **out);
 
-/* The stage over such a graph, whose gradients may have been changed since. */
+/* The stage over such a graph, whose gradients may have been changed since, with
+ * messages in the memory of a backend. */
 sl_status sl__stage_from_callbacks(const sl_stage_description *given,
-                                   const sl_graph *graph, sl_stage **out);
+                                   const sl_graph *graph, const char *backend,
+                                   sl_stage **out);
 
-/* Calls what `program` calls for; `pointers` has room for all messages. */
-sl_status sl__run_callbacks(const sl_stage *stage, sl_program program,
-                            void *const *bases, void **pointers, int slot,
-                            const sl__run *run);
+/* Calls what `program` calls for, on a slot. */
+sl_status sl__run_callbacks(sl_memory *memory, sl_program program, int slot);
 
 /* ------------------------------------------------------------ split.c -- */
 

@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
  * The run: walks the kernels of a program with operands resolved from (pool,
- * offset). Nothing is allocated, looked up or decided here that could have been
- * before. */
+ * offset), and enqueues them. Nothing is allocated, looked up or decided here
+ * that could have been before. */
 #include "tensor/memory.h"
 
 #include "base/arguments.h"
 #include "base/try.h"
 
-static sl__run make_run(const sl_stage *stage, const microbatch *slot,
-                        double loss_scale)
+static sl__run make_run(const sl_memory *memory, const microbatch *slot)
 {
-    return (sl__run){.states = slot->states,
-                     .seed = slot->seed,
-                     .loss_scale = loss_scale,
-                     .threads = stage->options.threads};
+    return (sl__run){
+        .stream = memory->stream, .block = slot->block, .states = slot->states};
 }
 
 static sl_status run_kernel(const sl__kernel *kernel, void *const *bases,
@@ -28,14 +25,12 @@ static sl_status run_packs(sl_memory *memory, const microbatch *slot,
                            const sl__run *run)
 {
     const sl__packs *packs = &memory->stage->packs;
-    sl_status status = SL_OK;
     sl__memory_give_back(memory, BACK_PACKED, 0);
-    for (size_t i = 0; i < packs->count && !status; i++)
-        status = run_kernel(&packs->data[i]->kernel, slot->bases,
-                            memory->pointers, run);
-    if (!status)
-        memory->packed_at = memory->owner->written;
-    return status;
+    for (size_t i = 0; i < packs->count; i++)
+        SL__TRY(run_kernel(&packs->data[i]->kernel, slot->bases,
+                           memory->pointers, run));
+    memory->packed_at = memory->owner->written;
+    return SL_OK;
 }
 
 static sl_status pack_changed(sl_memory *memory, const microbatch *slot,
@@ -47,30 +42,41 @@ static sl_status pack_changed(sl_memory *memory, const microbatch *slot,
 }
 
 static sl_status run_kernels(const sl_stage *stage, sl_program program,
-                             sl_memory *memory, const microbatch *slot,
-                             const sl__run *run)
+                             sl_memory *memory, const microbatch *slot)
 {
     const sl__kernel *kernel = stage->kernels[program];
     const sl__kernel *end = kernel + stage->programs[program].count;
-    SL__TRY(pack_changed(memory, slot, run));
+    const sl__run run = make_run(memory, slot);
+    SL__TRY(pack_changed(memory, slot, &run));
     for (; kernel < end; kernel++)
-        SL__TRY(run_kernel(kernel, slot->bases, memory->pointers, run));
+        SL__TRY(run_kernel(kernel, slot->bases, memory->pointers, &run));
     return SL_OK;
+}
+
+/* Between these a thread enqueues. */
+static sl_status begin(const sl_memory *memory)
+{
+    return memory->stage->backend->device.begin(memory->stream);
+}
+
+static sl_status end(const sl_memory *memory, sl_status status)
+{
+    sl_status ended = memory->stage->backend->device.end(memory->stream);
+    return status ? status : ended;
 }
 
 sl_status sl__memory_pack(sl_memory *memory)
 {
-    const sl_stage *stage = memory->stage;
-    if (memory->packed_at == memory->owner->written || stage->packs.count == 0)
+    if (memory->packed_at == memory->owner->written ||
+        memory->stage->packs.count == 0)
         return SL_OK;
     const microbatch *slot = &memory->slots[0];
-    const sl__run run = make_run(stage, slot, 1);
-    sl__saved saved;
-    stage->backend->begin(run.threads, &saved);
-    sl_status status = run_packs(memory, slot, &run);
-    stage->backend->end(&saved);
-    return status;
+    const sl__run run = make_run(memory, slot);
+    SL__TRY(begin(memory));
+    return end(memory, run_packs(memory, slot, &run));
 }
+
+/* --------------------------------------------------------------- states -- */
 
 static const char program_names[SL_PROGRAM_COUNT + 1] = "FIWB";
 
@@ -102,50 +108,118 @@ static sl_status check_run(const sl_stage *stage, sl_program program,
     return SL_OK;
 }
 
+sl_status sl__stage_enqueue(const sl_stage *stage, sl_program program,
+                            sl_memory *memory, int slot_index)
+{
+    static const slot_state after[SL_PROGRAM_COUNT] = {SLOT_F, SLOT_I,
+                                                       SLOT_EMPTY, SLOT_EMPTY};
+    SL__TRY(check_run(stage, program, memory, slot_index));
+    microbatch *slot = &memory->slots[slot_index];
+    if (program != SL_PROGRAM_F)
+        sl__memory_give_back(memory->owner, BACK_GRADIENTS, 0);
+    if (sl__is_callbacks(stage)) {
+        sl_status status = sl__run_callbacks(memory, program, slot_index);
+        slot->state = status ? SLOT_EMPTY : after[program];
+        return status;
+    }
+    SL__TRY(begin(memory));
+    sl_status status = end(memory, run_kernels(stage, program, memory, slot));
+    /* A failed run leaves a slot that only F can use again. */
+    slot->state = status ? SLOT_EMPTY : after[program];
+    return status;
+}
+
+/* --------------------------------------------------------------- blocks -- */
+
+/* In ordinary memory blocks lie next to each other, and in that of the device a
+ * line apart: one may be written while another is read. */
+sl_status sl__memory_begin_step(sl_memory *memory, const sl__step_block *blocks)
+{
+    for (int i = 0; i < memory->slot_count; i++) {
+        memory->blocks[i] = blocks[i];
+        memory->blocks[i].fault = (sl__fault){0};
+        SL__TRY(sl__device_write(memory->stream, memory->slots[i].block,
+                                 &memory->blocks[i], sizeof *blocks));
+    }
+    return SL_OK;
+}
+
+/* Gives a slot its options, a seed only for F: what comes later uses the same. */
+static sl_status begin_run(sl_memory *memory, sl_program program, int slot,
+                           const sl_run_options *options)
+{
+    sl__step_block *block = &memory->blocks[slot];
+    *block = (sl__step_block){.seed = program == SL_PROGRAM_F ? options->seed
+                                                              : block->seed,
+                              .loss_scale = options->loss_scale};
+    return sl__device_write(memory->stream, memory->slots[slot].block, block,
+                            sizeof *block);
+}
+
+static sl_status refuse_fault(const sl_stage *stage, const sl__fault *fault,
+                              sl_program *out_program)
+{
+    for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
+        for (size_t i = 0; i < stage->programs[p].count; i++) {
+            const sl__kernel *kernel = &stage->kernels[p][i];
+            *out_program = (sl_program)p;
+            if (kernel->number == fault->kernel)
+                return sl__refuse_id(kernel, fault);
+        }
+    }
+    return sl_fail(SL_EINVAL, "kernel %lld found %lld at place %lld",
+                   (long long)fault->kernel, (long long)fault->value,
+                   (long long)fault->place);
+}
+
+static sl_status check_slot(const sl_memory *memory, int slot,
+                            sl_program *out_program)
+{
+    sl__step_block *block = &memory->blocks[slot];
+    SL__TRY(sl__device_read(memory->stream, block, memory->slots[slot].block,
+                            sizeof *block));
+    return block->fault.kernel
+               ? refuse_fault(memory->stage, &block->fault, out_program)
+               : SL_OK;
+}
+
+sl_status sl__memory_check(const sl_memory *memory, int *out_slot,
+                           sl_program *out_program)
+{
+    for (int i = 0; i < memory->slot_count; i++) {
+        *out_slot = i;
+        SL__TRY(check_slot(memory, i, out_program));
+    }
+    return SL_OK;
+}
+
 sl_status sl_stage_run(const sl_stage *stage, sl_program program,
-                       sl_memory *memory, int slot_index,
+                       sl_memory *memory, int slot,
                        const sl_run_options *options)
 {
     SL__NEED(stage, memory);
     static const sl_run_options defaults = SL_RUN_OPTIONS_INIT;
-    static const slot_state after[SL_PROGRAM_COUNT] = {SLOT_F, SLOT_I,
-                                                       SLOT_EMPTY, SLOT_EMPTY};
-    sl_status status = check_run(stage, program, memory, slot_index);
+    SL__TRY(check_run(stage, program, memory, slot));
+    SL__TRY(begin_run(memory, program, slot, options ? options : &defaults));
+    SL__TRY(sl__stage_enqueue(stage, program, memory, slot));
+    SL__TRY(stage->backend->device.finish(memory->stream));
+    sl_status status = check_slot(memory, slot, &program);
     if (status)
-        return status;
-    if (!options)
-        options = &defaults;
-    microbatch *slot = &memory->slots[slot_index];
-    if (program == SL_PROGRAM_F)
-        slot->seed = options->seed;
-    else
-        sl__memory_give_back(memory->owner, BACK_GRADIENTS, 0);
-    const sl__run run = make_run(stage, slot, options->loss_scale);
-    sl__saved saved;
-    stage->backend->begin(run.threads, &saved);
-    status = sl__is_callbacks(stage)
-                 ? sl__run_callbacks(stage, program, slot->bases,
-                                     memory->pointers, slot_index, &run)
-                 : run_kernels(stage, program, memory, slot, &run);
-    stage->backend->end(&saved);
-    /* A failed run leaves a slot that only F can use again. */
-    slot->state = status ? SLOT_EMPTY : after[program];
+        memory->slots[slot].state = SLOT_EMPTY;
     return status;
 }
 
 /* ---------------------------------------------------------------- groups -- */
 
 /* Everything of W but the kernels that take a group. */
-static sl_status run_others(const sl_stage *stage, sl_memory *memory,
-                            const int *slots, const sl_run_options *options,
-                            int count)
+static sl_status run_others(sl_memory *memory, const int *slots, int count)
 {
+    const sl_stage *stage = memory->stage;
     const sl__kernel *kernels = stage->kernels[SL_PROGRAM_W];
     size_t kernel_count = stage->programs[SL_PROGRAM_W].count;
     for (int i = 0; i < count; i++) {
         const microbatch *slot = &memory->slots[slots[i]];
-        const sl__run run =
-            make_run(stage, slot, options ? options[i].loss_scale : 1);
+        const sl__run run = make_run(memory, slot);
         SL__TRY(pack_changed(memory, slot, &run));
         for (size_t k = 0; k < kernel_count; k++) {
             if (!kernels[k].groups)
@@ -161,11 +235,10 @@ static sl_status run_others(const sl_stage *stage, sl_memory *memory,
 static sl_status run_grouped(const sl__kernel *kernel, sl_memory *memory,
                              const int *slots, int count)
 {
-    const sl_stage *stage = memory->stage;
-    int stride = stage->arg_count_max;
+    int stride = memory->stage->arg_count_max;
     for (int first = 0; first < count; first += SL__GROUP_MAX) {
         int left = count - first;
-        sl__run run = make_run(stage, &memory->slots[slots[first]], 1);
+        sl__run run = make_run(memory, &memory->slots[slots[first]]);
         run.group = left < SL__GROUP_MAX ? left : SL__GROUP_MAX;
         run.group_stride = stride;
         for (int i = 0; i < run.group; i++)
@@ -176,12 +249,11 @@ static sl_status run_grouped(const sl__kernel *kernel, sl_memory *memory,
     return SL_OK;
 }
 
-static sl_status run_group(const sl_stage *stage, sl_memory *memory,
-                           const int *slots, const sl_run_options *options,
-                           int count)
+static sl_status run_group(sl_memory *memory, const int *slots, int count)
 {
+    const sl_stage *stage = memory->stage;
     const sl__kernel *kernels = stage->kernels[SL_PROGRAM_W];
-    SL__TRY(run_others(stage, memory, slots, options, count));
+    SL__TRY(run_others(memory, slots, count));
     for (size_t k = 0; k < stage->programs[SL_PROGRAM_W].count; k++) {
         if (kernels[k].groups)
             SL__TRY(run_grouped(&kernels[k], memory, slots, count));
@@ -189,12 +261,9 @@ static sl_status run_group(const sl_stage *stage, sl_memory *memory,
     return SL_OK;
 }
 
-sl_status sl_stage_run_group(const sl_stage *stage, sl_memory *memory,
-                             const int *slots, const sl_run_options *options,
-                             int count)
+static sl_status check_group(const sl_stage *stage, const sl_memory *memory,
+                             const int *slots, int count)
 {
-    SL__NEED(stage, memory, slots);
-    bool callbacks = sl__is_callbacks(stage);
     for (int i = 0; i < count; i++) {
         SL__TRY(check_run(stage, SL_PROGRAM_W, memory, slots[i]));
         for (int k = 0; k < i; k++) {
@@ -203,17 +272,43 @@ sl_status sl_stage_run_group(const sl_stage *stage, sl_memory *memory,
                                slots[i]);
         }
     }
-    for (int i = 0; i < count && callbacks; i++)
-        SL__TRY(sl_stage_run(stage, SL_PROGRAM_W, memory, slots[i],
-                             options ? &options[i] : NULL));
-    if (callbacks || count < 1)
+    return SL_OK;
+}
+
+sl_status sl__stage_enqueue_group(const sl_stage *stage, sl_memory *memory,
+                                  const int *slots, int count)
+{
+    SL__TRY(check_group(stage, memory, slots, count));
+    if (sl__is_callbacks(stage)) {
+        for (int i = 0; i < count; i++)
+            SL__TRY(sl__stage_enqueue(stage, SL_PROGRAM_W, memory, slots[i]));
         return SL_OK;
+    }
     sl__memory_give_back(memory->owner, BACK_GRADIENTS, 0);
-    sl__saved saved;
-    stage->backend->begin(stage->options.threads, &saved);
-    sl_status status = run_group(stage, memory, slots, options, count);
-    stage->backend->end(&saved);
+    SL__TRY(begin(memory));
+    sl_status status = end(memory, run_group(memory, slots, count));
     for (int i = 0; i < count; i++)
         memory->slots[slots[i]].state = SLOT_EMPTY;
     return status;
+}
+
+sl_status sl_stage_run_group(const sl_stage *stage, sl_memory *memory,
+                             const int *slots, const sl_run_options *options,
+                             int count)
+{
+    SL__NEED(stage, memory, slots);
+    static const sl_run_options defaults = SL_RUN_OPTIONS_INIT;
+    SL__TRY(check_group(stage, memory, slots, count));
+    for (int i = 0; i < count; i++)
+        SL__TRY(begin_run(memory, SL_PROGRAM_W, slots[i],
+                          options ? &options[i] : &defaults));
+    if (count < 1)
+        return SL_OK;
+    SL__TRY(sl__stage_enqueue_group(stage, memory, slots, count));
+    SL__TRY(stage->backend->device.finish(memory->stream));
+    for (int i = 0; i < count; i++) {
+        sl_program program;
+        SL__TRY(check_slot(memory, slots[i], &program));
+    }
+    return SL_OK;
 }

@@ -215,6 +215,8 @@ sl_status sl__safetensor_read_part(const sl_safetensor *tensor, size_t first,
         memcpy(out, (const char *)tensor->data + first, bytes);
         return SL_OK;
     }
+    if (tensor->read)
+        return tensor->read(tensor->context, first, out, bytes);
     if (!tensor->file)
         return sl_fail(SL_EINVAL, "'%.64s' has no data", tensor->name);
     return sl__read_at(tensor->file->fd, tensor->file->path,

@@ -31,7 +31,7 @@ static bool read_dtype(const json_t *value, sl_dtype *out)
         sl_dtype dtype;
         const char *name;
     } known[] = {
-#define SL_DTYPE(name, text, bytes, safetensors) {SL_##name, safetensors},
+#define SL_DTYPE(name, text, bytes, safetensors, ...) {SL_##name, safetensors},
 #include "sluice/dtypes.def"
 #undef SL_DTYPE
     };

@@ -24,7 +24,7 @@ static sl_status check_writable(const sl_safetensor *tensors, size_t count)
         int64_t bytes = (int64_t)sl_dtype_bytes(tensor->dtype);
         if (!tensor->name || strcmp(tensor->name, "__metadata__") == 0)
             return sl_fail(SL_EINVAL, "tensor %zu has no usable name", i);
-        if (tensor->bytes && !tensor->data && !tensor->file)
+        if (tensor->bytes && !tensor->data && !tensor->file && !tensor->read)
             return sl_fail(SL_EINVAL, "'%.64s' has no data", tensor->name);
         if (tensor->dims < 0 || tensor->dims > SL_DIMS_MAX || bytes == 0)
             return sl_fail(SL_EINVAL, "'%.64s' has no usable dtype or shape",
@@ -49,7 +49,7 @@ static sl_status check_writable(const sl_safetensor *tensors, size_t count)
 }
 
 static const char *const dtype_names[] = {
-#define SL_DTYPE(name, text, bytes, safetensors) [SL_##name] = safetensors,
+#define SL_DTYPE(name, text, bytes, safetensors, ...) [SL_##name] = safetensors,
 #include "sluice/dtypes.def"
 #undef SL_DTYPE
 };
@@ -101,7 +101,7 @@ static sl_status make_header(const sl_safetensor *tensors, size_t count,
     return SL_OK;
 }
 
-/* A tensor of a file is copied in pieces. */
+/* A tensor that is not in memory here is copied in pieces. */
 static sl_status put_tensor(int fd, const char *path,
                             const sl_safetensor *tensor)
 {

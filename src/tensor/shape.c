@@ -12,30 +12,6 @@
 /* More than any machine has, and small enough to add a million of them. */
 #define TENSOR_BYTES_MAX ((int64_t)1 << 42)
 
-const char *sl_dtype_text(sl_dtype dtype)
-{
-    switch (dtype) {
-#define SL_DTYPE(name, text, bytes, safetensors)                               \
-    case SL_##name:                                                            \
-        return text;
-#include "sluice/dtypes.def"
-#undef SL_DTYPE
-    }
-    return "unknown";
-}
-
-size_t sl_dtype_bytes(sl_dtype dtype)
-{
-    switch (dtype) {
-#define SL_DTYPE(name, text, bytes, safetensors)                               \
-    case SL_##name:                                                            \
-        return bytes;
-#include "sluice/dtypes.def"
-#undef SL_DTYPE
-    }
-    return 0;
-}
-
 int64_t sl__count(const sl_tensor *tensor)
 {
     int64_t count = 1;

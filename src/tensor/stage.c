@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
  * Compiling a graph into a stage: a straight list of passes over a copy of it.
- * Running is in memory.c. */
+ * Running is in run.c. */
 #include "tensor/program.h"
 
 #include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/try.h"
 
+#include <stdio.h>
 #include <string.h>
 
+/* The default comes first. */
 static const sl__backend *const backends[] = {&sl__backend_onednn,
                                               &sl__backend_ref};
 enum { BACKEND_COUNT = sizeof backends / sizeof *backends };
+static const sl__backend *replaced;
+static int replaced_count;
 
 /* ------------------------------------------------------------- messages -- */
 
@@ -130,15 +135,13 @@ static sl_status make_kernel(sl_stage *stage, sl__turn *turn, bool groups,
     int results = sl__ops[node->op].results;
     int count = node->operand_count + results + 1; /* scratch */
     sl__arg *args;
-    sl_status status =
-        sl__arena_take(&stage->graph->arena, count, sizeof *args, &args);
-    if (status)
-        return status;
+    SL__TRY(sl__arena_take(&stage->graph->arena, count, sizeof *args, &args));
     for (int i = 0; i < node->operand_count; i++)
         describe(&args[i], node->operands[i]);
     for (int i = 0; i < results; i++)
         describe(&args[node->operand_count + i], node->results[i]);
     *kernel = (sl__kernel){
+        .number = ++stage->kernel_count,
         .args = args,
         .arg_count = count - 1,
         .operand_count = node->operand_count,
@@ -151,34 +154,31 @@ static sl_status make_kernel(sl_stage *stage, sl__turn *turn, bool groups,
         .state_index = -1,
     };
     turn->kernel = kernel;
-    status = stage->backend->prepare(stage->context, &stage->packs, kernel);
-    if (!status && kernel->scratch_bytes) {
+    SL__TRY(
+        stage->backend->kernels.prepare(stage->device, &stage->packs, kernel));
+    if (kernel->scratch_bytes) {
         args[kernel->arg_count].dtype = SL_BOOL;
         kernel->arg_count++;
     }
-    if (!status && kernel->scratch_bytes > stage->plan.scratch_bytes)
+    if (kernel->scratch_bytes > stage->plan.scratch_bytes)
         stage->plan.scratch_bytes = kernel->scratch_bytes;
     if (kernel->arg_count > stage->arg_count_max)
         stage->arg_count_max = kernel->arg_count;
-    return status;
+    return SL_OK;
 }
 
 static sl_status make_kernels(sl_stage *stage)
 {
-    sl_status status = SL_OK;
-    sl__saved saved;
-    stage->backend->begin(stage->options.threads, &saved);
-    for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {
+    for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
         sl__turns *turns = &stage->programs[p];
         sl__kernel *kernels;
-        status = sl__arena_take(&stage->graph->arena, turns->count,
-                                sizeof *kernels, &kernels);
-        for (size_t i = 0; i < turns->count && !status; i++)
-            status = make_kernel(stage, &turns->data[i], p == SL_PROGRAM_W,
-                                 &kernels[i]);
+        SL__TRY(sl__arena_take(&stage->graph->arena, turns->count,
+                               sizeof *kernels, &kernels));
+        for (size_t i = 0; i < turns->count; i++)
+            SL__TRY(make_kernel(stage, &turns->data[i], p == SL_PROGRAM_W,
+                                &kernels[i]));
     }
-    stage->backend->end(&saved);
-    return status;
+    return SL_OK;
 }
 
 static void locate(const sl_stage *stage, int p, const sl_tensor *tensor,
@@ -262,25 +262,47 @@ static sl_status lay_out(sl_stage *stage)
 
 /* ------------------------------------------------------------ compiling -- */
 
-static sl_status choose_backend(sl_stage *stage)
+void sl__backend_replace(const sl__backend *others, int count)
 {
-    const char *name = stage->options.backend;
-    char quoted[SL__QUOTED_MAX];
-    for (int i = 0; i < BACKEND_COUNT && name; i++) {
+    replaced = others;
+    replaced_count = count;
+}
+
+sl_status sl__backend_find(const char *name, const sl__backend **out)
+{
+    char quoted[SL__QUOTED_MAX], known[80] = "";
+    if (!name)
+        name = backends[0]->name;
+    const sl__backend *found = NULL;
+    for (int i = 0; i < BACKEND_COUNT; i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
+                 backends[i]->name);
         if (strcmp(backends[i]->name, name) == 0)
-            stage->backend = backends[i];
+            found = backends[i];
     }
-    if (!stage->backend)
-        return sl_fail(SL_ENOTFOUND,
-                       "unknown backend '%s'; known ones: onednn, ref",
-                       name ? sl__quoted(name, strlen(name), quoted) : "");
+    for (int i = 0; i < replaced_count; i++) {
+        if (strcmp(replaced[i].name, name) == 0)
+            found = &replaced[i];
+    }
+    *out = found;
+    if (found)
+        return SL_OK;
+    return sl_fail(SL_ENOTFOUND, "unknown backend '%s'; known ones: %s",
+                   sl__quoted(name, strlen(name), quoted), known);
+}
+
+static sl_status open_device(sl_stage *stage)
+{
+    int threads = stage->options.threads;
+    SL__TRY(sl__backend_find(stage->options.backend, &stage->backend));
     /* The name lives as long as the backend, not as long as the options. */
     stage->options.backend = stage->backend->name;
-    int threads = stage->options.threads;
-    if (threads < 1 || threads > stage->backend->threads_max)
+    if (threads < 1 || threads > stage->backend->device.threads_max)
         return sl_fail(SL_EINVAL, "%d threads, expected 1 to %d on %s", threads,
-                       stage->backend->threads_max, stage->backend->name);
-    return stage->backend->open(threads, &stage->context);
+                       stage->backend->device.threads_max,
+                       stage->backend->name);
+    return stage->backend->device.open(threads, &stage->device);
 }
 
 static sl_status check_options(const sl_stage_options *options)
@@ -305,34 +327,25 @@ static sl_status check_graph(const sl_graph *graph)
 
 static sl_status run_passes(sl_stage *stage, const sl_graph *graph)
 {
-    sl_status status = sl__graph_clone(graph, NULL, &stage->graph);
-    if (!status)
-        status = bind_outputs(stage->graph);
-    if (!status && stage->options.backward != SL_BACKWARD_NONE)
-        status = sl__differentiate(stage->graph, &stage->diff);
-    if (!status && stage->options.backward != SL_BACKWARD_NONE)
-        status = bind_input_gradients(stage->graph, &stage->diff);
-    if (!status)
-        status = sl__place_concat_parts(stage);
-    if (!status)
-        status = sl__split(stage);
-    if (!status)
-        status = sl__compute_touches(stage);
-    for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++)
+    bool backward = stage->options.backward != SL_BACKWARD_NONE;
+    SL__TRY(sl__graph_clone(graph, NULL, &stage->graph));
+    SL__TRY(bind_outputs(stage->graph));
+    if (backward) {
+        SL__TRY(sl__differentiate(stage->graph, &stage->diff));
+        SL__TRY(bind_input_gradients(stage->graph, &stage->diff));
+    }
+    SL__TRY(sl__place_concat_parts(stage));
+    SL__TRY(sl__split(stage));
+    SL__TRY(sl__compute_touches(stage));
+    for (int p = 0; p < SL_PROGRAM_COUNT; p++)
         sl__fuse_activations(stage, (sl_program)p);
-    if (!status)
-        status = sl__compute_touches(stage);
-    if (!status)
-        status = sl__list_messages(stage);
-    if (!status)
-        status = make_kernels(stage);
-    if (!status)
-        status = sl__plan_memory(stage);
-    if (!status)
-        status = lay_out(stage);
-    if (!status)
-        sl__note_uses(stage);
-    return status;
+    SL__TRY(sl__compute_touches(stage));
+    SL__TRY(sl__list_messages(stage));
+    SL__TRY(make_kernels(stage));
+    SL__TRY(sl__plan_memory(stage));
+    SL__TRY(lay_out(stage));
+    sl__note_uses(stage);
+    return SL_OK;
 }
 
 sl_status sl_stage_compile(const sl_graph *graph,
@@ -343,15 +356,11 @@ sl_status sl_stage_compile(const sl_graph *graph,
     if (!options)
         options = &defaults;
     sl_stage *stage;
-    sl_status status = check_options(options);
-    if (!status)
-        status = check_graph(graph);
-    if (!status)
-        status = sl__alloc(1, sizeof *stage, &stage);
-    if (status)
-        return status;
+    SL__TRY(check_options(options));
+    SL__TRY(check_graph(graph));
+    SL__TRY(sl__alloc(1, sizeof *stage, &stage));
     stage->options = *options;
-    status = choose_backend(stage);
+    sl_status status = open_device(stage);
     if (!status)
         status = run_passes(stage, graph);
     if (status) {
@@ -369,16 +378,17 @@ void sl_stage_destroy(sl_stage *stage)
     for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
         for (size_t i = 0; i < stage->programs[p].count; i++) {
             if (stage->programs[p].data[i].kernel)
-                stage->backend->forget(stage->programs[p].data[i].kernel);
+                stage->backend->kernels.forget(
+                    stage->programs[p].data[i].kernel);
         }
     }
     for (size_t i = 0; i < stage->packs.count; i++) {
-        stage->backend->forget(&stage->packs.data[i]->kernel);
+        stage->backend->kernels.forget(&stage->packs.data[i]->kernel);
         free(stage->packs.data[i]);
     }
     free(stage->packs.data);
-    if (stage->context)
-        stage->backend->close(stage->context);
+    if (stage->device)
+        stage->backend->device.close(stage->device);
     sl_graph_destroy(stage->graph);
     free(stage);
 }
@@ -396,10 +406,11 @@ int64_t sl_plan_bytes(const sl_stage *stage, int slots)
         return 0;
     const sl_plan *plan = &stage->plan;
     int64_t once = plan->parameter_bytes + plan->gradient_bytes +
-                   plan->packed_bytes + plan->workspace_bytes;
+                   plan->packed_bytes + plan->workspace_bytes +
+                   plan->control_bytes;
     int64_t bytes;
     if (__builtin_mul_overflow(plan->slab_bytes + plan->handed_bytes +
-                                   plan->message_bytes,
+                                   plan->message_bytes + plan->control_bytes,
                                slots, &bytes) ||
         __builtin_add_overflow(bytes, once, &bytes))
         return INT64_MAX;

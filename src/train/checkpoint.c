@@ -5,6 +5,8 @@
 #include "train/checkpoint.h"
 
 #include "base/arguments.h"
+#include "base/try.h"
+#include "tensor/safetensors.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -415,26 +417,45 @@ sl_status sl_checkpoint_prune(const char *folder, int keep)
 
 /* --------------------------------------------------------------- reading -- */
 
+/* In pieces: a copy of the largest would be memory that nobody planned. */
+static sl_status read_state(const sl_safetensor *found,
+                            const sl__optimizer_state *own)
+{
+    char piece[1 << 14];
+    for (size_t at = 0; at < found->bytes; at += sizeof piece) {
+        size_t left = found->bytes - at;
+        size_t now = left < sizeof piece ? left : sizeof piece;
+        SL__TRY(sl__safetensor_read_part(found, at, now, piece));
+        SL__TRY(
+            sl__device_write(own->stream, (char *)own->data + at, piece, now));
+    }
+    return SL_OK;
+}
+
+/* All are looked at before any changes. */
+static sl_status read_states(const sl_weights *states,
+                             const sl_optimizer *optimizer, bool write)
+{
+    for (int i = 0; i < sl__optimizer_state_count(optimizer); i++) {
+        const sl__optimizer_state *own = sl__optimizer_state_at(optimizer, i);
+        char name[512];
+        snprintf(name, sizeof name, "%s.%s", own->kind, own->parameter);
+        const sl_safetensor *found = sl_weights_find(states, name);
+        SL__TRY(sl__check_tensor(found, name, &own->port));
+        if (write)
+            SL__TRY(read_state(found, own));
+    }
+    return SL_OK;
+}
+
 static sl_status read_optimizer(const char *path, sl_optimizer *optimizer,
                                 int64_t steps)
 {
     sl_weights *states;
-    sl_status status = sl__weights_open_as(path, "optimizer", &states);
-    if (status)
-        return status;
-    /* All are looked at before any changes. */
-    for (int pass = 0; pass < 2; pass++) {
-        int count = sl_optimizer_state_count(optimizer);
-        for (int i = 0; i < count && !status; i++) {
-            const sl_optimizer_state *own = sl_optimizer_state_at(optimizer, i);
-            char name[512];
-            snprintf(name, sizeof name, "%s.%s", own->kind, own->parameter);
-            const sl_safetensor *found = sl_weights_find(states, name);
-            status = sl__check_tensor(found, name, &own->port);
-            if (!status && pass)
-                status = sl_safetensor_read(found, own->data);
-        }
-    }
+    SL__TRY(sl__weights_open_as(path, "optimizer", &states));
+    sl_status status = read_states(states, optimizer, false);
+    if (!status)
+        status = read_states(states, optimizer, true);
     sl_weights_close(states);
     if (!status)
         sl_optimizer_set_steps(optimizer, steps);

@@ -6,6 +6,7 @@
 
 #include "base/arguments.h"
 #include "base/memory.h"
+#include "base/try.h"
 #include "pipeline/run/runtime.h"
 #include "tensor/program.h"
 
@@ -51,8 +52,31 @@ typedef struct collection {
     size_t capacity;
 } collection;
 
+/* Where the bytes of a tensor are: in memory of a device, or, of callbacks,
+ * copied out. */
+typedef struct source {
+    sl__stream *stream;
+    const char *data;
+} source;
+
+static sl_status read_source(void *context, size_t first, void *out,
+                             size_t bytes)
+{
+    const source *from = context;
+    return sl__device_read(from->stream, out, from->data + first, bytes);
+}
+
+/* A source that is there as long as the collection. */
+static sl_status add_source(collection *c, sl__stream *stream, const void *data,
+                            source **out)
+{
+    SL__TRY(sl__arena_take(&c->arena, 1, sizeof **out, out));
+    **out = (source){stream, data};
+    return SL_OK;
+}
+
 static sl_status collect(collection *c, const char *name, const sl_port *port,
-                         const void *data)
+                         source *from)
 {
     const char *kept;
     sl_status status =
@@ -65,7 +89,8 @@ static sl_status collect(collection *c, const char *name, const sl_port *port,
     *new = (sl_safetensor){.name = kept,
                            .dtype = port->dtype,
                            .dims = port->dims,
-                           .data = data,
+                           .read = read_source,
+                           .context = from,
                            .bytes = (size_t)port->bytes};
     memcpy(new->shape, port->shape, sizeof new->shape);
     return SL_OK;
@@ -91,6 +116,16 @@ typedef struct collecting {
     const sl_model *model;
 } collecting;
 
+/* A parameter of callbacks, which they copy out. */
+static sl_status copy_out(collection *c, const sl__parameter *own, source *out)
+{
+    char *data;
+    size_t bytes = (size_t)own->port.bytes;
+    SL__TRY(sl__arena_take(&c->arena, bytes, 1, &data));
+    *out = (source){&sl__host, data};
+    return sl_memory_read(own->memory, &own->port, 0, data, bytes);
+}
+
 /* A parameter under all of its names, as a state dict has it: those that its
  * stage has, and those that others have. */
 static sl_status collect_parameter(void *context, const sl__parameter *own)
@@ -98,30 +133,27 @@ static sl_status collect_parameter(void *context, const sl__parameter *own)
     const collecting *how = context;
     const sl_port *port = &own->port;
     bool first;
-    /* Where it lies: a copy of the model is memory that nobody planned. */
-    char *data = sl__port_memory(own->memory, port, 0);
     const sl_tie *tie =
         sl__find_tie(how->model, own->stage, port->name, &first);
+    collection *c = how->into;
+    source *from;
     if (!first)
         return SL_OK;
-    bool called = !data; /* Callbacks copy theirs out. */
-    sl_status status = SL_OK;
-    if (called)
-        status =
-            sl__arena_take(&how->into->arena, (size_t)port->bytes, 1, &data);
-    if (!status && called)
-        status =
-            sl_memory_read(own->memory, port, 0, data, (size_t)port->bytes);
+    /* Where it lies: a copy of the model is memory that nobody planned. */
+    SL__TRY(add_source(c, sl__memory_stream(own->memory),
+                       sl__port_memory(own->memory, port, 0), &from));
+    if (!from->data)
+        SL__TRY(copy_out(c, own, from));
     const sl__names *names = &own->program_stage->graph->parameters;
-    for (size_t i = 0; i < names->count && !status; i++) {
+    for (size_t i = 0; i < names->count; i++) {
         if (names->data[i].tensor->leaf_index == port->index)
-            status = collect(how->into, names->data[i].name, port, data);
+            SL__TRY(collect(c, names->data[i].name, port, from));
     }
-    for (int i = 0; tie && i < tie->name_count && !status; i++) {
+    for (int i = 0; tie && i < tie->name_count; i++) {
         if (!has_name(own->program_stage, port, tie->names[i]))
-            status = collect(how->into, tie->names[i], port, data);
+            SL__TRY(collect(c, tie->names[i], port, from));
     }
-    return status;
+    return SL_OK;
 }
 
 static sl_status collect_model(collection *c, const sl_pipeline *pipeline)
@@ -133,28 +165,40 @@ static sl_status collect_model(collection *c, const sl_pipeline *pipeline)
 
 static sl_status collect_optimizer(collection *c, const sl_optimizer *optimizer)
 {
-    sl_status status = SL_OK;
-    for (int i = 0; i < sl_optimizer_state_count(optimizer) && !status; i++) {
-        const sl_optimizer_state *state = sl_optimizer_state_at(optimizer, i);
+    for (int i = 0; i < sl__optimizer_state_count(optimizer); i++) {
+        const sl__optimizer_state *state = sl__optimizer_state_at(optimizer, i);
         char name[512];
+        source *from;
         snprintf(name, sizeof name, "%s.%s", state->kind, state->parameter);
-        if (state->first)
-            status = collect(c, name, &state->port, state->data);
+        if (!state->first)
+            continue;
+        SL__TRY(add_source(c, state->stream, state->data, &from));
+        SL__TRY(collect(c, name, &state->port, from));
     }
-    return status;
+    return SL_OK;
 }
 
-/* What is not finite is never written: it might take the place of what was good. */
-static sl_status check_finite(const collection *c)
+static sl_status check_tensor(const sl_safetensor *own)
 {
-    for (size_t i = 0; i < c->count; i++) {
-        const sl_safetensor *own = &c->tensors[i];
-        if (!sl__is_finite(own->dtype, own->data, own->bytes))
+    _Alignas(double) char piece[1 << 14];
+    for (size_t at = 0; at < own->bytes; at += sizeof piece) {
+        size_t left = own->bytes - at;
+        size_t now = left < sizeof piece ? left : sizeof piece;
+        SL__TRY(own->read(own->context, at, piece, now));
+        if (!sl__is_finite(own->dtype, piece, now))
             return sl_fail(SL_EFAIL,
                            "'%.100s' has numbers that are not finite: nothing "
                            "is saved",
                            own->name);
     }
+    return SL_OK;
+}
+
+/* What is not finite is never written: it might take the place of what was good. */
+static sl_status check_finite(const collection *c)
+{
+    for (size_t i = 0; i < c->count; i++)
+        SL__TRY(check_tensor(&c->tensors[i]));
     return SL_OK;
 }
 

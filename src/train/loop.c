@@ -76,8 +76,8 @@ static sl_status sum(const trainer *t, double *numbers, size_t count)
     sl_group all = {ranks, sl_comm_size(t->comm)};
     for (int i = 0; i < all.count; i++)
         ranks[i] = i;
-    return sl_comm_allreduce(t->comm, &all, SL__TAG_END, SL_NUMBER_F64, numbers,
-                             count, t->options->timeout_s);
+    return sl_comm_allreduce(t->comm, &all, SL__TAG_END, SL_F64, numbers, count,
+                             t->options->timeout_s);
 }
 
 static sl_status load(trainer *t)

@@ -7,16 +7,19 @@
 
 #include "base/arguments.h"
 #include "base/memory.h"
+#include "base/try.h"
+#include "comm/comm.h"
 #include "pipeline/run/runtime.h"
 #include "tensor/program.h"
 
+#include <assert.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 /* A parameter of this rank. */
 typedef struct item {
-    int stage;
     sl_memory *memory;
     sl_port gradient;
     const char *name; /* in a checkpoint */
@@ -33,7 +36,11 @@ struct sl_optimizer {
     int count;
     int kinds; /* states of each */
     int64_t steps;
-    sl_optimizer_state *states;
+    sl__optimizer_state *states;
+    /* Of the device: what changes from step to step, and by parameter the sum of
+     * the squares of its gradient. */
+    char *control;
+    sl_memory *control_memory; /* that counts it */
 };
 
 static const char *const kind_names[2][2] = {{"exp_avg", "exp_avg_sq"},
@@ -41,66 +48,68 @@ static const char *const kind_names[2][2] = {{"exp_avg", "exp_avg_sq"},
 
 /* ----------------------------------------------------------------- life -- */
 
+static sl_status add_state(sl_optimizer *own, item *of, int kind)
+{
+    int64_t bytes = sl__aligned(of->gradient.bytes);
+    SL__TRY(sl__memory_take(of->memory, bytes, &of->states[kind]));
+    own->pipeline->optimizer_bytes += bytes;
+    own->states[own->kinds * (of - own->items) + kind] = (sl__optimizer_state){
+        .parameter = of->name,
+        .kind = kind_names[own->options.kind == SL_UPDATE_SGD][kind],
+        .port = of->gradient,
+        .first = of->first,
+        .stream = own->pipeline->stream,
+        .data = of->states[kind]};
+    return SL_OK;
+}
+
 static sl_status add_item(sl_optimizer *own, int stage, sl_memory *memory,
                           const sl_port *gradient)
 {
     const sl_model *model = sl_pipeline_model(own->pipeline);
-    item *new = &own->items[own->count];
+    item *new = &own->items[own->count++];
     bool first;
     sl__find_tie(model, stage, gradient->name, &first);
-    *new = (item){.stage = stage,
-                  .memory = memory,
+    *new = (item){.memory = memory,
                   .gradient = *gradient,
                   .name = sl__tied_name(model, stage, gradient->name),
                   .first = first,
                   .decays = gradient->dims > 1 || own->options.decay_all};
-    for (int k = 0; k < own->kinds; k++) {
-        int64_t bytes = sl__aligned(gradient->bytes);
-        sl_status status = sl__memory_take(memory, bytes, &new->states[k]);
-        if (status) {
-            own->count++;
-            return status;
-        }
-        own->pipeline->optimizer_bytes += bytes;
-        own->states[own->kinds * own->count + k] = (sl_optimizer_state){
-            .parameter = new->name,
-            .kind = kind_names[own->options.kind == SL_UPDATE_SGD][k],
-            .port = *gradient,
-            .stage = stage,
-            .first = new->first,
-            .data = new->states[k]};
-    }
-    own->count++;
+    for (int k = 0; k < own->kinds; k++)
+        SL__TRY(add_state(own, new, k));
     return SL_OK;
 }
 
-/* Every parameter of this rank, or how many there are. */
+/* The parameters of a stage, or how many there are. */
+static sl_status walk_stage(sl_optimizer *own, int number, bool add,
+                            size_t *count)
+{
+    const sl_stage *stage;
+    sl_memory *memory;
+    SL__TRY(sl_pipeline_stage(own->pipeline, number, &stage, &memory));
+    int ports = sl_stage_port_count(stage, SL_PORT_PARAMETER_GRADIENT);
+    *count += (size_t)ports;
+    if (ports && sl__is_callbacks(stage))
+        return sl_fail(SL_EINVAL,
+                       "stage %d is callbacks, whose parameters an "
+                       "optimizer does not reach",
+                       number);
+    for (int i = 0; i < ports && add; i++) {
+        sl_port port;
+        SL__TRY(sl_stage_port_at(stage, SL_PORT_PARAMETER_GRADIENT, i, &port));
+        SL__TRY(add_item(own, number, memory, &port));
+    }
+    return SL_OK;
+}
+
 static sl_status walk(sl_optimizer *own, bool add, size_t *out_count)
 {
     int stages;
     const int *all = sl_pipeline_stages(own->pipeline, &stages);
-    sl_status status = SL_OK;
-    for (int s = 0; s < stages && !status; s++) {
-        const sl_stage *stage;
-        sl_memory *memory;
-        status = sl_pipeline_stage(own->pipeline, all[s], &stage, &memory);
-        int count =
-            status ? 0 : sl_stage_port_count(stage, SL_PORT_PARAMETER_GRADIENT);
-        *out_count += (size_t)count;
-        for (int i = 0; i < count && !status && add; i++) {
-            sl_port port;
-            status =
-                sl_stage_port_at(stage, SL_PORT_PARAMETER_GRADIENT, i, &port);
-            if (!status)
-                status = add_item(own, all[s], memory, &port);
-        }
-        if (!status && count && sl__is_callbacks(stage))
-            status = sl_fail(SL_EINVAL,
-                             "stage %d is callbacks, whose parameters an "
-                             "optimizer does not reach",
-                             all[s]);
-    }
-    return status;
+    *out_count = 0;
+    for (int s = 0; s < stages; s++)
+        SL__TRY(walk_stage(own, all[s], add, out_count));
+    return SL_OK;
 }
 
 int sl__state_kinds(const sl_optimizer_options *options)
@@ -123,33 +132,53 @@ static sl_status check_options(const sl_optimizer_options *options)
     return SL_OK;
 }
 
+/* An update block, and a line for the squares of all and for each: a device may
+ * write these at the same time. */
+int64_t sl__optimizer_control_bytes(int parameters)
+{
+    return SL__ALIGNMENT * (2 + (int64_t)parameters);
+}
+
+static double *squares_of(const sl_optimizer *own, int index)
+{
+    return (double *)(void *)(own->control + SL__ALIGNMENT * (2 + index));
+}
+
+static sl_status fill(sl_optimizer *own)
+{
+    size_t count;
+    void *control;
+    SL__TRY(walk(own, false, &count));
+    SL__TRY(
+        sl__arena_take(&own->arena, count, sizeof *own->items, &own->items));
+    SL__TRY(sl__arena_take(&own->arena, 2 * count, sizeof *own->states,
+                           &own->states));
+    SL__TRY(walk(own, true, &count));
+    if (count == 0)
+        return SL_OK;
+    int64_t bytes = sl__optimizer_control_bytes((int)count);
+    SL__TRY(sl__memory_take(own->items[0].memory, bytes, &control));
+    own->control_memory = own->items[0].memory;
+    own->control = control;
+    own->pipeline->optimizer_bytes += bytes;
+    return SL_OK;
+}
+
 sl_status sl_optimizer_create(sl_pipeline *pipeline,
                               const sl_optimizer_options *options,
                               sl_optimizer **out)
 {
     SL__NEED(pipeline, options, out);
     sl_optimizer *own;
-    size_t count = 0;
-    sl_status status = check_options(options);
-    if (!status && pipeline->shards)
-        status = sl_fail(SL_EINVAL, "an optimizer for parameters in parts is "
-                                    "not built: leave UNSHARD out");
-    if (!status)
-        status = sl__alloc(1, sizeof *own, &own);
-    if (status)
-        return status;
+    SL__TRY(check_options(options));
+    if (pipeline->shards)
+        return sl_fail(SL_EINVAL, "an optimizer for parameters in parts is "
+                                  "not built: leave UNSHARD out");
+    SL__TRY(sl__alloc(1, sizeof *own, &own));
     own->pipeline = pipeline;
     own->options = *options;
     own->kinds = sl__state_kinds(options);
-    status = walk(own, false, &count);
-    if (!status)
-        status =
-            sl__arena_take(&own->arena, count, sizeof *own->items, &own->items);
-    if (!status)
-        status = sl__arena_take(&own->arena, 2 * count, sizeof *own->states,
-                                &own->states);
-    if (!status)
-        status = walk(own, true, &count);
+    sl_status status = fill(own);
     if (status)
         sl_optimizer_destroy(own);
     else
@@ -157,12 +186,12 @@ sl_status sl_optimizer_create(sl_pipeline *pipeline,
     return status;
 }
 
-static void give_back(sl_optimizer *own, const item *at, int kind)
+static void give_back(sl_optimizer *own, sl_memory *memory, int64_t bytes,
+                      void *data)
 {
-    int64_t bytes = sl__aligned(at->gradient.bytes);
-    if (!at->states[kind])
+    if (!data)
         return;
-    sl__memory_give(at->memory, bytes, at->states[kind]);
+    sl__memory_give(memory, bytes, data);
     own->pipeline->optimizer_bytes -= bytes;
 }
 
@@ -171,9 +200,14 @@ void sl_optimizer_destroy(sl_optimizer *optimizer)
     if (!optimizer)
         return;
     for (int i = 0; i < optimizer->count; i++) {
+        const item *at = &optimizer->items[i];
         for (int k = 0; k < 2; k++)
-            give_back(optimizer, &optimizer->items[i], k);
+            give_back(optimizer, at->memory, sl__aligned(at->gradient.bytes),
+                      at->states[k]);
     }
+    give_back(optimizer, optimizer->control_memory,
+              sl__optimizer_control_bytes(optimizer->count),
+              optimizer->control);
     sl__arena_clear(&optimizer->arena);
     free(optimizer);
 }
@@ -185,48 +219,50 @@ typedef struct culprit {
     char name[120];
 } culprit;
 
-/* The norm of the whole model's gradient: ranks add up what they have. Notes the
- * first gradient that is not finite. */
-static sl_status find_norm(sl_optimizer *own, const sl_group *group,
-                           double *out, culprit *out_culprit)
+/* The squares of this rank's gradients, each of its own, and all of them. */
+static sl_status sum_squares(const sl_optimizer *own)
 {
-    sl_pipeline *pipeline = own->pipeline;
-    double sum = 0;
-    out_culprit->name[0] = '\0';
+    sl__stream *stream = own->pipeline->stream;
+    double *all = squares_of(own, -1);
+    SL__TRY(sl__device_clear(stream, all, sizeof *all));
     for (int i = 0; i < own->count; i++) {
-        double squares;
         const item *at = &own->items[i];
         if (!at->first)
             continue;
-        sl_status status =
-            sl_memory_square_sum(at->memory, &at->gradient, &squares);
-        if (status)
-            return status;
-        if (!isfinite(squares) && !out_culprit->name[0])
-            snprintf(out_culprit->name, sizeof out_culprit->name, "%s",
-                     at->name);
-        sum += squares;
+        SL__TRY(sl__memory_square_sum(at->memory, &at->gradient,
+                                      squares_of(own, i)));
+        SL__TRY(sl__device_add(stream, SL_F64, all, squares_of(own, i), 1));
     }
-    sl_status status =
-        sl_comm_allreduce(pipeline->comm, group, SL__TAG_END, SL_NUMBER_F64,
-                          &sum, 1, pipeline->options.timeout_s);
-    *out = sqrt(sum);
-    return status;
+    return SL_OK;
+}
+
+/* The first gradient of this rank that is not finite. */
+static sl_status find_culprit(const sl_optimizer *own, culprit *out)
+{
+    out->name[0] = '\0';
+    for (int i = 0; i < own->count && !out->name[0]; i++) {
+        double squares = 0;
+        if (own->items[i].first)
+            SL__TRY(sl__device_read(own->pipeline->stream, &squares,
+                                    squares_of(own, i), sizeof squares));
+        if (!isfinite(squares))
+            snprintf(out->name, sizeof out->name, "%s", own->items[i].name);
+    }
+    return SL_OK;
 }
 
 /* All ranks know that the norm is not finite; some know why. */
-static sl_status name_culprit(sl_optimizer *own, const sl_group *group,
-                              const culprit *known)
+static sl_status name_culprit(sl_optimizer *own, const sl_group *group)
 {
     sl_pipeline *pipeline = own->pipeline;
     culprit *all;
     size_t count = (size_t)group->count, at = 0;
-    sl_status status = sl__alloc(count, sizeof *all, &all);
-    if (status)
-        return status;
-    all[pipeline->rank] = *known;
-    status = sl_comm_allgather(pipeline->comm, group, SL__TAG_END, sizeof *all,
-                               all, count, pipeline->options.timeout_s);
+    SL__TRY(sl__alloc(count, sizeof *all, &all));
+    sl_status status = find_culprit(own, &all[pipeline->rank]);
+    if (!status)
+        status =
+            sl_comm_allgather(pipeline->comm, group, SL__TAG_END, sizeof *all,
+                              all, count, pipeline->options.timeout_s);
     while (!status && at + 1 < count && !all[at].name[0])
         at++;
     if (!status)
@@ -238,42 +274,66 @@ static sl_status name_culprit(sl_optimizer *own, const sl_group *group,
     return status;
 }
 
+/* Everything of a step, enqueued: the norm of the whole model's gradient, to
+ * which ranks add up what they have, what clipping makes of it, and the update of
+ * every parameter. A rank without parameters takes part in the norm. */
+static sl_status enqueue_step(sl_optimizer *own, const sl_group *group,
+                              double rate, sl__update_block *block)
+{
+    const sl_pipeline *pipeline = own->pipeline;
+    const sl_optimizer_options *options = &own->options;
+    sl__stream *stream = pipeline->stream;
+    char *there = own->control;
+    if (!own->control)
+        return sl_comm_allreduce(pipeline->comm, group, SL__TAG_END, SL_F64,
+                                 &block->squares, 1,
+                                 pipeline->options.timeout_s);
+    sl__update_block *device_block = (sl__update_block *)(void *)there;
+    double *squares =
+        (double *)(void *)(there + offsetof(sl__update_block, squares));
+    *block = (sl__update_block){.rate = rate, .step = own->steps + 1};
+    SL__TRY(sl__device_write(stream, there, block, sizeof *block));
+    SL__TRY(sum_squares(own));
+    SL__TRY(sl__comm_allreduce(pipeline->comm, stream, group, SL__TAG_END,
+                               SL_F64, squares_of(own, -1), 1,
+                               pipeline->options.timeout_s));
+    SL__TRY(
+        sl__device_copy(stream, squares, squares_of(own, -1), sizeof *squares));
+    SL__TRY(
+        pipeline->backend->kernels.clip(stream, device_block, options->clip));
+    for (int i = 0; i < own->count; i++) {
+        const item *at = &own->items[i];
+        const sl__update how = {.kind = options->kind,
+                                .decay = at->decays ? options->decay : 0,
+                                .beta1 = options->beta1,
+                                .beta2 = options->beta2,
+                                .epsilon = options->epsilon,
+                                .momentum = options->momentum};
+        size_t count =
+            (size_t)at->gradient.bytes / sl_dtype_bytes(at->gradient.dtype);
+        SL__TRY(sl__memory_update(at->memory, &at->gradient, 0, count, &how,
+                                  device_block, (void **)at->states));
+    }
+    SL__TRY(pipeline->backend->device.finish(stream));
+    return sl__device_read(stream, block, there, sizeof *block);
+}
+
 sl_status sl_optimizer_step(sl_optimizer *own, double rate, double *out_norm)
 {
     if (!own)
         return sl_fail(SL_EINVAL, "%s: optimizer is NULL", __func__);
-    const sl_optimizer_options *options = &own->options;
     int ranks[SL_COMM_MAX_RANKS];
     const sl_group group = {ranks, own->pipeline->ranks};
-    double norm = 0;
-    culprit known;
+    sl__update_block block = {0};
     for (int r = 0; r < group.count; r++)
         ranks[r] = sl__comm_rank(own->pipeline, r);
-    sl_status status = find_norm(own, &group, &norm, &known);
-    if (!status && out_norm)
-        *out_norm = norm;
-    if (!status && !isfinite(norm))
-        status = name_culprit(own, &group, &known);
-    sl_update how = {.kind = options->kind,
-                     .rate = rate,
-                     .scale = 1,
-                     .beta1 = options->beta1,
-                     .beta2 = options->beta2,
-                     .epsilon = options->epsilon,
-                     .momentum = options->momentum,
-                     .step = own->steps + 1};
-    /* As PyTorch has it, who adds a millionth. */
-    if (options->clip > 0 && options->clip / (norm + 1e-6) < 1)
-        how.scale = options->clip / (norm + 1e-6);
-    for (int i = 0; i < own->count && !status; i++) {
-        item *at = &own->items[i];
-        how.decay = at->decays ? options->decay : 0;
-        status = sl_memory_update(at->memory, &at->gradient, &how,
-                                  at->states[0], at->states[1]);
-    }
-    if (!status)
-        own->steps++;
-    return status;
+    SL__TRY(enqueue_step(own, &group, rate, &block));
+    if (out_norm)
+        *out_norm = sqrt(block.squares);
+    if (!isfinite(block.squares))
+        return name_culprit(own, &group);
+    own->steps++;
+    return SL_OK;
 }
 
 int64_t sl_optimizer_steps(const sl_optimizer *optimizer)
@@ -288,17 +348,16 @@ void sl_optimizer_set_steps(sl_optimizer *optimizer, int64_t steps)
     optimizer->steps = steps;
 }
 
-int sl_optimizer_state_count(const sl_optimizer *optimizer)
+int sl__optimizer_state_count(const sl_optimizer *optimizer)
 {
     return optimizer ? optimizer->count * optimizer->kinds : 0;
 }
 
-const sl_optimizer_state *sl_optimizer_state_at(const sl_optimizer *optimizer,
-                                                int index)
+const sl__optimizer_state *sl__optimizer_state_at(const sl_optimizer *optimizer,
+                                                  int index)
 {
-    return index >= 0 && index < sl_optimizer_state_count(optimizer)
-               ? &optimizer->states[index]
-               : NULL;
+    assert(index >= 0 && index < sl__optimizer_state_count(optimizer));
+    return &optimizer->states[index];
 }
 
 /* ---------------------------------------------------------------- rates -- */

@@ -6,6 +6,7 @@
 
 #include "base/arguments.h"
 #include "base/memory.h"
+#include "base/try.h"
 #include "tensor/program.h"
 #include "tensor/random.h"
 
@@ -79,13 +80,14 @@ static sl_status start_one(void *context, const sl__parameter *own)
     uint64_t key = key_of(how->seed, named.name);
     size_t size = sl_dtype_bytes(own->port.dtype);
     size_t count = (size_t)own->port.bytes / size;
+    if (!sl__port_memory(own->memory, &own->port, 0))
+        return start_whole(own, &values, key);
     for (size_t at = 0; at < count; at += sizeof piece / size) {
         size_t now =
             count - at < sizeof piece / size ? count - at : sizeof piece / size;
         fill(&own->port, &values, key, at, now, piece);
-        if (!sl__memory_write_piece(own->memory, &own->port, at * size, piece,
-                                    now * size))
-            return start_whole(own, &values, key);
+        SL__TRY(sl__memory_write_piece(own->memory, &own->port, at * size,
+                                       piece, now * size));
     }
     return SL_OK;
 }

@@ -6,6 +6,7 @@
 
 #include "sluice/train.h"
 
+#include "base/device.h"
 #include "base/files.h"
 
 /* -------------------------------------------------------- parameters.c -- */
@@ -65,6 +66,24 @@ sl_status sl__train_fail(sl_comm *comm, sl_pipeline *pipeline,
 
 /* How many states an optimizer keeps of a parameter, each as large. */
 int sl__state_kinds(const sl_optimizer_options *options);
+
+/* Bytes of what it keeps beside these, of so many parameters. */
+int64_t sl__optimizer_control_bytes(int parameters);
+
+/* What it keeps for the parameters of this rank, for checkpoints: `exp_avg` and
+ * `exp_avg_sq` of AdamW, `momentum_buffer` of SGD, none without momentum. */
+typedef struct sl__optimizer_state {
+    const char *parameter; /* of a tied one, its name in a checkpoint */
+    const char *kind;
+    sl_port port;
+    bool first; /* of the stages that it is tied over, this is the first */
+    sl__stream *stream;
+    void *data; /* of the device */
+} sl__optimizer_state;
+int sl__optimizer_state_count(const sl_optimizer *optimizer);
+const sl__optimizer_state *sl__optimizer_state_at(const sl_optimizer *optimizer,
+                                                  int index);
+
 /* Whether windows can be read: theirs is a range, and has one. (windows.c) */
 sl_status sl__check_windows(const sl_windows *windows);
 

@@ -5,6 +5,7 @@
 
 #include "base/arguments.h"
 #include "base/memory.h"
+#include "base/try.h"
 #include "base/text.h"
 #include "tensor/program.h"
 #include "tensor/safetensors.h"
@@ -235,23 +236,22 @@ static sl_status walk(const sl__parameter *own, const sl_safetensor *found,
                       bool write)
 {
     _Alignas(double) char piece[1 << 14];
-    sl_status status = SL_OK;
-    for (size_t at = 0; at < found->bytes && !status; at += sizeof piece) {
+    if (write && !sl__port_memory(own->memory, &own->port, 0))
+        return write_whole(own, found);
+    for (size_t at = 0; at < found->bytes; at += sizeof piece) {
         size_t left = found->bytes - at;
         size_t now = left < sizeof piece ? left : sizeof piece;
-        status = sl__safetensor_read_part(found, at, now, piece);
-        if (status)
-            return status;
-        if (!write && !sl__is_finite(found->dtype, piece, now))
-            status = sl_fail(SL_EINVAL,
-                             "'%.100s' of the weights has numbers that are not "
-                             "finite",
-                             own->port.name);
-        if (write &&
-            !sl__memory_write_piece(own->memory, &own->port, at, piece, now))
-            return write_whole(own, found);
+        SL__TRY(sl__safetensor_read_part(found, at, now, piece));
+        if (write)
+            SL__TRY(sl__memory_write_piece(own->memory, &own->port, at, piece,
+                                           now));
+        else if (!sl__is_finite(found->dtype, piece, now))
+            return sl_fail(SL_EINVAL,
+                           "'%.100s' of the weights has numbers that are not "
+                           "finite",
+                           own->port.name);
     }
-    return status;
+    return SL_OK;
 }
 
 /* Holds a parameter against the weights, or writes it. */

@@ -273,17 +273,17 @@ static void sums_are_the_same_bits_everywhere(sl_comm *comm)
             }
             while (ranks[own] != rank)
                 own++;
-            must_ok(sl_comm_reduce_scatter(comm, &group, 50, SL_NUMBER_F32,
-                                           data, count, part, TIMEOUT));
+            must_ok(sl_comm_reduce_scatter(comm, &group, 50, SL_F32, data,
+                                           count, part, TIMEOUT));
             sl_group_part(&group, count, (int)own, &first, &length);
             for (size_t i = 0; i < length; i++)
                 must(part[i] == sum_of(&group, first + i));
             for (size_t i = 0; i < count; i++)
                 must(data[i] == number_of(rank, i));
-            must_ok(sl_comm_allreduce(comm, &group, 51, SL_NUMBER_F32, data,
-                                      count, TIMEOUT));
-            must_ok(sl_comm_allreduce(comm, &group, 51, SL_NUMBER_F64, wide,
-                                      count, TIMEOUT));
+            must_ok(sl_comm_allreduce(comm, &group, 51, SL_F32, data, count,
+                                      TIMEOUT));
+            must_ok(sl_comm_allreduce(comm, &group, 51, SL_F64, wide, count,
+                                      TIMEOUT));
             for (size_t i = 0; i < count; i++) {
                 double sum = 0;
                 for (int k = 0; k < group.count; k++)

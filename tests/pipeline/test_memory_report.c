@@ -328,8 +328,8 @@ static sl_status run_in_parts(sl_comm *comm, void *context)
         sl_pipeline_bytes(pipeline, &bytes);
     double held = (double)bytes.held;
     if (!status)
-        status = sl_comm_allreduce(comm, &everybody, SL_COMM_OWN_TAG,
-                                   SL_NUMBER_F64, &held, 1, 60);
+        status = sl_comm_allreduce(comm, &everybody, SL_COMM_OWN_TAG, SL_F64,
+                                   &held, 1, 60);
     int64_t grown = resident() - own->before;
     if (!status)
         status = sl_comm_barrier(comm, &everybody, SL_COMM_OWN_TAG, 60);

@@ -348,20 +348,22 @@ static sl__transport broken;
 static int broken_rank;
 static sl__transport sound;
 
-static sl_status broken_send(sl_comm *comm, int peer, int tag, const void *data,
-                             size_t bytes, sl_request *request)
+static sl_status broken_send(sl_comm *comm, sl__stream *stream, int peer,
+                             int tag, const void *data, size_t bytes,
+                             sl_request *request)
 {
     /* It is cut once the ranks have begun. */
     if (tag == SL__TAG_END)
-        return sound.send(comm, peer, tag, data, bytes, request);
+        return sound.send(comm, stream, peer, tag, data, bytes, request);
     return sl_fail(SL_EIO, "the wire is cut");
 }
 
-static sl_status broken_recv(sl_comm *comm, int peer, int tag, void *buffer,
-                             size_t bytes, sl_request *request)
+static sl_status broken_recv(sl_comm *comm, sl__stream *stream, int peer,
+                             int tag, void *buffer, size_t bytes,
+                             sl_request *request)
 {
     if (tag == SL__TAG_END)
-        return sound.recv(comm, peer, tag, buffer, bytes, request);
+        return sound.recv(comm, stream, peer, tag, buffer, bytes, request);
     return sl_fail(SL_EIO, "the wire is cut");
 }
 

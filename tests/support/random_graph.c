@@ -130,13 +130,14 @@ static sl_tensor *grow_binary(grower *g, sl_tensor *x)
 
 static sl_tensor *grow_unary(grower *g, sl_tensor *x)
 {
-    switch (choose(g, 0, 6)) {
+    switch (choose(g, 0, 7)) {
     case 0: return sl_scale(x, 0.5);
     case 1: return sl_gelu_tanh(x);
     case 2: return sl_gelu_erf(x);
     case 3: return sl_silu(x);
     case 4: return sl_softmax(x);
     case 5: return sl_dropout(x, 0.3);
+    case 6: return sl_cast(sl_cast(x, SL_F64), g->dtype); /* The same bits. */
     default: return sl_relu(x);
     }
 }

@@ -54,20 +54,17 @@ static void collectives(void **state)
     REFUSES(comm, sl_comm_barrier, (NULL, &group, 1, 1));
     REFUSES(group, sl_comm_barrier, (comm, NULL, 1, 1));
     GIVES(SL_EINVAL, sl_comm_barrier, (comm, &without, 1, 1));
-    REFUSES(comm, sl_comm_allreduce,
-            (NULL, &group, 1, SL_NUMBER_F64, &data, 1, 1));
-    REFUSES(group, sl_comm_allreduce,
-            (comm, NULL, 1, SL_NUMBER_F64, &data, 1, 1));
-    REFUSES(data, sl_comm_allreduce,
-            (comm, &group, 1, SL_NUMBER_F64, NULL, 1, 1));
+    REFUSES(comm, sl_comm_allreduce, (NULL, &group, 1, SL_F64, &data, 1, 1));
+    REFUSES(group, sl_comm_allreduce, (comm, NULL, 1, SL_F64, &data, 1, 1));
+    REFUSES(data, sl_comm_allreduce, (comm, &group, 1, SL_F64, NULL, 1, 1));
     REFUSES(comm, sl_comm_reduce_scatter,
-            (NULL, &group, 1, SL_NUMBER_F64, &data, 1, &sum, 1));
+            (NULL, &group, 1, SL_F64, &data, 1, &sum, 1));
     REFUSES(group, sl_comm_reduce_scatter,
-            (comm, NULL, 1, SL_NUMBER_F64, &data, 1, &sum, 1));
+            (comm, NULL, 1, SL_F64, &data, 1, &sum, 1));
     REFUSES(data, sl_comm_reduce_scatter,
-            (comm, &group, 1, SL_NUMBER_F64, NULL, 1, &sum, 1));
+            (comm, &group, 1, SL_F64, NULL, 1, &sum, 1));
     REFUSES(out, sl_comm_reduce_scatter,
-            (comm, &group, 1, SL_NUMBER_F64, &data, 1, NULL, 1));
+            (comm, &group, 1, SL_F64, &data, 1, NULL, 1));
     REFUSES(comm, sl_comm_allgather, (NULL, &group, 1, 8, &data, 1, 1));
     REFUSES(group, sl_comm_allgather, (comm, NULL, 1, 8, &data, 1, 1));
     REFUSES(data, sl_comm_allgather, (comm, &group, 1, 8, NULL, 1, 1));

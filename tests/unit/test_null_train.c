@@ -63,8 +63,6 @@ static void optimizers(void **state)
     REFUSES(optimizer, sl_optimizer_step, (NULL, 0.1, NULL));
     GIVES(0, sl_optimizer_steps, (NULL));
     DOES_NOTHING(sl_optimizer_set_steps, (NULL, 1));
-    GIVES(0, sl_optimizer_state_count, (NULL));
-    GIVES(NULL, sl_optimizer_state_at, (NULL, 0));
     GIVES(0, sl_rate_at, (NULL, 1));
 }
 

@@ -219,6 +219,12 @@ static sl_tensor *make_scale(maker *m)
     return sl_scale(maybe_transposed(m, any(m)), -1.7);
 }
 
+/* A double in between, so that finite differences see no rounding. */
+static sl_tensor *make_cast(maker *m)
+{
+    return sl_cast(sl_cast(maybe_transposed(m, any(m)), SL_F64), m->dtype);
+}
+
 static sl_tensor *make_relu(maker *m)
 {
     return sl_relu(maybe_transposed(m, any(m)));
@@ -436,6 +442,7 @@ static const struct {
     {"mul", make_mul},
     {"mask", make_mask},
     {"scale", make_scale},
+    {"cast", make_cast},
     {"relu", make_relu},
     {"gelu_tanh", make_gelu_tanh},
     {"gelu_erf", make_gelu_erf},

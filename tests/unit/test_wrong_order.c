@@ -160,9 +160,7 @@ static void expect_foreign(sl_memory *memory, const sl_stage *other,
                            sl_port_kind kind, const char *name,
                            const char *sentence)
 {
-    const sl_update how = {.kind = SL_UPDATE_SGD, .scale = 1, .step = 1};
     sl_port port;
-    double sum;
     assert_ok(sl_stage_port(other, kind, name, &port));
     size_t bytes = (size_t)port.bytes;
     void *data = calloc(1, bytes);
@@ -170,9 +168,6 @@ static void expect_foreign(sl_memory *memory, const sl_stage *other,
                  sentence);
     assert_fails(sl_memory_write(memory, &port, 0, data, bytes), SL_EINVAL,
                  sentence);
-    assert_fails(sl_memory_update(memory, &port, &how, NULL, NULL), SL_EINVAL,
-                 "");
-    assert_fails(sl_memory_square_sum(memory, &port, &sum), SL_EINVAL, "");
     free(data);
 }
 
@@ -464,14 +459,10 @@ static void a_trace_has_no_other_ranks(void **state)
 
 /* ---------------------------------------------------------------- train -- */
 
-static void an_optimizer_has_no_other_states(void **state)
+static void rates_are_of_steps_from_1(void **state)
 {
-    test_world *w = *state;
-    int count = sl_optimizer_state_count(w->optimizer);
     const sl_rate rate = {.kind = SL_RATE_LINEAR, .rate = 1, .steps = 10};
-    assert_true(count > 0);
-    assert_null(sl_optimizer_state_at(w->optimizer, -1));
-    assert_null(sl_optimizer_state_at(w->optimizer, count));
+    (void)state;
     assert_true(sl_rate_at(&rate, 0) == 0);
     assert_true(sl_rate_at(&rate, -1) == 0);
 }
@@ -597,7 +588,7 @@ int main(void)
         cmocka_unit_test(a_stage_elsewhere_is_named_with_its_rank),
         cmocka_unit_test(negative_counts_end_a_pipeline),
         cmocka_unit_test(a_trace_has_no_other_ranks),
-        cmocka_unit_test(an_optimizer_has_no_other_states),
+        cmocka_unit_test(rates_are_of_steps_from_1),
         cmocka_unit_test(tokens_are_read_where_there_are_some),
         cmocka_unit_test(training_needs_its_parts),
         cmocka_unit_test(checkpoints_are_there),

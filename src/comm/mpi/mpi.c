@@ -63,7 +63,6 @@ enum { TAG_FAILURE, TAG_NOBODY, TAG_QUESTION, TAG_ANSWER };
 typedef struct post {
     MPI_Request request;
     size_t bytes;
-    void *buffer;
     size_t found; /* bytes of a message that was refused for its size */
     int peer;
     int tag;
@@ -243,9 +242,10 @@ static sl_status check_bytes(const sl_comm *comm, size_t bytes)
                    comm->rank, bytes, INT32_MAX);
 }
 
-static sl_status send_mpi(sl_comm *comm, int peer, int tag, const void *data,
-                          size_t bytes, sl_request *request)
+static sl_status send_mpi(sl_comm *comm, sl__stream *stream, int peer, int tag,
+                          const void *data, size_t bytes, sl_request *request)
 {
+    (void)stream; /* Memory of the process. */
     post *own = post_of(request);
     sl_status status = check_bytes(comm, bytes);
     if (status)
@@ -256,18 +256,15 @@ static sl_status send_mpi(sl_comm *comm, int peer, int tag, const void *data,
     return code ? fail_mpi(comm, "sending", code) : SL_OK;
 }
 
-static sl_status recv_mpi(sl_comm *comm, int peer, int tag, void *buffer,
-                          size_t bytes, sl_request *request)
+static sl_status recv_mpi(sl_comm *comm, sl__stream *stream, int peer, int tag,
+                          void *buffer, size_t bytes, sl_request *request)
 {
+    (void)stream;
     post *own = post_of(request);
     sl_status status = check_bytes(comm, bytes);
     if (status)
         return status;
-    *own = (post){.bytes = bytes,
-                  .buffer = buffer,
-                  .peer = peer,
-                  .tag = tag,
-                  .is_recv = true};
+    *own = (post){.bytes = bytes, .peer = peer, .tag = tag, .is_recv = true};
     int code = MPI_Irecv(buffer, (int)bytes, MPI_BYTE, peer, tag,
                          end_of(comm)->messages, &own->request);
     return code ? fail_mpi(comm, "receiving", code) : SL_OK;

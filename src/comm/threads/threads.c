@@ -48,7 +48,8 @@ typedef struct post {
     uint16_t owner; /* the rank that posted it */
     _Atomic int state;
     uint16_t receiver;
-    size_t found; /* bytes of a message of the wrong size */
+    size_t found;       /* bytes of a message of the wrong size */
+    sl__stream *stream; /* whose memory it is */
 } post;
 _Static_assert(offsetof(sl_request, transport) + offsetof(post, receiver) <= 64,
                "what both sides touch is one cache line");
@@ -259,6 +260,9 @@ static void complete(hub *shared, post *done, state how, double now)
     wake(&shared->ends[owner]);
 }
 
+static void abort_threads(sl_comm *comm, sl_status status,
+                          const char *sentence);
+
 static void match(hub *shared, post *send, post *recv)
 {
     if (send->bytes != recv->bytes) {
@@ -267,8 +271,12 @@ static void match(hub *shared, post *send, post *recv)
         complete(shared, send, COMPLETE, sl__seconds());
         return;
     }
-    if (recv->bytes)
-        memcpy(recv->memory, send->memory, recv->bytes);
+    sl_status status =
+        recv->bytes ? sl__device_move(recv->stream, recv->memory, send->stream,
+                                      send->memory, recv->bytes)
+                    : SL_OK;
+    if (status)
+        abort_threads(&shared->ends[recv->owner].comm, status, sl_error_text());
     double now = sl__seconds();
     complete(shared, recv, COMPLETE, now);
     complete(shared, send, COMPLETE, now);
@@ -276,13 +284,14 @@ static void match(hub *shared, post *send, post *recv)
 
 /* -------------------------------------------------------------- posting -- */
 
-static sl_status send_threads(sl_comm *comm, int peer, int tag,
-                              const void *data, size_t bytes,
+static sl_status send_threads(sl_comm *comm, sl__stream *stream, int peer,
+                              int tag, const void *data, size_t bytes,
                               sl_request *request)
 {
     hub *shared = end_of(comm)->hub;
     post *own = post_of(request);
     own->memory = (void *)data;
+    own->stream = stream;
     own->bytes = bytes;
     own->sender = own->owner = (uint16_t)comm->rank;
     own->receiver = (uint16_t)peer;
@@ -298,12 +307,14 @@ static sl_status send_threads(sl_comm *comm, int peer, int tag,
     return SL_OK;
 }
 
-static sl_status recv_threads(sl_comm *comm, int peer, int tag, void *buffer,
-                              size_t bytes, sl_request *request)
+static sl_status recv_threads(sl_comm *comm, sl__stream *stream, int peer,
+                              int tag, void *buffer, size_t bytes,
+                              sl_request *request)
 {
     hub *shared = end_of(comm)->hub;
     post *own = post_of(request);
     own->memory = buffer;
+    own->stream = stream;
     own->bytes = bytes;
     own->sender = (uint16_t)peer;
     own->owner = (uint16_t)comm->rank;
@@ -402,6 +413,7 @@ static void destroy_threads(sl_comm *comm)
 static const sl__transport threads = {
     .name = "threads",
     .is_one_process = true,
+    .takes_device_memory = true,
     .destroy = destroy_threads,
     .send = send_threads,
     .recv = recv_threads,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "pipeline/batch/arrays.h"
 
+#include "base/try.h"
 #include "tensor/graph.h"
 
 #include <stdio.h>
@@ -83,14 +84,18 @@ sl_status sl__check_dim(const sl_array *array, const char *what, int *dim)
                    sl__array_text(array, text), *dim);
 }
 
-void sl__copy_rows(const sl__rows *source, const void *from_data, int64_t from,
-                   const sl__rows *target, void *to_data, int64_t to,
-                   int64_t count)
+sl_status sl__copy_rows(sl__stream *stream, sl__move_fn move,
+                        const sl__rows *source, const void *from_data,
+                        int64_t from, const sl__rows *target, void *to_data,
+                        int64_t to, int64_t count)
 {
     size_t bytes = (size_t)(count * source->row_bytes);
     for (int64_t i = 0; i < source->outer; i++)
-        memcpy((char *)to_data + (i * target->rows + to) * target->row_bytes,
-               (const char *)from_data +
-                   (i * source->rows + from) * source->row_bytes,
-               bytes);
+        SL__TRY(
+            move(stream,
+                 (char *)to_data + (i * target->rows + to) * target->row_bytes,
+                 (const char *)from_data +
+                     (i * source->rows + from) * source->row_bytes,
+                 bytes));
+    return SL_OK;
 }

@@ -4,6 +4,7 @@
 #ifndef SL_PIPELINE_ARRAYS_H
 #define SL_PIPELINE_ARRAYS_H
 
+#include "base/device.h"
 #include "sluice/pipeline.h"
 
 /* An array seen along one dimension: `outer` times a run of `rows`, each of
@@ -24,10 +25,12 @@ sl_status sl__check_array(const sl_array *array, const char *what);
 sl_status sl__check_dim(const sl_array *array, const char *what, int *dim);
 
 /* Copies `count` rows from one array, from its `from`-th on, into another, from
- * its `to`-th on; the two differ in their number of rows alone. */
-void sl__copy_rows(const sl__rows *source, const void *from_data, int64_t from,
-                   const sl__rows *target, void *to_data, int64_t to,
-                   int64_t count);
+ * its `to`-th on; the two differ in their number of rows alone. `move` is how a
+ * stream moves them: to, from or within memory of its device. */
+sl_status sl__copy_rows(sl__stream *stream, sl__move_fn move,
+                        const sl__rows *source, const void *from_data,
+                        int64_t from, const sl__rows *target, void *to_data,
+                        int64_t to, int64_t count);
 
 /* Whether an array has dtype and shape of another, but for dimension `dim`
  * (none below 0); what it should be like is in `out_like`. */

@@ -431,6 +431,12 @@ sl_status sl_batch_copy(const sl_batch *batch, int index, int microbatch,
                         void *out, size_t bytes)
 {
     SL__NEED(batch, out);
+    return sl__batch_load(batch, index, microbatch, &sl__host, out, bytes);
+}
+
+sl_status sl__batch_load(const sl_batch *batch, int index, int microbatch,
+                         sl__stream *stream, void *out, size_t bytes)
+{
     const sl_array *whole;
     sl_array part;
     int64_t first;
@@ -447,13 +453,11 @@ sl_status sl_batch_copy(const sl_batch *batch, int index, int microbatch,
                        bytes);
     if (!whole->data)
         return sl_fail(SL_EINVAL, "%s has no data", own->what);
-    if (own->spread != SL_SPREAD_SPLIT) {
-        memcpy(out, whole->data, bytes);
-        return SL_OK;
-    }
+    if (own->spread != SL_SPREAD_SPLIT)
+        return sl__device_write(stream, out, whole->data, bytes);
     sl__rows from = sl__along(whole, own->dim), to = sl__along(&part, own->dim);
-    sl__copy_rows(&from, whole->data, first, &to, out, 0, to.rows);
-    return SL_OK;
+    return sl__copy_rows(stream, stream->buffers->write, &from, whole->data,
+                         first, &to, out, 0, to.rows);
 }
 
 int sl__batch_dim(const sl_batch *batch)

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/arguments.h"
 #include "base/memory.h"
+#include "base/try.h"
 #include "tensor/graph.h"
 
 #include <string.h>
@@ -225,13 +226,10 @@ void *sl_merge_place(const sl_merge *merge, int microbatch)
     return (void *)merge->parts[microbatch].array.data;
 }
 
-sl_status sl_merge_put(sl_merge *merge, int microbatch, const void *data,
-                       size_t bytes)
+/* Notes that a part is there, or about to be. */
+static sl_status note_part(sl_merge *merge, int microbatch, size_t bytes)
 {
-    SL__NEED(merge, data);
-    sl_status status = check_index(merge, microbatch);
-    if (status)
-        return status;
+    SL__TRY(check_index(merge, microbatch));
     part *own = &merge->parts[microbatch];
     if ((int64_t)bytes != sl__array_bytes(&own->array))
         return sl_fail(SL_EINVAL, "microbatch %d gives %lld bytes, found %zu",
@@ -242,16 +240,30 @@ sl_status sl_merge_put(sl_merge *merge, int microbatch, const void *data,
         sl_merge_restart(merge);
     if (own->is_there)
         return sl_fail(SL_EINVAL, "microbatch %d is there already", microbatch);
-    if (own->array.data && own->array.data != data) {
-        memcpy((void *)own->array.data, data, bytes);
-    } else if (!own->array.data) {
-        sl__rows rows = sl__along(&own->array, merge->options.dim);
-        sl__copy_rows(&rows, data, 0, &merge->rows, merge->memory, own->first,
-                      rows.rows);
-    }
     own->is_there = true;
     merge->missing--;
     return SL_OK;
+}
+
+sl_status sl_merge_put(sl_merge *merge, int microbatch, const void *data,
+                       size_t bytes)
+{
+    SL__NEED(merge, data);
+    if (data == sl_merge_place(merge, microbatch))
+        return note_part(merge, microbatch, bytes);
+    return sl__merge_collect(merge, microbatch, &sl__host, data, bytes);
+}
+
+sl_status sl__merge_collect(sl_merge *merge, int microbatch, sl__stream *stream,
+                            const void *data, size_t bytes)
+{
+    SL__TRY(note_part(merge, microbatch, bytes));
+    const part *own = &merge->parts[microbatch];
+    if (own->array.data)
+        return sl__device_read(stream, (void *)own->array.data, data, bytes);
+    sl__rows rows = sl__along(&own->array, merge->options.dim);
+    return sl__copy_rows(stream, stream->buffers->read, &rows, data, 0,
+                         &merge->rows, merge->memory, own->first, rows.rows);
 }
 
 /* ------------------------------------------------------------ finishing -- */

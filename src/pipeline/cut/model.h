@@ -9,6 +9,7 @@
 #define SL_PIPELINE_MODEL_H
 
 #include "base/arena.h"
+#include "base/device.h"
 #include "sluice/pipeline.h"
 #include "tensor/graph.h"
 
@@ -109,6 +110,14 @@ bool sl__batch_takes(sl_batch *batch, const sl_argument *arguments, int count);
 /* The dimension that all arguments are split along that are; -1: several; 0
  * where nothing is. */
 int sl__batch_dim(const sl_batch *batch);
+
+/* sl_batch_copy into memory of a device. */
+sl_status sl__batch_load(const sl_batch *batch, int index, int microbatch,
+                         sl__stream *stream, void *out, size_t bytes);
+
+/* sl_merge_put from memory of a device. */
+sl_status sl__merge_collect(sl_merge *merge, int microbatch, sl__stream *stream,
+                            const void *data, size_t bytes);
 
 /* ----------------------------------------------------------- merge.c -- */
 

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/try.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ------------------------------------------------------------- variants -- */
@@ -25,7 +26,12 @@ static sl_status add_variant(sl__binder *b, int stage, int64_t rows)
             return SL_OK;
     }
     sl__variant *variant = &bound->variants[bound->variant_count];
+    bool steps = b->pipeline->options.stage.backward != SL_BACKWARD_NONE;
     *variant = (sl__variant){.stage = stage, .rows = rows};
+    for (int m = 0; m < b->pipeline->microbatches; m++)
+        variant->microbatches += bound->rows[m] == rows ? 1 + steps : 0;
+    SL__TRY(sl__arena_take(&bound->arena, (size_t)variant->microbatches,
+                           sizeof *variant->which, &variant->which));
     SL__TRY(sl_programs_stage(b->pipeline->programs, rows, stage,
                               &variant->program_stage));
     bound->variant_count++;
@@ -57,6 +63,7 @@ static int place_microbatches(sl__binder *b, const sl__variant *variant,
             if (b->bound->rows[m] != variant->rows)
                 continue;
             memcpy(of[count], b->slots[train][cell], sizeof *of);
+            variant->which[count] = m;
             b->places[train][cell] = count++;
         }
     }
@@ -71,8 +78,9 @@ static sl_status make_memory_of(sl__binder *b, sl__variant *variant, bool steps,
     sl__slots slots = {.of = (const int(*)[SL__SLOT_KINDS])of};
     memcpy(slots.counts, variant->slots, sizeof slots.counts);
     slots.microbatches = place_microbatches(b, variant, steps, of);
+    assert(slots.microbatches == variant->microbatches);
     SL__TRY(sl__memory_create(variant->program_stage, &slots, *owner,
-                              &variant->memory));
+                              pipeline->stream, &variant->memory));
     if (!*owner) {
         *owner = variant->memory;
         pipeline->owner_stages[variant->stage] = variant->program_stage;
@@ -225,8 +233,8 @@ static sl_status make_tables(sl__binder *b)
     SL__TRY(sl__arena_take(arena, cells, sizeof *b->needs, &b->needs));
     SL__TRY(sl__arena_take(arena, microbatches, sizeof *b->bound->group,
                            &b->bound->group));
-    SL__TRY(sl__arena_take(arena, microbatches, sizeof *b->bound->group_options,
-                           &b->bound->group_options));
+    SL__TRY(sl__arena_take(arena, 2 * microbatches, sizeof *b->bound->blocks,
+                           &b->bound->blocks));
     for (int train = 0; train < 2; train++) {
         SL__TRY(sl__arena_take(arena, cells, sizeof *b->places[train],
                                &b->places[train]));

@@ -38,8 +38,7 @@ static int count_ranks(const sl_pipeline *pipeline, const sl_tie *tie)
 static int64_t sum_bytes_of(int ranks, sl_dtype dtype, int64_t bytes)
 {
     size_t count = (size_t)bytes / sl_dtype_bytes(dtype);
-    return ranks > 1 ? sl__comm_sum_bytes(ranks, sl__number_of(dtype), count)
-                     : 0;
+    return ranks > 1 ? sl__comm_sum_bytes(ranks, dtype, count) : 0;
 }
 
 /* Room for the largest gradient of a stage to be summed over the replicas. */
@@ -61,8 +60,7 @@ int64_t sl__sum_bytes(const sl_pipeline *pipeline, const sl_model *model)
     const sl_tie *ties = sl_model_ties(model, &count);
     /* The norm of a gradient, and what a training loop adds up. */
     int ranks = sl_comm_size(pipeline->comm);
-    int64_t most =
-        ranks > 1 ? sl__comm_sum_bytes(ranks, SL_NUMBER_F64, FEW) : 0;
+    int64_t most = ranks > 1 ? sl__comm_sum_bytes(ranks, SL_F64, FEW) : 0;
     for (int t = 0; t < count; t++)
         most = larger(
             most, sum_bytes_of(count_ranks(pipeline, &ties[t]), ties[t].dtype,
@@ -184,7 +182,8 @@ static void add_variant(const sl__variant *variant, bool owns,
     out->parameters += owns ? plan->parameter_bytes : 0;
     out->gradients += owns ? plan->gradient_bytes : 0;
     out->packed += plan->packed_bytes;
-    out->workspace += plan->workspace_bytes;
+    out->workspace += plan->workspace_bytes +
+                      plan->control_bytes * (1 + variant->microbatches);
     for (int k = 0; k < SL__SLOT_KINDS; k++) {
         bool is_message = k >= SL__SLOT_INPUTS;
         *(is_message ? &out->messages : &out->activations) +=
@@ -258,7 +257,7 @@ void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out)
     bytes.planned = sum_pools(&bytes);
     /* The transport may have more, of another pipeline. */
     int64_t others = pipeline->scratch_bytes + bytes.outputs;
-    int64_t room = (int64_t)pipeline->comm->scratch_bytes;
+    int64_t room = sl__comm_reserved(pipeline->comm, pipeline->stream);
     int64_t own = bytes.sums - pipeline->scratch_bytes;
     others += room < own ? room : own;
     bytes.measured = pipeline->holding.most + others;

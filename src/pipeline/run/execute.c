@@ -7,6 +7,7 @@
 #include "base/arguments.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "comm/comm.h"
 #include "tensor/program.h"
 
@@ -48,31 +49,28 @@ sl_status sl_action_call_run(const sl_action_call *call)
 }
 
 /* Runs W's that are joined. */
-static sl_status run_group(const sl_pipeline *pipeline,
-                           const sl__instruction *i, const sl__bound *bound,
-                           uint64_t seed)
+static sl_status run_group(const sl__instruction *i, const sl__bound *bound)
 {
     int count = 0;
     for (bool more = true; more; count++) {
-        const sl_action_call call = call_of(pipeline, &i[count], bound, seed);
-        bound->group[count] = call.slot;
-        bound->group_options[count] = call.options;
+        bound->group[count] = i[count].u.run.slot;
         more = i[count].joined;
     }
-    return sl_stage_run_group(i->u.run.program_stage, i->u.run.memory,
-                              bound->group, bound->group_options, count);
+    return sl__stage_enqueue_group(i->u.run.program_stage, i->u.run.memory,
+                                   bound->group, count);
 }
 
 /* Runs a program, or those that are joined. */
 static sl_status run(const sl_pipeline *pipeline, const sl__instruction *i,
                      const sl__bound *bound, uint64_t seed)
 {
-    sl_action_call calls[2] = {call_of(pipeline, i, bound, seed)};
     const sl_action_function *function = i->u.run.function;
     if (!function && i->joined)
-        return run_group(pipeline, i, bound, seed);
+        return run_group(i, bound);
     if (!function)
-        return sl_action_call_run(&calls[0]);
+        return sl__stage_enqueue(i->u.run.program_stage, i->u.run.program,
+                                 i->u.run.memory, i->u.run.slot);
+    sl_action_call calls[2] = {call_of(pipeline, i, bound, seed)};
     if (i->joined)
         calls[1] = call_of(pipeline, i + 1, bound, seed);
     /* What it says where it says nothing. */
@@ -80,14 +78,16 @@ static sl_status run(const sl_pipeline *pipeline, const sl__instruction *i,
     return function->call(function->context, calls, i->joined ? 2 : 1);
 }
 
-static sl_status post(sl_comm *comm, const sl__instruction *i)
+static sl_status post(const sl_pipeline *pipeline, const sl__instruction *i)
 {
     sl_request *request = &i->u.message.mail->request;
     if (i->kind == SL__DO_SEND)
-        return sl_comm_send(comm, i->u.message.peer, i->u.message.tag,
-                            i->u.message.memory, i->u.message.bytes, request);
-    return sl_comm_recv(comm, i->u.message.peer, i->u.message.tag,
-                        i->u.message.memory, i->u.message.bytes, request);
+        return sl__comm_send(pipeline->comm, pipeline->stream,
+                             i->u.message.peer, i->u.message.tag,
+                             i->u.message.memory, i->u.message.bytes, request);
+    return sl__comm_recv(pipeline->comm, pipeline->stream, i->u.message.peer,
+                         i->u.message.tag, i->u.message.memory,
+                         i->u.message.bytes, request);
 }
 
 static sl_status wait(sl_comm *comm, const sl__instruction *i, double timeout_s,
@@ -115,24 +115,19 @@ static sl_status wait(sl_comm *comm, const sl__instruction *i, double timeout_s,
 static sl_status take(sl_pipeline *pipeline, sl__bound *bound,
                       const sl__instruction *i)
 {
-    int count, output = i->u.take.output;
+    int count, output = i->u.take.output, m = i->action.microbatch;
     const sl_model_port *port = &sl_model_outputs(bound->model, &count)[output];
+    sl__stream *stream = pipeline->stream;
     if (port->is_loss) {
-        double value;
-        float narrow;
-        if (port->dtype == SL_F64) {
-            memcpy(&value, i->u.take.from, sizeof value);
-        } else {
-            memcpy(&narrow, i->u.take.from, sizeof narrow);
-            value = (double)narrow;
-        }
-        pipeline->losses[i->action.microbatch] = value;
+        SL__TRY(stream->buffers->convert(stream, SL_F64,
+                                         &pipeline->device_losses[m],
+                                         port->dtype, i->u.take.from, 1));
         pipeline->has_losses = true;
     }
     if (!bound->merges[output])
         return SL_OK;
-    return sl_merge_put(bound->merges[output], i->action.microbatch,
-                        i->u.take.from, i->u.take.bytes);
+    return sl__merge_collect(bound->merges[output], m, stream, i->u.take.from,
+                             i->u.take.bytes);
 }
 
 static sl_status execute_one(sl_pipeline *pipeline, sl__bound *bound,
@@ -147,14 +142,14 @@ static sl_status execute_one(sl_pipeline *pipeline, sl__bound *bound,
     case SL__DO_STATE:
         return sl__run_state(pipeline, i->u.run.function, &i->action);
     case SL__DO_FEED:
-        return sl_batch_copy(batch, pipeline->argument_of[i->u.feed.argument],
-                             i->action.microbatch, i->u.feed.to,
-                             i->u.feed.bytes);
+        return sl__batch_load(batch, pipeline->argument_of[i->u.feed.argument],
+                              i->action.microbatch, pipeline->stream,
+                              i->u.feed.to, i->u.feed.bytes);
     case SL__DO_COPY:
-        memcpy(i->u.copy.to, i->u.copy.from, i->u.copy.bytes);
-        return SL_OK;
+        return sl__device_copy(pipeline->stream, i->u.copy.to, i->u.copy.from,
+                               i->u.copy.bytes);
     case SL__DO_SEND:
-    case SL__DO_RECV: return post(comm, i);
+    case SL__DO_RECV: return post(pipeline, i);
     case SL__DO_WAIT:
         return wait(comm, i, pipeline->options.timeout_s, stamp, now);
     case SL__DO_TAKE: return take(pipeline, bound, i);
@@ -218,32 +213,81 @@ static sl_status walk(sl_pipeline *pipeline, sl__bound *bound,
                       const sl__instructions *list, const sl_batch *batch,
                       uint64_t seed, size_t *at)
 {
+    const sl__device_ops *device = &pipeline->backend->device;
     bool drives = !sl__comm_is_one_process(pipeline->comm);
-    sl_status status = SL_OK;
-    double now = sl__seconds();
+    sl__event now = {0};
     size_t k = 0;
+    sl_status status = device->record(pipeline->stream, &now);
     for (; k < list->count && !status; k++) {
         const sl__instruction *i = &list->data[k];
         *at = k;
-        bound->stamps[k].start_s = now;
+        bound->stamps[k].start = now;
         atomic_store_explicit(&pipeline->at, k, memory_order_relaxed);
-        atomic_store_explicit(&pipeline->since_s, now, memory_order_relaxed);
+        atomic_store_explicit(&pipeline->since_s, now.seconds,
+                              memory_order_relaxed);
         if (pipeline->before)
             pipeline->before();
         status = execute_one(pipeline, bound, i, batch, seed, &bound->stamps[k],
-                             &now);
-        if (i->timed)
-            now = sl__seconds();
+                             &now.seconds);
+        if (i->timed && !status)
+            status = device->record(pipeline->stream, &now);
         for (; list->data[k].joined; k++)
-            bound->stamps[k + 1].start_s = now;
+            bound->stamps[k + 1].start = now;
         /* Between processes messages move when they are looked after. */
         if (!status && drives && i->kind == SL__DO_RUN)
             status = sl_comm_progress(pipeline->comm);
     }
-    bound->stamps[k].start_s = now;
+    bound->stamps[k].start = now;
     if (!status)
         atomic_store_explicit(&pipeline->at, k, memory_order_relaxed);
     return status;
+}
+
+/* Gives every microbatch its seed and the scale of its loss. */
+static sl_status begin_step(const sl_pipeline *pipeline, const sl__bound *bound,
+                            uint64_t seed)
+{
+    for (int v = 0; v < bound->variant_count; v++) {
+        const sl__variant *variant = &bound->variants[v];
+        for (int i = 0; i < variant->microbatches; i++) {
+            int m = variant->which[i];
+            bound->blocks[i] =
+                (sl__step_block){.seed = mix(seed, m, pipeline->replica),
+                                 .loss_scale = bound->scales[m]};
+        }
+        SL__TRY(sl__memory_begin_step(variant->memory, bound->blocks));
+    }
+    return SL_OK;
+}
+
+/* What kernels have noted: data that they cannot take. */
+static sl_status check_data(sl_pipeline *pipeline, const sl__bound *bound)
+{
+    char text[SL__REPORT_MAX];
+    for (int v = 0; v < bound->variant_count; v++) {
+        const sl__variant *variant = &bound->variants[v];
+        sl_program program;
+        int slot;
+        sl_status status = sl__memory_check(variant->memory, &slot, &program);
+        if (!status)
+            continue;
+        snprintf(text, sizeof text, "%c of stage %d, microbatch %d: %s",
+                 "FIWB"[program], variant -> stage, variant -> which[slot],
+                 sl_error_text());
+        return sl__fail_all(pipeline->comm, status, text);
+    }
+    return SL_OK;
+}
+
+/* Waits until everything is done, and looks what became of it. */
+static sl_status end_step(sl_pipeline *pipeline, const sl__bound *bound)
+{
+    SL__TRY(pipeline->backend->device.finish(pipeline->stream));
+    if (pipeline->has_losses)
+        SL__TRY(sl__device_read(
+            pipeline->stream, pipeline->losses, pipeline->device_losses,
+            sizeof *pipeline->losses * (size_t)pipeline->microbatches));
+    return check_data(pipeline, bound);
 }
 
 sl_status sl__execute(sl_pipeline *pipeline, sl__bound *bound,
@@ -256,8 +300,10 @@ sl_status sl__execute(sl_pipeline *pipeline, sl__bound *bound,
     memset(pipeline->next_data_s, 0, sizeof pipeline->next_data_s);
     atomic_store_explicit(&pipeline->at, 0, memory_order_relaxed);
     atomic_store(&pipeline->doing, list);
+    SL__TRY(begin_step(pipeline, bound, seed));
     sl_status status = walk(pipeline, bound, list, batch, seed, &at);
     if (!status) {
+        SL__TRY(end_step(pipeline, bound));
         pipeline->latest = list;
         return SL_OK;
     }

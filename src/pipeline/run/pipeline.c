@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "comm/comm.h"
 
 #include <stdio.h>
@@ -55,39 +56,56 @@ static int count_neighbours(const sl_pipeline *pipeline)
     return pipeline->functions[SL_BACKWARD_WEIGHT].call ? 1 : most;
 }
 
+static sl_status open_stream(sl_pipeline *pipeline)
+{
+    const sl_stage_options *stage = &pipeline->options.stage;
+    SL__TRY(sl__backend_find(stage->backend, &pipeline->backend));
+    const sl__device_ops *device = &pipeline->backend->device;
+    SL__TRY(device->open(stage->threads, &pipeline->device));
+    return device->open_stream(pipeline->device, &pipeline->stream);
+}
+
+static void close_stream(sl_pipeline *pipeline)
+{
+    const sl__backend *backend = pipeline->backend;
+    if (pipeline->stream) {
+        const sl__buffer_ops *buffers = pipeline->stream->buffers;
+        sl__comm_forget(pipeline->comm, pipeline->stream);
+        buffers->release(pipeline->stream, pipeline->device_losses);
+        buffers->release(pipeline->stream, pipeline->scratch);
+        backend->device.close_stream(pipeline->stream);
+    }
+    if (pipeline->device)
+        backend->device.close(pipeline->device);
+    free(pipeline->scratch_here);
+}
+
 static sl_status start(sl_pipeline *pipeline, sl_model_fn build, void *context)
 {
     sl__arena *arena = &pipeline->arena;
-    sl_status status = take_functions(pipeline);
-    if (!status)
-        status = sl__take_wishes(pipeline);
-    if (!status)
-        status = sl__take_schedule(pipeline);
-    if (status)
-        return status;
+    SL__TRY(take_functions(pipeline));
+    SL__TRY(sl__take_wishes(pipeline));
+    SL__TRY(sl__take_schedule(pipeline));
+    SL__TRY(open_stream(pipeline));
+    size_t stages = (size_t)pipeline->stages;
+    size_t microbatches = (size_t)pipeline->microbatches;
     pipeline->options.stage.group = count_neighbours(pipeline);
     if (pipeline->options.stage.backward == SL_BACKWARD_NONE)
         pipeline->options.stage.recompute = false;
-    size_t stages = (size_t)pipeline->stages;
-    status = sl_programs_create(build, context, &pipeline->options.stage,
-                                &pipeline->programs);
+    SL__TRY(sl_programs_create(build, context, &pipeline->options.stage,
+                               &pipeline->programs));
     /* A function of the caller's may read any output where it lies. */
-    if (!status && !pipeline->options.keep_outputs &&
+    if (!pipeline->options.keep_outputs &&
         pipeline->options.function_count == 0)
         sl__programs_leave_outputs_out(pipeline->programs);
-    if (!status)
-        status = sl__arena_take(arena, stages, sizeof *pipeline->owners,
-                                &pipeline->owners);
-    if (!status)
-        status = sl__arena_take(arena, stages, sizeof *pipeline->owner_stages,
-                                &pipeline->owner_stages);
-    if (!status)
-        status = sl__arena_take(arena, (size_t)pipeline->microbatches,
-                                sizeof *pipeline->losses, &pipeline->losses);
-    if (!status)
-        status = sl__arena_take(arena, (size_t)pipeline->microbatches,
-                                sizeof *pipeline->rows, &pipeline->rows);
-    return status;
+    SL__TRY(sl__arena_take(arena, stages, sizeof *pipeline->owners,
+                           &pipeline->owners));
+    SL__TRY(sl__arena_take(arena, stages, sizeof *pipeline->owner_stages,
+                           &pipeline->owner_stages));
+    SL__TRY(sl__arena_take(arena, microbatches, sizeof *pipeline->losses,
+                           &pipeline->losses));
+    return sl__arena_take(arena, microbatches, sizeof *pipeline->rows,
+                          &pipeline->rows);
 }
 
 sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build, void *context,
@@ -139,9 +157,9 @@ void sl_pipeline_destroy(sl_pipeline *pipeline)
     for (int s = 0; s < pipeline->stages && pipeline->owners; s++)
         sl_memory_destroy(pipeline->owners[s]);
     sl_programs_destroy(pipeline->programs);
+    close_stream(pipeline);
     sl__arena_clear(&pipeline->arena);
     sl_batch_destroy(pipeline->batch);
-    free(pipeline->scratch);
     free(pipeline->argument_of);
     free(pipeline);
 }

@@ -14,6 +14,8 @@
 #include "pipeline/run/runtime.h"
 
 #include "base/arguments.h"
+#include "base/try.h"
+#include "comm/comm.h"
 #include "tensor/program.h"
 
 /* The ranks that have the same stages. */
@@ -37,22 +39,19 @@ static sl_status run_on(sl_pipeline *pipeline, sl_action_kind kind,
     size_t size = sl_dtype_bytes(port->dtype), first, length;
     size_t count = (size_t)port->bytes / size;
     double timeout_s = pipeline->options.timeout_s;
-    sl_number number = sl__number_of(port->dtype);
+    sl__stream *stream = pipeline->stream;
     if (kind == SL_UNSHARD)
-        return sl_comm_allgather(pipeline->comm, &peers, tag, size, data, count,
-                                 timeout_s);
+        return sl__comm_allgather(pipeline->comm, stream, &peers, tag, size,
+                                  data, count, timeout_s);
     if (kind == SL_REDUCE_GRAD && !pipeline->shards)
-        return sl_comm_allreduce(pipeline->comm, &peers, tag, number, data,
-                                 count, timeout_s);
+        return sl__comm_allreduce(pipeline->comm, stream, &peers, tag,
+                                  port->dtype, data, count, timeout_s);
     sl_group_part(&peers, count, pipeline->replica, &first, &length);
-    sl_status status = SL_OK;
     if (kind == SL_REDUCE_GRAD)
-        status =
-            sl_comm_reduce_scatter(pipeline->comm, &peers, tag, number, data,
-                                   count, data + first * size, timeout_s);
-    if (!status)
-        sl__memory_forget(memory, port, first * size, length * size);
-    return status;
+        SL__TRY(sl__comm_reduce_scatter(pipeline->comm, stream, &peers, tag,
+                                        port->dtype, data, count,
+                                        data + first * size, timeout_s));
+    return sl__memory_forget(memory, port, first * size, length * size);
 }
 
 sl__part_of sl__own_part(const sl_pipeline *pipeline, sl_dtype dtype,
@@ -155,8 +154,8 @@ sl_status sl__descend_part(sl_pipeline *pipeline, int stage, double rate)
             break;
         size_t numbers = (size_t)port.bytes / sl_dtype_bytes(port.dtype);
         sl_group_part(&peers, numbers, pipeline->replica, &first, &length);
-        sl__memory_descend_part(pipeline->owners[stage], &port, first, length,
-                                rate);
+        status = sl__memory_descend_part(pipeline->owners[stage], &port, first,
+                                         length, rate);
     }
     return status;
 }

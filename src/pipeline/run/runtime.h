@@ -97,7 +97,7 @@ typedef struct sl__instructions {
 
 /* When an instruction began, and its message was complete. */
 typedef struct sl__stamp {
-    double start_s;
+    sl__event start;
     double done_s;
 } sl__stamp;
 
@@ -108,6 +108,8 @@ typedef struct sl__variant {
     const sl_stage *program_stage;
     sl_memory *memory;
     int slots[SL__SLOT_KINDS];
+    int microbatches; /* that have them, in both lists */
+    int *which;       /* by place in the memory: which microbatch */
 } sl__variant;
 
 /* A batch split one way: rows by microbatch, variants of stages, two lists. */
@@ -122,18 +124,21 @@ typedef struct sl__bound {
     sl__stamp *stamps; /* by instruction of the latest list, and its end */
     sl__mail *mails;
     size_t mail_count;
-    sl_merge **merges;    /* by output of the model; NULL: not kept here */
-    int64_t output_bytes; /* that they hold */
-    int split_dim;        /* of the batch that they are for; -1: several */
-    bool dry;             /* to count bytes alone: nothing is allocated */
-    double *scales;       /* by microbatch: of the gradient of its loss */
-    int *group;           /* room for the slots of a group, and their options */
-    sl_run_options *group_options;
+    sl_merge **merges;      /* by output of the model; NULL: not kept here */
+    int64_t output_bytes;   /* that they hold */
+    int split_dim;          /* of the batch that they are for; -1: several */
+    bool dry;               /* to count bytes alone: nothing is allocated */
+    double *scales;         /* by microbatch: of the gradient of its loss */
+    int *group;             /* room for the slots of a group */
+    sl__step_block *blocks; /* room for those of a memory */
 } sl__bound;
 
 struct sl_pipeline {
     sl__arena arena;
     sl_comm *comm;
+    const sl__backend *backend;
+    sl__device *device;
+    sl__stream *stream; /* of all that this rank does */
     sl_pipeline_options options;
     sl_programs *programs;
     int microbatches;
@@ -153,8 +158,9 @@ struct sl_pipeline {
     sl__bound *bounds;
     sl__bound *last; /* of the latest step */
     double *losses;
-    sl_batch *batch; /* of the latest step */
-    int64_t *rows;   /* likewise, by microbatch */
+    double *device_losses; /* as they are made, in memory of the device */
+    sl_batch *batch;       /* of the latest step */
+    int64_t *rows;         /* likewise, by microbatch */
     bool has_losses;
     /* What this rank is doing, for those who ask. */
     _Atomic(const sl__instructions *) doing; /* NULL: nothing */
@@ -174,8 +180,10 @@ struct sl_pipeline {
     double lent_s;         /* until it ended */
     void (*before)(void);  /* called before every instruction, by tests */
     int *argument_of;      /* by input of the model, in the step at hand */
-    char *scratch;         /* for two tied gradients of callbacks; or NULL */
-    int64_t scratch_bytes;
+    char *scratch;         /* for two tied gradients of callbacks, in memory of
+                              the device, or NULL; */
+    char *scratch_here;    /* and for one in that of the process */
+    int64_t scratch_bytes; /* of both */
     int64_t optimizer_bytes; /* that an optimizer has planned */
     sl__holding holding;     /* in memories of this rank */
 };
@@ -206,7 +214,8 @@ sl_status sl__fail_all(sl_comm *comm, sl_status status, const char *text);
  * others must not wait. Where it has waited too long, with a report. */
 sl_status sl__spread(sl_pipeline *pipeline, sl_status status);
 
-/* Walks a list. */
+/* Walks a list, and ends with all of it done: losses are here, and what kernels
+ * have noted is told. */
 sl_status sl__execute(sl_pipeline *pipeline, sl__bound *bound,
                       const sl__instructions *list, const sl_batch *batch,
                       uint64_t seed);
@@ -223,11 +232,6 @@ void sl__answer(void *pipeline, char *text, size_t size);
 static inline int sl__comm_rank(const sl_pipeline *pipeline, int rank)
 {
     return pipeline->replica * pipeline->ranks + rank;
-}
-
-static inline sl_number sl__number_of(sl_dtype dtype)
-{
-    return dtype == SL_F64 ? SL_NUMBER_F64 : SL_NUMBER_F32;
 }
 
 static inline bool sl__is_own(const sl_pipeline *pipeline, int stage)
@@ -290,8 +294,9 @@ bool sl__is_crowded(double seconds, long losses);
 sl_status sl__part_ties(sl_pipeline *pipeline, const sl_model *model);
 sl_status sl__join_ties(sl_pipeline *pipeline, const sl_model *model);
 
-/* Room for sums over ranks, and for two of the largest tied gradient that
- * callbacks here have, which is not in memory here; and how much the latter is. */
+/* Room for sums over ranks, for the losses of a step, and for the largest tied
+ * gradient that callbacks here have, which is not in memory of the device; and how
+ * much the latter two are. */
 int64_t sl__scratch_bytes(const sl_pipeline *pipeline, const sl_model *model);
 sl_status sl__make_scratch(sl_pipeline *pipeline, const sl_model *model);
 

@@ -5,6 +5,7 @@
 #include "pipeline/run/runtime.h"
 
 #include "base/memory.h"
+#include "base/try.h"
 #include "comm/comm.h"
 #include "tensor/program.h"
 
@@ -19,39 +20,31 @@ static sl_status find_gradient(const sl_pipeline *pipeline, const sl_tie *tie,
                          out);
 }
 
-static void add(sl_dtype dtype, const void *from, void *to, int64_t bytes)
+static sl_status clear_gradient(sl_pipeline *pipeline, const sl_tie *tie,
+                                int member)
 {
-    if (dtype == SL_F32) {
-        for (int64_t i = 0; i < bytes / (int64_t)sizeof(float); i++)
-            ((float *)to)[i] += ((const float *)from)[i];
-    } else {
-        for (int64_t i = 0; i < bytes / (int64_t)sizeof(double); i++)
-            ((double *)to)[i] += ((const double *)from)[i];
-    }
+    sl_memory *memory = pipeline->owners[tie->stages[member]];
+    sl_port port;
+    SL__TRY(find_gradient(pipeline, tie, member, &port));
+    const sl__part_of own = sl__own_part(pipeline, port.dtype, port.bytes);
+    if (sl__port_memory(memory, &port, 0))
+        return sl__memory_clear(memory, &port, own.first, own.bytes);
+    memset(pipeline->scratch_here, 0, (size_t)port.bytes);
+    return sl_memory_write(memory, &port, 0, pipeline->scratch_here,
+                           (size_t)port.bytes);
 }
 
 sl_status sl__part_ties(sl_pipeline *pipeline, const sl_model *model)
 {
     int count;
     const sl_tie *ties = sl_model_ties(model, &count);
-    sl_status status = SL_OK;
-    for (int t = 0; t < count && !status; t++) {
-        for (int k = 1; k < ties[t].stage_count && !status; k++) {
-            sl_port port;
-            int stage = ties[t].stages[k];
-            if (!sl__is_own(pipeline, stage))
-                continue;
-            status = find_gradient(pipeline, &ties[t], k, &port);
-            sl__part_of own = sl__own_part(pipeline, port.dtype, port.bytes);
-            if (status || sl__memory_clear(pipeline->owners[stage], &port,
-                                           own.first, own.bytes))
-                continue;
-            memset(pipeline->scratch, 0, (size_t)port.bytes);
-            status = sl_memory_write(pipeline->owners[stage], &port, 0,
-                                     pipeline->scratch, (size_t)port.bytes);
+    for (int t = 0; t < count; t++) {
+        for (int k = 1; k < ties[t].stage_count; k++) {
+            if (sl__is_own(pipeline, ties[t].stages[k]))
+                SL__TRY(clear_gradient(pipeline, &ties[t], k));
         }
     }
-    return status;
+    return SL_OK;
 }
 
 /* The ranks of a tie, in the order of its stages. */
@@ -70,19 +63,39 @@ static int list_ranks(const sl_pipeline *pipeline, const sl_tie *tie,
     return count;
 }
 
-/* Where a gradient lies; that of callbacks is copied to `room`. */
+/* Where a gradient lies on the device; that of callbacks is copied to `room`. */
 static sl_status reach(const sl_pipeline *pipeline, const sl_tie *tie,
                        int member, char *room, sl_port *port, char **out)
 {
     sl_memory *memory = pipeline->owners[tie->stages[member]];
-    sl_status status = find_gradient(pipeline, tie, member, port);
-    if (status)
-        return status;
+    SL__TRY(find_gradient(pipeline, tie, member, port));
     *out = sl__port_memory(memory, port, 0);
     if (*out)
         return SL_OK;
     *out = room;
-    return sl_memory_read(memory, port, 0, room, (size_t)port->bytes);
+    SL__TRY(sl_memory_read(memory, port, 0, pipeline->scratch_here,
+                           (size_t)port->bytes));
+    return sl__device_write(pipeline->stream, room, pipeline->scratch_here,
+                            (size_t)port->bytes);
+}
+
+/* Gives the sum to one of the stages that are here. */
+static sl_status give(const sl_pipeline *pipeline, const sl_tie *tie,
+                      int member, sl__part_of part, const char *sum)
+{
+    sl_memory *memory = pipeline->owners[tie->stages[member]];
+    sl_port port;
+    SL__TRY(find_gradient(pipeline, tie, member, &port));
+    char *own = sl__port_memory(memory, &port, 0);
+    if (own == sum)
+        return SL_OK;
+    if (own)
+        return sl__device_copy(pipeline->stream, own + part.first,
+                               sum + part.first, part.bytes);
+    SL__TRY(sl__device_read(pipeline->stream, pipeline->scratch_here, sum,
+                            (size_t)port.bytes));
+    return sl_memory_write(memory, &port, 0, pipeline->scratch_here,
+                           (size_t)port.bytes);
 }
 
 /* Sums in the memory of the first stage that is here, over the others here and
@@ -93,53 +106,45 @@ static sl_status join_tie(sl_pipeline *pipeline, const sl_tie *tie, int tag)
     int ranks[SL_COMM_MAX_RANKS];
     char *sum = NULL;
     const sl__part_of part = sl__own_part(pipeline, tie->dtype, tie->bytes);
-    sl_port port;
-    sl_status status = SL_OK;
-    for (int k = 0; k < tie->stage_count && !status; k++) {
+    int64_t count = (int64_t)(part.bytes / sl_dtype_bytes(tie->dtype));
+    for (int k = 0; k < tie->stage_count; k++) {
         char *own, *room = pipeline->scratch;
+        sl_port port;
         if (!sl__is_own(pipeline, tie->stages[k]))
             continue;
         if (sum && room)
-            room += tie->bytes;
-        status = reach(pipeline, tie, k, room, &port, &own);
-        if (!status && sum)
-            add(tie->dtype, own + part.first, sum + part.first,
-                (int64_t)part.bytes);
-        else if (!status)
+            room += sl__aligned(tie->bytes);
+        SL__TRY(reach(pipeline, tie, k, room, &port, &own));
+        if (sum)
+            SL__TRY(sl__device_add(pipeline->stream, tie->dtype,
+                                   sum + part.first, own + part.first, count));
+        else
             sum = own;
     }
-    if (status || !sum)
-        return status;
-    sl_group group = {ranks, list_ranks(pipeline, tie, ranks)};
-    size_t size = sl_dtype_bytes(tie->dtype);
-    status = sl_comm_allreduce(pipeline->comm, &group, tag,
-                               sl__number_of(tie->dtype), sum + part.first,
-                               part.bytes / size, pipeline->options.timeout_s);
-    for (int k = 0; k < tie->stage_count && !status; k++) {
-        sl_memory *memory = pipeline->owners[tie->stages[k]];
-        if (!sl__is_own(pipeline, tie->stages[k]))
-            continue;
-        status = find_gradient(pipeline, tie, k, &port);
-        if (status || sl__port_memory(memory, &port, 0) == sum)
-            continue;
-        if (!sl__memory_write_piece(memory, &port, part.first, sum + part.first,
-                                    part.bytes))
-            status = sl_memory_write(memory, &port, 0, sum, (size_t)port.bytes);
+    if (!sum)
+        return SL_OK;
+    const sl_group group = {ranks, list_ranks(pipeline, tie, ranks)};
+    SL__TRY(sl__comm_allreduce(pipeline->comm, pipeline->stream, &group, tag,
+                               tie->dtype, sum + part.first, (size_t)count,
+                               pipeline->options.timeout_s));
+    for (int k = 0; k < tie->stage_count; k++) {
+        if (sl__is_own(pipeline, tie->stages[k]))
+            SL__TRY(give(pipeline, tie, k, part, sum));
     }
-    return status;
+    return SL_OK;
 }
 
 sl_status sl__join_ties(sl_pipeline *pipeline, const sl_model *model)
 {
     int count;
     const sl_tie *ties = sl_model_ties(model, &count);
-    sl_status status = SL_OK;
-    for (int t = 0; t < count && !status; t++)
-        status = join_tie(pipeline, &ties[t], SL__TAG_TIES + t);
-    return status;
+    for (int t = 0; t < count; t++)
+        SL__TRY(join_tie(pipeline, &ties[t], SL__TAG_TIES + t));
+    return SL_OK;
 }
 
-int64_t sl__scratch_bytes(const sl_pipeline *pipeline, const sl_model *model)
+/* Bytes of the largest tied gradient that callbacks of this rank have. */
+static int64_t called_bytes(const sl_pipeline *pipeline, const sl_model *model)
 {
     int count;
     int64_t bytes = 0;
@@ -152,22 +157,38 @@ int64_t sl__scratch_bytes(const sl_pipeline *pipeline, const sl_model *model)
                 bytes = ties[t].bytes;
         }
     }
-    return 2 * bytes;
+    return sl__aligned(bytes);
+}
+
+static int64_t losses_bytes(const sl_pipeline *pipeline)
+{
+    return sl__aligned((int64_t)sizeof(double) * pipeline->microbatches);
+}
+
+int64_t sl__scratch_bytes(const sl_pipeline *pipeline, const sl_model *model)
+{
+    return losses_bytes(pipeline) + 3 * called_bytes(pipeline, model);
 }
 
 sl_status sl__make_scratch(sl_pipeline *pipeline, const sl_model *model)
 {
     int count;
-    int64_t bytes = sl__scratch_bytes(pipeline, model);
+    sl__stream *stream = pipeline->stream;
+    int64_t called = called_bytes(pipeline, model);
     sl_model_ties(model, &count);
     if (count > SL__TAG_REPLICAS - SL__TAG_TIES)
         return sl_fail(SL_EINVAL, "%d tied parameters are too many", count);
-    sl_status status =
-        sl__comm_reserve(pipeline->comm, sl__sum_bytes(pipeline, model));
-    if (status || pipeline->scratch || !bytes)
-        return status;
-    status = sl__alloc((size_t)bytes, 1, &pipeline->scratch);
-    if (!status)
-        pipeline->scratch_bytes = bytes;
-    return status;
+    SL__TRY(sl__comm_reserve(pipeline->comm, stream,
+                             sl__sum_bytes(pipeline, model)));
+    if (pipeline->device_losses)
+        return SL_OK;
+    void *losses, *scratch;
+    SL__TRY(stream->buffers->allocate(stream, losses_bytes(pipeline), &losses));
+    pipeline->device_losses = losses;
+    pipeline->scratch_bytes = sl__scratch_bytes(pipeline, model);
+    if (!called)
+        return SL_OK;
+    SL__TRY(stream->buffers->allocate(stream, 2 * called, &scratch));
+    pipeline->scratch = scratch;
+    return sl__alloc((size_t)called, 1, &pipeline->scratch_here);
 }

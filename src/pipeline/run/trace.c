@@ -51,7 +51,7 @@ static void describe_message(reader *r, const sl__instruction *i)
 static void read_post(reader *r, size_t k)
 {
     const sl__instruction *i = &r->list->data[k];
-    double start = r->bound->stamps[k].start_s;
+    double start = r->bound->stamps[k].start.seconds;
     r->posts[i->u.message.mail - r->bound->mails] = r->count;
     add_event(r, i->kind == SL__DO_SEND ? SL_EVENT_SEND : SL_EVENT_RECV,
               &i->action, start, start);
@@ -62,12 +62,12 @@ static void read_wait(reader *r, size_t k)
 {
     const sl__instruction *i = &r->list->data[k];
     const sl__stamp *stamps = r->bound->stamps;
-    double end = stamps[k + 1].start_s, done = stamps[k].done_s;
+    double end = stamps[k + 1].start.seconds, done = stamps[k].done_s;
     sl_event *message =
         &r->events[r->posts[i->u.message.mail - r->bound->mails]];
     done = done < end ? done : end;
     message->end_s = done > message->start_s ? done : message->start_s;
-    add_event(r, SL_EVENT_WAIT, &i->action, stamps[k].start_s, end);
+    add_event(r, SL_EVENT_WAIT, &i->action, stamps[k].start.seconds, end);
     describe_message(r, i);
 }
 
@@ -97,7 +97,7 @@ static sl_event_kind kind_of_cell(const sl_action *cell)
 static void read_nothing(reader *r, size_t k)
 {
     const sl_action *cell = &r->list->data[k].action;
-    double at = r->bound->stamps[k].start_s;
+    double at = r->bound->stamps[k].start.seconds;
     add_event(r, kind_of_cell(cell), cell, at, at);
     if (cell->kind == SL_WAIT_REDUCE_GRAD ||
         sl_action_kind_family(cell->kind) == SL_FAMILY_STATE)
@@ -123,8 +123,8 @@ static void read_instruction(reader *r, size_t k)
     case SL__DO_WAIT: read_wait(r, k); break;
     case SL__DO_NOTHING: read_nothing(r, k); break;
     default:
-        add_event(r, kinds[i->kind], &i->action, stamps[k].start_s,
-                  stamps[k + 1].start_s);
+        add_event(r, kinds[i->kind], &i->action, stamps[k].start.seconds,
+                  stamps[k + 1].start.seconds);
         if (i->kind == SL__DO_RUN)
             r->events[r->count - 1].bytes = compute_bytes(i);
     }
@@ -194,7 +194,7 @@ double sl_pipeline_busy(const sl_pipeline *pipeline)
     for (size_t k = 0; list && k < list->count; k++) {
         const sl__stamp *stamp = &pipeline->last->stamps[k];
         if (list->data[k].kind == SL__DO_RUN)
-            busy += stamp[1].start_s - stamp->start_s;
+            busy += stamp[1].start.seconds - stamp->start.seconds;
     }
     return busy;
 }

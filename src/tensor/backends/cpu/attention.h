@@ -78,9 +78,9 @@ static void attention_part(void *data, int worker, int64_t from, int64_t to)
 static sl_status spread_heads(ARGS, const sl__arg *q, sl__parallel_fn body)
 {
     work shared = {kernel, p, run};
-    sl__parallel_few(run->threads, SL__ATTENTION_WORKERS * run->threads,
-                     q->shape[0] * kernel->node->attributes.heads, 1, body,
-                     &shared);
+    sl__parallel_few(
+        sl__threads_of(run), SL__ATTENTION_WORKERS * sl__threads_of(run),
+        q->shape[0] * kernel->node->attributes.heads, 1, body, &shared);
     return SL_OK;
 }
 

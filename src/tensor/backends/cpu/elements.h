@@ -194,7 +194,7 @@ static void dropout_part(void *data, int worker, int64_t from, int64_t to)
     const sl__attributes *attributes = &w->kernel->node->attributes;
     const float *x = w->p[0];
     float *out = w->p[1];
-    uint64_t key = sl__dropout_key(w->run->seed, attributes->integer);
+    uint64_t key = sl__dropout_key(w->run->block->seed, attributes->integer);
     uint64_t threshold = sl__dropout_threshold(attributes->number);
     float factor = (float)(1 / (1 - attributes->number));
     for (int64_t i = from; i < to; i++) {

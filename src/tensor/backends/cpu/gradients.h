@@ -147,7 +147,7 @@ static sl_status add_product(ARGS)
     if (count == 1 || f->together < 2) {
         for (int i = 0; i < count; i++) {
             flat_product s = flat_of(kernel, p + i * run->group_stride);
-            add_now(&s, run->threads);
+            add_now(&s, sl__threads_of(run));
         }
         return SL_OK;
     }
@@ -158,7 +158,7 @@ static sl_status add_product(ARGS)
         flat_product s = flat_of(kernel, p + i * run->group_stride);
         pack_factors(&s, &all, run);
         if (all.count == f->together || i + 1 == count)
-            add_packed(&s, &all, run->threads);
+            add_packed(&s, &all, sl__threads_of(run));
     }
     return SL_OK;
 }

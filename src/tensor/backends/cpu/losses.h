@@ -77,8 +77,10 @@ static sl_status cross_entropy(ARGS)
         int64_t label = sl__integer(labels, p[1], r);
         if (label == kernel->node->attributes.integer)
             continue;
-        if (label < 0 || label >= columns)
-            return sl__refuse_id(kernel, label, r);
+        if (label < 0 || label >= columns) {
+            sl__note_fault(kernel, run->block, label, r);
+            continue;
+        }
         loss +=
             (double)saved[2 * r] - x[r * columns + label] + saved[2 * r + 1];
         counted++;
@@ -102,7 +104,7 @@ static void cross_entropy_grad_part(void *data, int worker, int64_t from,
         const float *x = (const float *)w->p[1] + r * columns;
         float *out = (float *)w->p[4] + r * columns;
         int64_t label = sl__integer(labels, w->p[2], r);
-        if (label == ignore) {
+        if (label == ignore || label < 0 || label >= columns) {
             memset(out, 0, sizeof *out * (size_t)columns);
             continue;
         }
@@ -120,7 +122,7 @@ static sl_status cross_entropy_grad(ARGS)
         int64_t label = sl__integer(labels, p[2], r);
         if (label != kernel->node->attributes.integer &&
             (label < 0 || label >= columns))
-            return sl__refuse_id(kernel, label, r);
+            sl__note_fault(kernel, run->block, label, r);
     }
     return spread_rows(kernel, p, run, &kernel->args[1],
                        cross_entropy_grad_part);

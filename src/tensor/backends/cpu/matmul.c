@@ -67,10 +67,10 @@ void sl__dnn_unbind(void *state)
     free(bound);
 }
 
-sl_status sl__dnn_bind(void *context, const sl__kernel *kernel, void *const *p,
-                       void **out_state)
+sl_status sl__dnn_bind(sl__device *device, const sl__kernel *kernel,
+                       void *const *p, void **out_state)
 {
-    const sl__dnn_context *dnn = context;
+    const sl__dnn_context *dnn = (const sl__dnn_context *)device;
     const dnn_job *job = kernel->private;
     binding *state;
     sl_status status = sl__alloc(1, sizeof *state, &state);

@@ -162,7 +162,6 @@ static sl_status reduce(ARGS)
 
 static sl_status embedding_grad(ARGS)
 {
-    (void)run;
     const sl__arg *table = &kernel->args[2];
     float *out = p[2];
     int64_t columns = table->shape[1];
@@ -171,8 +170,10 @@ static sl_status embedding_grad(ARGS)
         memset(out, 0, sizeof *out * (size_t)sl__arg_count(table));
     for (int64_t i = 0; i < count; i++) {
         int64_t id = sl__integer(&kernel->args[1], p[1], i);
-        if (id < 0 || id >= table->shape[0])
-            return sl__refuse_id(kernel, id, i);
+        if (id < 0 || id >= table->shape[0]) {
+            sl__note_fault(kernel, run->block, id, i);
+            continue;
+        }
         add_span(out + id * columns, (const float *)p[0] + i * columns,
                  columns);
     }

@@ -41,8 +41,8 @@ bool sl__survives_in_child(int (*attempt)(void), int seconds);
 sl_status sl__dnn_prepare_matmul(sl__dnn_context *context, sl__packs *packs,
                                  sl__kernel *kernel);
 void sl__dnn_forget(sl__kernel *kernel);
-sl_status sl__dnn_bind(void *context, const sl__kernel *kernel, void *const *p,
-                       void **out_state);
+sl_status sl__dnn_bind(sl__device *device, const sl__kernel *kernel,
+                       void *const *p, void **out_state);
 void sl__dnn_unbind(void *state);
 
 /* ----------------------------------------------------------- threads.c -- */
@@ -53,6 +53,9 @@ typedef struct sl__team {
     int threads;
     int dynamic; /* whether fewer may be granted */
 } sl__team;
+
+/* The threads that a run has; without a stream one. */
+int sl__threads_of(const sl__run *run);
 
 /* Sets the team of this thread; returns what it was. */
 sl__team sl__set_team(sl__team team);

@@ -400,6 +400,6 @@ static sl_status multiply_panels(ARGS)
         w.a_column = LANES;
         w.a_vector = LANES * f->k;
     }
-    multiply_all(&w, run->threads, PANEL_GRAIN);
+    multiply_all(&w, sl__threads_of(run), PANEL_GRAIN);
     return activate(kernel, p, run);
 }

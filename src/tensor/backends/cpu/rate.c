@@ -21,7 +21,8 @@ static sl_status add_part(bench_parts *bench, dnnl_engine_t engine, int name,
         return SL_OK;
     int at = bench->count++;
     int64_t bytes = (int64_t)dnnl_memory_desc_get_size(sl__md_use(md));
-    sl_status status = sl__cpu_allocate(bytes, &bench->data[at]);
+    sl_status status =
+        sl__host_buffers.allocate(&sl__host, bytes, &bench->data[at]);
     if (status)
         return status;
     float *data = bench->data[at];
@@ -74,7 +75,7 @@ static sl_status measure_product(const sl__dnn_context *dnn,
     for (int i = 0; i < parts.count; i++) {
         if (parts.args[i].memory)
             dnnl_memory_destroy(parts.args[i].memory);
-        sl__cpu_release(parts.data[i]);
+        sl__host_buffers.release(&sl__host, parts.data[i]);
     }
     sl__product_clear(&product);
     return status;
@@ -87,12 +88,12 @@ sl_status sl_measure_packed_matmul(int m, int n, int k, int threads,
     const sl__backend *backend = &sl__backend_onednn;
     if (m < 1 || n < 1 || k < 1)
         return sl_fail(SL_EINVAL, "a product of %d x %d x %d", m, n, k);
-    if (threads < 1 || threads > backend->threads_max)
+    if (threads < 1 || threads > backend->device.threads_max)
         return sl_fail(SL_EINVAL, "%d threads, expected 1 to %d", threads,
-                       backend->threads_max);
-    void *context;
+                       backend->device.threads_max);
+    sl__device *device;
     double took = 0;
-    sl_status status = backend->open(threads, &context);
+    sl_status status = backend->device.open(threads, &device);
     if (status)
         return status;
     const sl__product_spec spec = {.batch = 1,
@@ -105,11 +106,10 @@ sl_status sl_measure_packed_matmul(int m, int n, int k, int threads,
                                    .type = dnnl_f32,
                                    .packed = true,
                                    .activation = SL__OP_COUNT};
-    sl__saved saved;
-    backend->begin(threads, &saved);
-    status = measure_product(context, &spec, seconds, &took);
-    backend->end(&saved);
-    backend->close(context);
+    sl__team before = sl__set_team((sl__team){threads, 0});
+    status = measure_product((sl__dnn_context *)device, &spec, seconds, &took);
+    sl__set_team(before);
+    backend->device.close(device);
     if (!status)
         *out_gflops = 2e-9 * m * n * k / took;
     return status;

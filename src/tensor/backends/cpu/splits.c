@@ -33,7 +33,7 @@ int sl__splits_try_amx(void)
                                .arg_count = 4,
                                .activation = SL__OP_COUNT};
     void *const p[] = {ones, ones, out, scratch};
-    const sl__run run = {.threads = 1};
+    const sl__run run = {.stream = NULL}; /* On one thread. */
     if (!sl__splits_amx || !sl__splits_amx->begin())
         return 1;
     for (int i = 0; i < SIZE * SIZE; i++)

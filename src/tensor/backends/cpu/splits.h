@@ -369,16 +369,16 @@ static sl_status multiply_split(const sl__kernel *kernel, void *const *p,
                     .b = p[f->b],
                     .bias = f->bias < 0 ? NULL : p[f->bias],
                     .out = p[kernel->operand_count]};
-    split_all(&left, run->threads);
+    split_all(&left, sl__threads_of(run));
     if (f->packs_b) {
         uint32_t *out =
             scratch + sl__split_bytes(f->m, f->k) / (int64_t)sizeof *scratch;
         split_factor right = {p[f->b],       f->n,  f->k, f->b_pack.column,
                               f->b_pack.row, false, out};
-        split_all(&right, run->threads);
+        split_all(&right, sl__threads_of(run));
         w.b = out;
     }
-    multiply_all(&w, run->threads);
+    multiply_all(&w, sl__threads_of(run));
     if (kernel->activation == SL__OP_COUNT)
         return SL_OK;
     int result = kernel->operand_count;
@@ -394,6 +394,6 @@ static sl_status pack_split(const sl__kernel *kernel, void *const *p,
 {
     const sl__panel_pack *f = kernel->private;
     split_factor right = {p[0], f->n, f->k, f->column, f->row, false, p[1]};
-    split_all(&right, run->threads);
+    split_all(&right, sl__threads_of(run));
     return SL_OK;
 }

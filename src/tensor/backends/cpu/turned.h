@@ -108,7 +108,7 @@ static sl_status multiply_turned(ARGS)
                      .sums = scratch + f->k * f->m,
                      .out = p[kernel->operand_count]};
     transpose(p[f->a], f->a_row, f->m, f->k, scratch, f->m);
-    sl__parallel(run->threads, (f->n + TURNED_ROWS - 1) / TURNED_ROWS,
+    sl__parallel(sl__threads_of(run), (f->n + TURNED_ROWS - 1) / TURNED_ROWS,
                  PANEL_GRAIN / (f->m * f->k * TURNED_ROWS) + 1,
                  multiply_turned_part, &w);
     return SL_OK;

@@ -27,7 +27,7 @@ INLINE sl_status spread(ARGS, int64_t count, int64_t grain,
                         sl__parallel_fn body)
 {
     work shared = {kernel, p, run};
-    sl__parallel(run->threads, count, grain, body, &shared);
+    sl__parallel(sl__threads_of(run), count, grain, body, &shared);
     return SL_OK;
 }
 

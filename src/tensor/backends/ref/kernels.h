@@ -102,7 +102,7 @@ static sl_status KERNEL(dropout)(ARGS)
     const sl__attributes *attributes = &kernel->node->attributes;
     const REAL *x = p[0];
     REAL *out = p[1];
-    uint64_t key = sl__dropout_key(run->seed, attributes->integer);
+    uint64_t key = sl__dropout_key(run->block->seed, attributes->integer);
     uint64_t threshold = sl__dropout_threshold(attributes->number);
     double factor = 1 / (1 - attributes->number);
     int64_t count = sl__arg_count(&kernel->args[0]);
@@ -278,17 +278,19 @@ static sl_status KERNEL(softmax_grad)(ARGS)
 /* table (V, C), ids (..) -> (.., C). */
 static sl_status KERNEL(embedding)(ARGS)
 {
-    (void)run;
     const REAL *table = p[0];
     REAL *out = p[2];
     int64_t columns = kernel->args[0].shape[1];
     int64_t count = sl__arg_count(&kernel->args[1]);
     for (int64_t i = 0; i < count; i++) {
         int64_t id = sl__integer(&kernel->args[1], p[1], i);
-        if (id < 0 || id >= kernel->args[0].shape[0])
-            return sl__refuse_id(kernel, id, i);
-        memcpy(out + i * columns, table + id * columns,
-               sizeof *out * (size_t)columns);
+        size_t bytes = sizeof *out * (size_t)columns;
+        if (id >= 0 && id < kernel->args[0].shape[0]) {
+            memcpy(out + i * columns, table + id * columns, bytes);
+        } else {
+            sl__note_fault(kernel, run->block, id, i);
+            memset(out + i * columns, 0, bytes);
+        }
     }
     return SL_OK;
 }
@@ -296,7 +298,6 @@ static sl_status KERNEL(embedding)(ARGS)
 /* dy (.., C), ids (..) -> dtable (V, C). */
 static sl_status KERNEL(embedding_grad)(ARGS)
 {
-    (void)run;
     const REAL *dy = p[0];
     REAL *out = p[2];
     const sl__arg *table = KERNEL(result)(kernel);
@@ -306,8 +307,10 @@ static sl_status KERNEL(embedding_grad)(ARGS)
         memset(out, 0, sizeof *out * (size_t)sl__arg_count(table));
     for (int64_t i = 0; i < count; i++) {
         int64_t id = sl__integer(&kernel->args[1], p[1], i);
-        if (id < 0 || id >= table->shape[0])
-            return sl__refuse_id(kernel, id, i);
+        if (id < 0 || id >= table->shape[0]) {
+            sl__note_fault(kernel, run->block, id, i);
+            continue;
+        }
         for (int64_t c = 0; c < columns; c++)
             out[id * columns + c] += dy[i * columns + c];
     }
@@ -438,6 +441,24 @@ static sl_status KERNEL(copy)(ARGS)
     return SL_OK;
 }
 
+/* From another float dtype. */
+static sl_status KERNEL(cast)(ARGS)
+{
+    (void)run;
+    const sl__arg *from = &kernel->args[0], *to = &kernel->args[1];
+    REAL *target = p[1];
+    int64_t count = sl__arg_count(from);
+    sl__index index = {0};
+    for (int64_t i = 0; i < count; i++) {
+        REAL *at = &target[sl__at(to, &index)];
+        REAL value =
+            (REAL)sl__number_at(from->dtype, p[0], sl__at(from, &index));
+        *at = kernel->adds ? *at + value : value;
+        sl__next(from, &index);
+    }
+    return SL_OK;
+}
+
 /* Parts into the boxes where they belong; with `flag` they leave gaps, which
  * are 0, or overlap, and add up. A part that lies in its box stays. */
 static sl_status KERNEL(concat)(ARGS)
@@ -507,7 +528,7 @@ static sl_status KERNEL(reduce)(ARGS)
 static sl_status KERNEL(seed)(ARGS)
 {
     (void)kernel;
-    *(REAL *)p[0] = (REAL)run->loss_scale;
+    *(REAL *)p[0] = (REAL)run->block->loss_scale;
     return SL_OK;
 }
 
@@ -552,7 +573,6 @@ static sl_status KERNEL(mse_grad)(ARGS)
  * would blur the other. */
 static sl_status KERNEL(cross_entropy)(ARGS)
 {
-    (void)run;
     const REAL *x = p[0];
     REAL *saved = p[3];
     int64_t columns = sl__last_size(&kernel->args[0]);
@@ -569,8 +589,10 @@ static sl_status KERNEL(cross_entropy)(ARGS)
         int64_t label = sl__integer(&kernel->args[1], p[1], r);
         if (label == kernel->node->attributes.integer)
             continue;
-        if (label < 0 || label >= columns)
-            return sl__refuse_id(kernel, label, r);
+        if (label < 0 || label >= columns) {
+            sl__note_fault(kernel, run->block, label, r);
+            continue;
+        }
         loss += most + log(sum) - x[label];
         counted++;
     }
@@ -581,7 +603,6 @@ static sl_status KERNEL(cross_entropy)(ARGS)
 /* dloss (), logits (R, V), labels (R), saved (R, 2) -> dlogits (R, V). */
 static sl_status KERNEL(cross_entropy_grad)(ARGS)
 {
-    (void)run;
     const REAL *x = p[1], *saved = p[3];
     REAL *out = p[4];
     const sl__arg *labels = &kernel->args[2];
@@ -592,8 +613,10 @@ static sl_status KERNEL(cross_entropy_grad)(ARGS)
         *(const REAL *)p[0] / (double)sl__count_labels(labels, p[2], ignore);
     for (int64_t r = 0; r < rows; r++, x += columns, out += columns) {
         int64_t label = sl__integer(labels, p[2], r);
-        if (label != ignore && (label < 0 || label >= columns))
-            return sl__refuse_id(kernel, label, r);
+        if (label != ignore && (label < 0 || label >= columns)) {
+            sl__note_fault(kernel, run->block, label, r);
+            label = ignore;
+        }
         for (int64_t c = 0; c < columns; c++)
             out[c] = label == ignore
                          ? 0

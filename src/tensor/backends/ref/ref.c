@@ -29,21 +29,45 @@ sl__kernel_fn sl__ref_kernel(sl__op op, sl_dtype dtype)
     return dtype == SL_F64 ? sl__ref_f64_table[op] : copy_bytes;
 }
 
-static sl_status open(int threads, void **out_context)
+struct sl__device {
+    char unused;
+};
+
+static sl_status open(int threads, sl__device **out)
 {
+    static sl__device device;
     (void)threads;
-    *out_context = NULL;
+    *out = &device;
     return SL_OK;
 }
 
-static void close(void *context)
+static void close(sl__device *device)
 {
-    (void)context;
+    (void)device;
 }
 
-static sl_status prepare(void *context, sl__packs *packs, sl__kernel *kernel)
+static sl_status open_stream(sl__device *device, sl__stream **out)
 {
-    (void)context;
+    (void)device;
+    *out = &sl__host;
+    return SL_OK;
+}
+
+static void close_stream(sl__stream *stream)
+{
+    (void)stream;
+}
+
+static sl_status begin_or_end(sl__stream *stream)
+{
+    (void)stream;
+    return SL_OK;
+}
+
+static sl_status prepare(sl__device *device, sl__packs *packs,
+                         sl__kernel *kernel)
+{
+    (void)device;
     (void)packs;
     kernel->run = sl__ref_kernel(kernel->node->op, sl__kernel_dtype(kernel));
     return SL_OK;
@@ -54,10 +78,10 @@ static void forget(sl__kernel *kernel)
     (void)kernel;
 }
 
-static sl_status bind(void *context, const sl__kernel *kernel, void *const *p,
-                      void **out_state)
+static sl_status bind(sl__device *device, const sl__kernel *kernel,
+                      void *const *p, void **out_state)
 {
-    (void)context;
+    (void)device;
     (void)kernel;
     (void)p;
     *out_state = NULL;
@@ -69,33 +93,23 @@ static void unbind(void *state)
     (void)state;
 }
 
-static void begin(int threads, sl__saved *out)
-{
-    *out = (sl__saved){{threads}};
-}
-
-static void end(const sl__saved *saved)
-{
-    (void)saved;
-}
-
 const sl__backend sl__backend_ref = {
     .name = "ref",
-    .threads_max = 1,
-    .open = open,
-    .close = close,
-    .prepare = prepare,
-    .forget = forget,
-    .bind = bind,
-    .unbind = unbind,
-    .allocate = sl__cpu_allocate,
-    .release = sl__cpu_release,
-    .copy_in = sl__cpu_copy,
-    .copy_out = sl__cpu_copy,
-    .clear = sl__cpu_clear,
-    .discard = sl__cpu_discard,
-    .descend = sl__cpu_descend,
-    .update = sl__cpu_update,
-    .begin = begin,
-    .end = end,
+    .device = {.threads_max = 1,
+               .open = open,
+               .close = close,
+               .open_stream = open_stream,
+               .close_stream = close_stream,
+               .begin = begin_or_end,
+               .end = begin_or_end,
+               .record = sl__cpu_record,
+               .wait = sl__cpu_wait,
+               .finish = sl__cpu_finish},
+    .buffers = &sl__host_buffers,
+    .kernels = {.prepare = prepare,
+                .forget = forget,
+                .bind = bind,
+                .unbind = unbind,
+                .clip = sl__cpu_clip,
+                .update = sl__cpu_update},
 };

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A device, as far as layers see it that must not know each other: streams, and
+ * operations on its memory. `tensor` has them for each backend; `comm` moves and
+ * sums messages by them; nobody else touches memory of a device.
+ *
+ * Work on a stream is done in the order in which it was enqueued. An operation
+ * that takes or gives memory of this process (write, read) has done so when it
+ * returns; the others may be done later, but before what comes after them on
+ * the stream. Addresses of device memory are computed with as others are. */
+#ifndef SL_BASE_DEVICE_H
+#define SL_BASE_DEVICE_H
+
+#include "sluice/base.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct sl__stream sl__stream;
+
+typedef sl_status (*sl__move_fn)(sl__stream *stream, void *to, const void *from,
+                                 size_t bytes);
+
+typedef struct sl__buffer_ops {
+    const char *kind; /* of memory, in a word: "host" */
+    bool is_host;     /* this process may read and write it where it lies */
+    /* Zeroed, and aligned to SL__ALIGNMENT. */
+    sl_status (*allocate)(sl__stream *stream, int64_t bytes, void **out);
+    void (*release)(sl__stream *stream, void *memory); /* NULL is fine */
+    sl__move_fn write; /* from memory of this process */
+    sl__move_fn read;  /* to memory of this process */
+    sl__move_fn copy;
+    sl_status (*clear)(sl__stream *stream, void *memory, size_t bytes);
+    /* Clears what is not needed for a while, and gives memory back. */
+    sl_status (*discard)(sl__stream *stream, void *memory, size_t bytes);
+    /* to += from */
+    sl_status (*add)(sl__stream *stream, sl_dtype dtype, void *to,
+                     const void *from, int64_t count);
+    sl_status (*convert)(sl__stream *stream, sl_dtype to_dtype, void *to,
+                         sl_dtype from_dtype, const void *from, int64_t count);
+    /* The sum of the squares, into a double of the device. The same bits every
+     * time. */
+    sl_status (*square_sum)(sl__stream *stream, sl_dtype dtype,
+                            const void *from, int64_t count, void *to);
+} sl__buffer_ops;
+
+/* A backend's own begins with it. */
+struct sl__stream {
+    const sl__buffer_ops *buffers;
+};
+
+/* Every piece of device memory starts at a multiple of this. */
+enum { SL__ALIGNMENT = 64 };
+static inline int64_t sl__aligned(int64_t bytes)
+{
+    return (bytes + SL__ALIGNMENT - 1) / SL__ALIGNMENT * SL__ALIGNMENT;
+}
+
+/* Memory of this process: everything is done when it returns. */
+extern const sl__buffer_ops sl__host_buffers;
+extern sl__stream sl__host;
+
+static inline bool sl__is_host(const sl__stream *stream)
+{
+    return stream->buffers->is_host;
+}
+
+static inline sl_status sl__device_write(sl__stream *stream, void *to,
+                                         const void *from, size_t bytes)
+{
+    return stream->buffers->write(stream, to, from, bytes);
+}
+
+static inline sl_status sl__device_read(sl__stream *stream, void *to,
+                                        const void *from, size_t bytes)
+{
+    return stream->buffers->read(stream, to, from, bytes);
+}
+
+static inline sl_status sl__device_copy(sl__stream *stream, void *to,
+                                        const void *from, size_t bytes)
+{
+    return stream->buffers->copy(stream, to, from, bytes);
+}
+
+static inline sl_status sl__device_clear(sl__stream *stream, void *memory,
+                                         size_t bytes)
+{
+    return stream->buffers->clear(stream, memory, bytes);
+}
+
+/* Between memories of two streams, of which one may be of this process. */
+static inline sl_status sl__device_move(sl__stream *to_stream, void *to,
+                                        sl__stream *from_stream,
+                                        const void *from, size_t bytes)
+{
+    if (sl__is_host(to_stream) && !sl__is_host(from_stream))
+        return sl__device_read(from_stream, to, from, bytes);
+    if (sl__is_host(from_stream))
+        return sl__device_write(to_stream, to, from, bytes);
+    return sl__device_copy(to_stream, to, from, bytes);
+}
+
+static inline sl_status sl__device_add(sl__stream *stream, sl_dtype dtype,
+                                       void *to, const void *from,
+                                       int64_t count)
+{
+    return stream->buffers->add(stream, dtype, to, from, count);
+}
+
+#endif

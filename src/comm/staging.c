@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Messages of a device's memory over a transport that knows that of the process
+ * alone: they are copied on their way, on both sides. Copies are kept for the
+ * messages that come after; so once each size has been seen nothing is
+ * allocated. */
+#include "comm/staging.h"
+
+#include "base/memory.h"
+#include "base/try.h"
+
+struct sl__staged {
+    struct sl__staged *next;
+    sl__stream *stream;
+    void *memory; /* of a receive: where it goes */
+    size_t bytes;
+    _Alignas(64) char data[];
+};
+
+static sl_status take(sl_comm *comm, size_t bytes, sl__staged **out)
+{
+    for (sl__staged **at = &comm->staged; *at; at = &(*at)->next) {
+        if ((*at)->bytes != bytes)
+            continue;
+        *out = *at;
+        *at = (*at)->next;
+        return SL_OK;
+    }
+    SL__TRY(sl__alloc(1, sizeof **out + bytes, out));
+    (*out)->bytes = bytes;
+    return SL_OK;
+}
+
+sl_status sl__stage_send(sl_comm *comm, sl__stream *stream, const void **data,
+                         size_t bytes, sl_request *request)
+{
+    sl__staged *copy;
+    SL__TRY(take(comm, bytes, &copy));
+    request->staged = copy;
+    copy->memory = NULL;
+    SL__TRY(sl__device_read(stream, copy->data, *data, bytes));
+    *data = copy->data;
+    return SL_OK;
+}
+
+sl_status sl__stage_recv(sl_comm *comm, sl__stream *stream, void **buffer,
+                         size_t bytes, sl_request *request)
+{
+    sl__staged *copy;
+    SL__TRY(take(comm, bytes, &copy));
+    request->staged = copy;
+    copy->stream = stream;
+    copy->memory = *buffer;
+    *buffer = copy->data;
+    return SL_OK;
+}
+
+sl_status sl__stage_end(sl_comm *comm, sl_request *request)
+{
+    sl__staged *copy = request->staged;
+    if (!copy)
+        return SL_OK;
+    request->staged = NULL;
+    copy->next = comm->staged;
+    comm->staged = copy;
+    return copy->memory ? sl__device_write(copy->stream, copy->memory,
+                                           copy->data, copy->bytes)
+                        : SL_OK;
+}
+
+void sl__stage_drop(sl_comm *comm, sl_request *request)
+{
+    sl__staged *copy = request->staged;
+    if (!copy || comm->holds_memory)
+        return;
+    copy->memory = NULL;
+    (void)sl__stage_end(comm, request);
+}
+
+void sl__stage_clear(sl_comm *comm)
+{
+    while (comm->staged) {
+        sl__staged *next = comm->staged->next;
+        free(comm->staged);
+        comm->staged = next;
+    }
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Element types: what is known of each, casts, and gradients that are summed in
+ * another one than their parameter's. */
+#include "tensors.h"
+
+#include "base/device.h"
+#include "base/dtype.h"
+#include "tensor/program.h"
+
+#include <stdlib.h>
+
+static void every_dtype_has_traits(void **state)
+{
+    (void)state;
+    const sl_dtype none = (sl_dtype)99;
+    assert_true(sl__is_float(SL_F32) && sl__is_float(SL_F64));
+    assert_false(sl__is_float(SL_I64) || sl__is_float(SL_BOOL));
+    assert_false(sl__is_float(none));
+    assert_int_equal(sl_dtype_bytes(none), 0);
+    assert_string_equal(sl_dtype_text(none), "unknown");
+    assert_int_equal(sl__accumulator(SL_F32), SL_F32);
+    assert_int_equal(sl__accumulator(SL_BOOL), SL_I64);
+}
+
+static void memory_refuses_dtypes_it_cannot_add(void **state)
+{
+    (void)state;
+    const sl__buffer_ops *ops = sl__host.buffers;
+    int64_t a[2] = {1, 2}, b[2] = {3, 4};
+    double sum;
+    assert_fails(ops->add(&sl__host, SL_I64, a, b, 2), SL_EINVAL,
+                 "a sum: not for i64");
+    assert_fails(ops->add(&sl__host, (sl_dtype)99, a, b, 2), SL_EINVAL,
+                 "there is no dtype 99");
+    assert_fails(ops->square_sum(&sl__host, SL_BOOL, a, 2, &sum), SL_EINVAL,
+                 "not for bool");
+    assert_fails(ops->convert(&sl__host, SL_F32, a, SL_I64, b, 2), SL_EINVAL,
+                 "not for i64");
+    assert_true(a[0] == 1 && a[1] == 2);
+}
+
+static void casts_round_forward_and_back(void **state)
+{
+    (void)state;
+    static const char *const backends[] = {NULL, "ref"};
+    static const double in[3] = {1.0 / 3, -1e-50, 1e300};
+    for (int b = 0; b < 2; b++) {
+        sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+        sl_graph *graph;
+        if (backends[b])
+            options.backend = backends[b];
+        assert_ok(sl_graph_create(&graph));
+        sl_tensor *x = sl_input(graph, "x", SL_F64, SL_SHAPE(3), SL_GRADIENT);
+        sl_output(graph, "y", sl_cast(x, SL_F32), SL_GRADIENT);
+        test_stage stage = test_compile(graph, &options, 1);
+        test_put(&stage, SL_PORT_INPUT, "x", 0, in);
+        test_put(&stage, SL_PORT_OUTPUT_GRADIENT, "y", 0,
+                 (float[]){0.1f, 2, -3});
+        test_run(&stage, "FB", 0);
+        float *y = test_get(&stage, SL_PORT_OUTPUT, "y", 0, NULL);
+        double *dx = test_get(&stage, SL_PORT_INPUT_GRADIENT, "x", 0, NULL);
+        for (int i = 0; i < 3; i++)
+            assert_true(y[i] == (float)in[i]);
+        assert_true(dx[0] == (double)0.1f && dx[1] == 2 && dx[2] == -3);
+        free(y);
+        free(dx);
+        test_release(&stage);
+        sl_graph_destroy(graph);
+    }
+}
+
+static void casts_are_between_floats(void **state)
+{
+    (void)state;
+    sl_graph *graph;
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(3), SL_NO_GRADIENT);
+    assert_ptr_equal((sl_cast)(x, SL_F32), x);
+    assert_null((sl_cast)(x, SL_I32));
+    assert_fails(sl_graph_status(graph), SL_EINVAL, "to i32, expected a float");
+    sl_graph_destroy(graph);
+}
+
+/* y = w x summed over many microbatches, where f32 loses what f64 keeps. */
+static void gradients_may_be_wider_than_parameters(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 1000 };
+    static const char *const backends[] = {NULL, "ref"};
+    for (int b = 0; b < 2; b++) {
+        sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+        sl_graph *graph;
+        sl_port port;
+        double found[4];
+        if (backends[b])
+            options.backend = backends[b];
+        assert_ok(sl_graph_create(&graph));
+        sl_tensor *x =
+            sl_input(graph, "x", SL_F32, SL_SHAPE(1, 2), SL_GRADIENT);
+        sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(2, 2));
+        w->gradient_dtype = SL_F64;
+        sl_output(graph, "y", sl_matmul(x, w), SL_GRADIENT);
+        test_stage stage = test_compile(graph, &options, 1);
+        assert_ok(
+            sl_stage_port(stage.stage, SL_PORT_PARAMETER_GRADIENT, "w", &port));
+        assert_int_equal(port.dtype, SL_F64);
+        assert_int_equal(port.bytes, 4 * sizeof(double));
+        assert_int_equal(sl_stage_plan(stage.stage)->gradient_bytes, 64);
+        test_put(&stage, SL_PORT_PARAMETER, "w", 0, (float[]){1, 1, 1, 1});
+        test_put(&stage, SL_PORT_INPUT, "x", 0, (float[]){1, 0x1p20f});
+        for (int i = 0; i < ROUNDS; i++) {
+            /* Once a large one, which leaves f32 no room for the others. */
+            float dy = i ? 1 : 0x1p24f;
+            test_put(&stage, SL_PORT_OUTPUT_GRADIENT, "y", 0, (float[]){dy, 0});
+            test_run(&stage, i % 2 ? "FIW" : "FB", 0);
+        }
+        assert_ok(sl_memory_read(stage.memory, &port, 0, found, sizeof found));
+        assert_true(found[0] == 0x1p24 + ROUNDS - 1 && found[1] == 0);
+        assert_true(found[2] == 0x1p20 * (0x1p24 + ROUNDS - 1));
+        /* 1 - (2^24 + 999) / 2^24, rounded once. */
+        assert_ok(sl_memory_descend(stage.memory, 0x1p-24));
+        float *after = test_get(&stage, SL_PORT_PARAMETER, "w", 0, NULL);
+        assert_true(after[0] == (float)(1 - (1 + (ROUNDS - 1) * 0x1p-24)));
+        free(after);
+        test_release(&stage);
+        sl_graph_destroy(graph);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_dtype_has_traits),
+        cmocka_unit_test(memory_refuses_dtypes_it_cannot_add),
+        cmocka_unit_test(casts_round_forward_and_back),
+        cmocka_unit_test(casts_are_between_floats),
+        cmocka_unit_test(gradients_may_be_wider_than_parameters),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
