@@ -6,6 +6,7 @@
 
 #include "base/arguments.h"
 #include "base/memory.h"
+#include "base/try.h"
 #include "base/writer.h"
 #include "comm/comm.h"
 
@@ -125,10 +126,8 @@ static sl_status describe_shards(const sl_pipeline *pipeline,
             sl_stage_port_count(variant->program_stage, SL_PORT_PARAMETER);
         for (int k = 0; k < count; k++) {
             sl_port port;
-            sl_status status = sl_stage_port_at(variant->program_stage,
-                                                SL_PORT_PARAMETER, k, &port);
-            if (status)
-                return status;
+            SL__TRY(sl_stage_port_at(variant->program_stage, SL_PORT_PARAMETER,
+                                     k, &port));
             own->others +=
                 port.bytes -
                 (int64_t)sl__own_part(pipeline, port.dtype, port.bytes).bytes;
@@ -144,10 +143,8 @@ static sl_status plan_shards(const sl_pipeline *pipeline,
 {
     shard *shards;
     size_t stages = (size_t)pipeline->stages;
-    sl_status status = sl__alloc(stages, sizeof *shards, &shards);
-    if (status)
-        return status;
-    status = describe_shards(pipeline, bound, shards);
+    SL__TRY(sl__alloc(stages, sizeof *shards, &shards));
+    sl_status status = describe_shards(pipeline, bound, shards);
     const sl_action *row = sl_schedule_row(pipeline->lowered, pipeline->rank);
     size_t count = sl_schedule_length(pipeline->lowered, pipeline->rank);
     int64_t most = -1;
@@ -225,10 +222,8 @@ sl_status sl_pipeline_plan(sl_pipeline *pipeline, int64_t rows,
                        (long long)rows, pipeline->microbatches);
     for (int m = 0; m < pipeline->microbatches; m++)
         pipeline->rows[m] = sl_microbatch_rows(rows, pipeline->microbatches, m);
-    sl_status status = sl__bind_dry(pipeline, pipeline->rows, &bound);
-    if (status)
-        return status;
-    status = add_bound(pipeline, bound, true, &bytes);
+    SL__TRY(sl__bind_dry(pipeline, pipeline->rows, &bound));
+    sl_status status = add_bound(pipeline, bound, true, &bytes);
     bytes.sums = sl__sum_bytes(pipeline, bound->model) +
                  sl__scratch_bytes(pipeline, bound->model);
     sl__unbind(pipeline, bound);

@@ -8,6 +8,7 @@
 #include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/try.h"
 
 #include <string.h>
 
@@ -32,17 +33,16 @@ sl_status sl__take_wishes(sl_pipeline *pipeline)
     if (count && !pipeline->options.keep_outputs)
         return sl_fail(SL_EINVAL, "outputs are merged where keep_outputs says "
                                   "that they are kept");
-    sl_status status =
-        sl__arena_take(&pipeline->arena, count, sizeof *own, &own);
-    for (size_t i = 0; i < count && !status; i++) {
+    SL__TRY(sl__arena_take(&pipeline->arena, count, sizeof *own, &own));
+    for (size_t i = 0; i < count; i++) {
         if (!given[i].name)
             return sl_fail(SL_EINVAL, "a merge is of no output");
         own[i].how = given[i].how;
-        status = sl__arena_text(&pipeline->arena, given[i].name,
-                                strlen(given[i].name), &own[i].name);
+        SL__TRY(sl__arena_text(&pipeline->arena, given[i].name,
+                               strlen(given[i].name), &own[i].name));
     }
     pipeline->options.merges = own;
-    return status;
+    return SL_OK;
 }
 
 /* Every merge that was asked for is of an output that there is. */
@@ -72,10 +72,8 @@ static sl_status describe_part(const sl__bound *bound,
     sl_port own;
     const sl__variant *variant =
         sl__variant_of(bound, output->stages[0], microbatch);
-    sl_status status = sl_stage_port(variant->program_stage, SL_PORT_OUTPUT,
-                                     output->name, &own);
-    if (status)
-        return status;
+    SL__TRY(sl_stage_port(variant->program_stage, SL_PORT_OUTPUT, output->name,
+                          &own));
     *out = (sl_array){.dtype = own.dtype, .dims = own.dims ? own.dims : 1};
     memcpy(out->shape, own.shape, sizeof out->shape);
     if (own.dims == 0)
@@ -102,11 +100,8 @@ static sl_status make_merge(const sl_pipeline *pipeline, sl__bound *bound,
     int microbatches = pipeline->microbatches, dim = bound->split_dim;
     const sl_merge_options *wish = find_wish(pipeline, output->name);
     sl_merge_options how = SL_MERGE_OPTIONS_INIT;
-    sl_status status = SL_OK;
-    for (int m = 0; m < microbatches && !status; m++)
-        status = describe_part(bound, output, m, &parts[m]);
-    if (status)
-        return status;
+    for (int m = 0; m < microbatches; m++)
+        SL__TRY(describe_part(bound, output, m, &parts[m]));
     if (wish)
         how = *wish;
     else if (output->dims > 0 && dim > 0)
@@ -117,8 +112,9 @@ static sl_status make_merge(const sl_pipeline *pipeline, sl__bound *bound,
         !is_split_along(bound, parts, microbatches,
                         dim < 0 ? SL_DIMS_MAX : dim))
         return SL_OK;
-    status = sl__merge_create(&how, parts, bound->rows[0] ? bound->rows : NULL,
-                              microbatches, bound->dry, out);
+    sl_status status =
+        sl__merge_create(&how, parts, bound->rows[0] ? bound->rows : NULL,
+                         microbatches, bound->dry, out);
     /* Parts that do not fit together so are told of likewise. */
     return status == SL_EINVAL && !wish ? SL_OK : status;
 }
@@ -143,12 +139,11 @@ sl_status sl__make_merges(const sl_pipeline *pipeline, sl__bound *bound,
     sl_array *parts = NULL;
     if (!pipeline->options.keep_outputs)
         return SL_OK;
-    sl_status status = check_wishes(pipeline, bound->model);
-    if (status)
-        return status;
+    SL__TRY(check_wishes(pipeline, bound->model));
     sl__drop_merges(bound);
     bound->split_dim = split_dim;
-    status = sl__alloc((size_t)pipeline->microbatches, sizeof *parts, &parts);
+    SL__TRY(sl__alloc((size_t)pipeline->microbatches, sizeof *parts, &parts));
+    sl_status status = SL_OK;
     for (int i = 0; i < count && !status; i++) {
         if (!sl__is_own(pipeline, outputs[i].stages[0]))
             continue;
@@ -195,8 +190,8 @@ sl_status sl_pipeline_output(sl_pipeline *pipeline, const char *name,
 {
     SL__NEED(pipeline, name, out);
     sl_merge *merge;
-    sl_status status = find_merge(pipeline, name, &merge);
-    return status ? status : sl_merge_finish(merge, out);
+    SL__TRY(find_merge(pipeline, name, &merge));
+    return sl_merge_finish(merge, out);
 }
 
 sl_status sl_pipeline_output_part(const sl_pipeline *pipeline, const char *name,
@@ -204,6 +199,6 @@ sl_status sl_pipeline_output_part(const sl_pipeline *pipeline, const char *name,
 {
     SL__NEED(pipeline, name, out);
     sl_merge *merge;
-    sl_status status = find_merge(pipeline, name, &merge);
-    return status ? status : sl_merge_part(merge, microbatch, out);
+    SL__TRY(find_merge(pipeline, name, &merge));
+    return sl_merge_part(merge, microbatch, out);
 }

@@ -121,13 +121,11 @@ sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build, void *context,
     if (options->lend < SL_LEND_AUTO || options->lend > SL_LEND_ALWAYS)
         return sl_fail(SL_EINVAL, "unknown kind of lending %d",
                        (int)options->lend);
-    sl_status status = sl__alloc(1, sizeof *pipeline, &pipeline);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(1, sizeof *pipeline, &pipeline));
     pipeline->comm = comm;
     pipeline->options = *options;
     sl__start_lending(pipeline);
-    status = start(pipeline, build, context);
+    sl_status status = start(pipeline, build, context);
     if (status) {
         sl_pipeline_destroy(pipeline);
         return status;
@@ -183,18 +181,15 @@ sl_status sl__spread(sl_pipeline *pipeline, sl_status status)
 static sl_status bind(sl_pipeline *pipeline, const int64_t *rows,
                       sl__bound **out)
 {
-    sl_status status = sl__bind(pipeline, rows, out);
-    if (!status)
-        status = sl__check_replicas(pipeline);
-    if (!status)
-        status = sl__make_scratch(pipeline, (*out)->model);
-    if (!status && !pipeline->argument_of) {
-        int count;
-        sl_model_inputs((*out)->model, &count);
-        status = sl__alloc((size_t)count + 1, sizeof *pipeline->argument_of,
-                           &pipeline->argument_of);
-    }
-    return status;
+    int count;
+    SL__TRY(sl__bind(pipeline, rows, out));
+    SL__TRY(sl__check_replicas(pipeline));
+    SL__TRY(sl__make_scratch(pipeline, (*out)->model));
+    if (pipeline->argument_of)
+        return SL_OK;
+    sl_model_inputs((*out)->model, &count);
+    return sl__alloc((size_t)count + 1, sizeof *pipeline->argument_of,
+                     &pipeline->argument_of);
 }
 
 static sl_status bind_batch(sl_pipeline *pipeline, const sl_batch *batch,
@@ -202,9 +197,7 @@ static sl_status bind_batch(sl_pipeline *pipeline, const sl_batch *batch,
 {
     for (int m = 0; m < pipeline->microbatches; m++)
         pipeline->rows[m] = sl_batch_rows(batch, m);
-    sl_status status = bind(pipeline, pipeline->rows, out);
-    if (status)
-        return status;
+    SL__TRY(bind(pipeline, pipeline->rows, out));
     int count;
     const sl_model_port *inputs = sl_model_inputs((*out)->model, &count);
     for (int i = 0; i < count; i++)
@@ -244,18 +237,16 @@ static sl_status finish(sl_pipeline *pipeline, const sl_model *model)
         ranks[i] = i;
     sl_group own = {ranks + sl__comm_rank(pipeline, 0), pipeline->ranks};
     double timeout_s = pipeline->options.timeout_s;
-    sl_status status = SL_OK;
     if (root >= 0 && pipeline->options.share_losses) {
         pipeline->has_losses = true;
-        status = sl_comm_broadcast(
+        SL__TRY(sl_comm_broadcast(
             pipeline->comm, &own, SL__TAG_END, root, pipeline->losses,
             sizeof *pipeline->losses * (size_t)pipeline->microbatches,
-            timeout_s);
+            timeout_s));
     }
-    if (!status)
-        status = sl_comm_barrier(pipeline->comm, &all, SL__TAG_END, timeout_s);
+    SL__TRY(sl_comm_barrier(pipeline->comm, &all, SL__TAG_END, timeout_s));
     /* Somebody may have given up while this rank came through. */
-    return status ? status : sl_comm_progress(pipeline->comm);
+    return sl_comm_progress(pipeline->comm);
 }
 
 /* What was waited for, where that took too long. */
@@ -272,10 +263,8 @@ static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
                           uint64_t seed, bool train)
 {
     sl__bound *bound;
-    sl_status status = bind_batch(pipeline, batch, &bound);
-    if (status)
-        return status;
     int outputs;
+    SL__TRY(bind_batch(pipeline, batch, &bound));
     sl_model_outputs(bound->model, &outputs);
     for (int i = 0; i < outputs; i++) {
         if (bound->merges[i])
@@ -289,22 +278,20 @@ static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
     pipeline->has_losses = false;
     if (train) {
         sl__part_replicas(pipeline);
-        status = sl__part_ties(pipeline, bound->model);
+        SL__TRY(sl__part_ties(pipeline, bound->model));
     }
-    if (!status)
-        status = sl__execute(pipeline, bound,
-                             train ? &bound->train : &bound->eval, batch, seed);
+    SL__TRY(sl__execute(pipeline, bound, train ? &bound->train : &bound->eval,
+                        batch, seed));
     pipeline->end_s[0] = sl__seconds();
-    if (!status && train)
-        status = explain(pipeline, sl__join_ties(pipeline, bound->model),
-                         "the sum of tied gradients");
+    if (train)
+        SL__TRY(explain(pipeline, sl__join_ties(pipeline, bound->model),
+                        "the sum of tied gradients"));
     pipeline->end_s[1] = sl__seconds();
-    if (!status)
-        status = explain(pipeline, finish(pipeline, bound->model),
-                         "the end of the step");
+    SL__TRY(explain(pipeline, finish(pipeline, bound->model),
+                    "the end of the step"));
     pipeline->end_s[2] = sl__seconds();
     pipeline->lent_s = pipeline->lending_s;
-    return status;
+    return SL_OK;
 }
 
 /* Splits the batch, unless it is like the one before. Its arguments are held
@@ -313,21 +300,16 @@ static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
 static sl_status split(sl_pipeline *pipeline, const sl_argument *arguments,
                        int count)
 {
-    sl_batch *rough = NULL, *batch = NULL;
+    sl_batch *rough, *batch;
     const sl_model *model;
+    int microbatches = pipeline->microbatches;
     if (sl__batch_takes(pipeline->batch, arguments, count))
         return SL_OK;
-    sl_status status =
-        sl_batch_create(NULL, arguments, count, pipeline->microbatches, &rough);
-    if (!status)
-        status = sl_programs_model(pipeline->programs, sl_batch_rows(rough, 0),
-                                   &model);
-    if (!status)
-        status = sl_batch_create(model, arguments, count,
-                                 pipeline->microbatches, &batch);
+    SL__TRY(sl_batch_create(NULL, arguments, count, microbatches, &rough));
+    int64_t rows = sl_batch_rows(rough, 0);
     sl_batch_destroy(rough);
-    if (status)
-        return status;
+    SL__TRY(sl_programs_model(pipeline->programs, rows, &model));
+    SL__TRY(sl_batch_create(model, arguments, count, microbatches, &batch));
     sl_batch_destroy(pipeline->batch);
     pipeline->batch = batch;
     return SL_OK;
@@ -381,6 +363,14 @@ static sl_status agree(sl_pipeline *pipeline, bool train)
     return explain(pipeline, status, "all ranks to begin the step");
 }
 
+static sl_status try_batch(sl_pipeline *pipeline, const sl_argument *arguments,
+                           int count, uint64_t seed, bool train)
+{
+    SL__TRY(split(pipeline, arguments, count));
+    SL__TRY(agree(pipeline, train));
+    return run_list(pipeline, pipeline->batch, seed, train);
+}
+
 static sl_status run_batch(sl_pipeline *pipeline, const sl_argument *arguments,
                            int count, uint64_t seed, bool train)
 {
@@ -388,11 +378,7 @@ static sl_status run_batch(sl_pipeline *pipeline, const sl_argument *arguments,
     sl_comm_set_answer(pipeline->comm, sl__answer, pipeline);
     atomic_fetch_add(&pipeline->steps, 1);
     atomic_store(&pipeline->in_step, true);
-    sl_status status = split(pipeline, arguments, count);
-    if (!status)
-        status = agree(pipeline, train);
-    if (!status)
-        status = run_list(pipeline, pipeline->batch, seed, train);
+    sl_status status = try_batch(pipeline, arguments, count, seed, train);
     if (status)
         status = sl__spread(pipeline, status);
     sl__watch_core(pipeline);
@@ -493,15 +479,13 @@ sl_status sl_pipeline_stage(const sl_pipeline *pipeline, int stage,
 sl_status sl_pipeline_descend(sl_pipeline *pipeline, double rate)
 {
     SL__NEED(pipeline);
-    sl_status status = SL_OK;
-    for (int s = 0; s < pipeline->stages && !status; s++) {
-        if (!pipeline->owners[s])
-            continue;
-        status = pipeline->shards
-                     ? sl__descend_part(pipeline, s, rate)
-                     : sl_memory_descend(pipeline->owners[s], rate);
+    for (int s = 0; s < pipeline->stages; s++) {
+        if (pipeline->owners[s])
+            SL__TRY(pipeline->shards
+                        ? sl__descend_part(pipeline, s, rate)
+                        : sl_memory_descend(pipeline->owners[s], rate));
     }
-    return status;
+    return SL_OK;
 }
 
 void sl_pipeline_zero_gradients(sl_pipeline *pipeline)

@@ -73,16 +73,13 @@ static sl_status count_others(const sl_pipeline *pipeline,
                               int64_t *out)
 {
     int count = sl_stage_port_count(stage, kind);
-    sl_status status = SL_OK;
-    for (int i = 0; i < count && !status; i++) {
+    for (int i = 0; i < count; i++) {
         sl_port port;
-        status = sl_stage_port_at(stage, kind, i, &port);
-        if (!status)
-            *out +=
-                port.bytes -
+        SL__TRY(sl_stage_port_at(stage, kind, i, &port));
+        *out += port.bytes -
                 (int64_t)sl__own_part(pipeline, port.dtype, port.bytes).bytes;
     }
-    return status;
+    return SL_OK;
 }
 
 static sl_status run_ours(sl_pipeline *pipeline, const sl_action *action)
@@ -93,25 +90,23 @@ static sl_status run_ours(sl_pipeline *pipeline, const sl_action *action)
     sl_port_kind kind = action->kind == SL_REDUCE_GRAD
                             ? SL_PORT_PARAMETER_GRADIENT
                             : SL_PORT_PARAMETER;
-    sl_status status = SL_OK;
     if (action->kind != SL_REDUCE_GRAD && !pipeline->shards)
         return SL_OK;
     int count = sl_stage_port_count(program_stage, kind);
-    for (int i = 0; i < count && !status; i++) {
+    for (int i = 0; i < count; i++) {
         sl_port port;
-        status = sl_stage_port_at(program_stage, kind, i, &port);
-        if (!status)
-            status = run_on(pipeline, action->kind, memory, &port,
-                            SL__TAG_REPLICAS + stage);
+        SL__TRY(sl_stage_port_at(program_stage, kind, i, &port));
+        SL__TRY(run_on(pipeline, action->kind, memory, &port,
+                       SL__TAG_REPLICAS + stage));
     }
-    if (!status && action->kind == SL_UNSHARD)
-        sl__memory_touch(memory);
     int64_t others = 0;
-    if (!status && action->kind != SL_UNSHARD)
-        status = count_others(pipeline, program_stage, kind, &others);
-    if (!status && pipeline->shards)
+    if (action->kind == SL_UNSHARD)
+        sl__memory_touch(memory);
+    else
+        SL__TRY(count_others(pipeline, program_stage, kind, &others));
+    if (pipeline->shards)
         sl__memory_set_given_back(memory, kind, others);
-    return status;
+    return SL_OK;
 }
 
 sl_status sl__run_state(sl_pipeline *pipeline,
@@ -142,22 +137,19 @@ sl_status sl__descend_part(sl_pipeline *pipeline, int stage, double rate)
     const sl_group peers = peers_of(pipeline, ranks);
     const sl_stage *program_stage = pipeline->owner_stages[stage];
     int count = sl_stage_port_count(program_stage, SL_PORT_PARAMETER_GRADIENT);
-    sl_status status = SL_OK;
     if (count && sl__is_callbacks(program_stage))
         return sl_fail(SL_EINVAL, "this stage has no gradients here");
-    for (int i = 0; i < count && !status; i++) {
+    for (int i = 0; i < count; i++) {
         sl_port port;
         size_t first, length;
-        status = sl_stage_port_at(program_stage, SL_PORT_PARAMETER_GRADIENT, i,
-                                  &port);
-        if (status)
-            break;
+        SL__TRY(sl_stage_port_at(program_stage, SL_PORT_PARAMETER_GRADIENT, i,
+                                 &port));
         size_t numbers = (size_t)port.bytes / sl_dtype_bytes(port.dtype);
         sl_group_part(&peers, numbers, pipeline->replica, &first, &length);
-        status = sl__memory_descend_part(pipeline->owners[stage], &port, first,
-                                         length, rate);
+        SL__TRY(sl__memory_descend_part(pipeline->owners[stage], &port, first,
+                                        length, rate));
     }
-    return status;
+    return SL_OK;
 }
 
 /* Where a stage of callbacks has its parameters nobody here knows. */

@@ -8,6 +8,7 @@
 
 #include "base/arguments.h"
 #include "base/memory.h"
+#include "base/try.h"
 #include "base/writer.h"
 #include "schedule/mean_costs.h"
 
@@ -91,10 +92,8 @@ sl_status sl_trace_simulate(const sl_trace *trace, sl_costs *out_costs,
     SL__NEED(trace, out);
     sl_costs costs;
     sl_simulation *simulation = NULL;
-    sl_status status = measure_costs(trace, &costs);
-    if (status)
-        return status;
-    status = sl_simulate(trace->plan, &costs, SL_ASYNC, &simulation);
+    SL__TRY(measure_costs(trace, &costs));
+    sl_status status = sl_simulate(trace->plan, &costs, SL_ASYNC, &simulation);
     if (status) {
         sl_costs_clear(&costs);
         return status;
@@ -112,9 +111,7 @@ sl_status sl_trace_summarize(const sl_trace *trace, sl_trace_summary *out)
     SL__NEED(trace, out);
     sl_simulation *simulation;
     sl_trace_summary all = {0};
-    sl_status status = sl_trace_simulate(trace, NULL, &simulation);
-    if (status)
-        return status;
+    SL__TRY(sl_trace_simulate(trace, NULL, &simulation));
     measure_bubble(trace, &all);
     for (int r = 0; r < trace->rank_count; r++) {
         all.bytes_planned += trace->ranks[r].bytes.planned;
@@ -135,9 +132,8 @@ sl_status sl_trace_write_summary(const sl_trace *trace, sl_write_fn write,
     SL__NEED(trace, write);
     sl__writer writer;
     sl_trace_summary all;
-    sl_status status = sl_trace_summarize(trace, &all);
-    if (status)
-        return status;
+    sl_rank_bytes *bytes;
+    SL__TRY(sl_trace_summarize(trace, &all));
     sl__writer_start(&writer, write, context);
     sl__printf(&writer,
                "             planned   measured\n"
@@ -155,14 +151,12 @@ sl_status sl_trace_write_summary(const sl_trace *trace, sl_write_fn write,
                    rank.busy_s * 1e3, rank.waited_s * 1e3, rank.lent_s * 1e3,
                    rank.sent, (double)rank.sent_bytes * 1e-6);
     }
-    status = sl__writer_finish(&writer);
-    sl_rank_bytes *bytes = NULL;
-    if (!status)
-        status = sl__alloc((size_t)trace->rank_count, sizeof *bytes, &bytes);
-    for (int r = 0; r < trace->rank_count && !status; r++)
+    SL__TRY(sl__writer_finish(&writer));
+    SL__TRY(sl__alloc((size_t)trace->rank_count, sizeof *bytes, &bytes));
+    for (int r = 0; r < trace->rank_count; r++)
         bytes[r] = trace->ranks[r].bytes;
-    if (!status)
-        status = sl_rank_bytes_write(bytes, trace->rank_count, write, context);
+    sl_status status =
+        sl_rank_bytes_write(bytes, trace->rank_count, write, context);
     free(bytes);
     return status;
 }

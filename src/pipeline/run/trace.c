@@ -229,9 +229,8 @@ static sl_status hear(sl_comm *comm, int peer, void *data, size_t bytes,
                       double timeout_s)
 {
     sl_request request;
-    sl_status status =
-        sl_comm_recv(comm, peer, SL__TAG_END, data, bytes, &request);
-    return status ? status : wait_for(comm, &request, timeout_s);
+    SL__TRY(sl_comm_recv(comm, peer, SL__TAG_END, data, bytes, &request));
+    return wait_for(comm, &request, timeout_s);
 }
 
 enum { CLOCK_TRIES = 8 };
@@ -242,13 +241,11 @@ static sl_status compare_clocks(sl_comm *comm, int peer, double timeout_s,
                                 double *out)
 {
     double best = 1e30;
-    sl_status status = SL_OK;
     *out = 0;
-    for (int i = 0; i < CLOCK_TRIES && !status; i++) {
-        double start = sl__seconds(), there = 0;
-        status = say(comm, peer, &start, sizeof start, timeout_s);
-        if (!status)
-            status = hear(comm, peer, &there, sizeof there, timeout_s);
+    for (int i = 0; i < CLOCK_TRIES; i++) {
+        double start = sl__seconds(), there;
+        SL__TRY(say(comm, peer, &start, sizeof start, timeout_s));
+        SL__TRY(hear(comm, peer, &there, sizeof there, timeout_s));
         double took = sl__seconds() - start;
         if (took < best) {
             best = took;
@@ -258,20 +255,18 @@ static sl_status compare_clocks(sl_comm *comm, int peer, double timeout_s,
     /* What cannot be told from one clock is one: that of one machine. */
     if (*out <= best / 2 && *out >= -best / 2)
         *out = 0;
-    return status;
+    return SL_OK;
 }
 
 static sl_status show_clock(sl_comm *comm, double timeout_s)
 {
-    sl_status status = SL_OK;
-    for (int i = 0; i < CLOCK_TRIES && !status; i++) {
+    for (int i = 0; i < CLOCK_TRIES; i++) {
         double now;
-        status = hear(comm, 0, &now, sizeof now, timeout_s);
+        SL__TRY(hear(comm, 0, &now, sizeof now, timeout_s));
         now = sl__seconds();
-        if (!status)
-            status = say(comm, 0, &now, sizeof now, timeout_s);
+        SL__TRY(say(comm, 0, &now, sizeof now, timeout_s));
     }
-    return status;
+    return SL_OK;
 }
 
 static sl_status hear_rank(sl_trace *trace, sl_comm *comm, int rank,
@@ -280,18 +275,12 @@ static sl_status hear_rank(sl_trace *trace, sl_comm *comm, int rank,
     double ahead = 0;
     header top = {0};
     sl__rank_trace *own = &trace->ranks[rank];
-    sl_status status = sl__comm_is_one_process(comm)
-                           ? SL_OK
-                           : compare_clocks(comm, rank, timeout_s, &ahead);
-    if (!status)
-        status = hear(comm, rank, &top, sizeof top, timeout_s);
-    if (!status)
-        status = sl__alloc(top.count, sizeof *own->events, &own->events);
-    if (!status)
-        status = hear(comm, rank, own->events, top.count * sizeof *own->events,
-                      timeout_s);
-    if (status)
-        return status;
+    if (!sl__comm_is_one_process(comm))
+        SL__TRY(compare_clocks(comm, rank, timeout_s, &ahead));
+    SL__TRY(hear(comm, rank, &top, sizeof top, timeout_s));
+    SL__TRY(sl__alloc(top.count, sizeof *own->events, &own->events));
+    SL__TRY(hear(comm, rank, own->events, top.count * sizeof *own->events,
+                 timeout_s));
     own->count = top.count;
     own->lent_s = top.lent_s;
     own->bytes = top.bytes;
@@ -348,24 +337,19 @@ static sl_status copy_plan(const sl_pipeline *pipeline, sl_trace *trace)
 static sl_status hear_all(sl_pipeline *pipeline, reader *own, sl_trace *trace)
 {
     int ranks = sl_comm_size(pipeline->comm);
-    sl_status status =
-        sl__alloc((size_t)ranks, sizeof *trace->ranks, &trace->ranks);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc((size_t)ranks, sizeof *trace->ranks, &trace->ranks));
     trace->rank_count = ranks;
     trace->ranks[0].events = own->events;
     trace->ranks[0].count = own->count;
     trace->ranks[0].lent_s = pipeline->lent_s;
     own->events = NULL;
     sl_pipeline_bytes(pipeline, &trace->ranks[0].bytes);
-    for (int r = 1; r < ranks && !status; r++)
-        status =
-            hear_rank(trace, pipeline->comm, r, pipeline->options.timeout_s);
-    if (!status)
-        status = copy_plan(pipeline, trace);
-    if (!status)
-        start_at_zero(trace);
-    return status;
+    for (int r = 1; r < ranks; r++)
+        SL__TRY(
+            hear_rank(trace, pipeline->comm, r, pipeline->options.timeout_s));
+    SL__TRY(copy_plan(pipeline, trace));
+    start_at_zero(trace);
+    return SL_OK;
 }
 
 static sl_status tell_first(sl_pipeline *pipeline, const reader *own)
@@ -374,14 +358,11 @@ static sl_status tell_first(sl_pipeline *pipeline, const reader *own)
     sl_comm *comm = pipeline->comm;
     header top = {.count = own->count, .lent_s = pipeline->lent_s};
     sl_pipeline_bytes(pipeline, &top.bytes);
-    sl_status status =
-        sl__comm_is_one_process(comm) ? SL_OK : show_clock(comm, timeout_s);
-    if (!status)
-        status = say(comm, 0, &top, sizeof top, timeout_s);
-    if (!status)
-        status = say(comm, 0, own->events, own->count * sizeof *own->events,
-                     timeout_s);
-    return status;
+    if (!sl__comm_is_one_process(comm))
+        SL__TRY(show_clock(comm, timeout_s));
+    SL__TRY(say(comm, 0, &top, sizeof top, timeout_s));
+    return say(comm, 0, own->events, own->count * sizeof *own->events,
+               timeout_s);
 }
 
 sl_status sl_pipeline_trace(sl_pipeline *pipeline, sl_trace **out)
