@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # Completion of `sluice` in bash. --help has the verbs, their options and, as
 # a|b|c, the words that an argument may be. NAME is one of `sluice schedule
-# --list`; of FORM and READING the refusal of an empty one lists the words.
+# --list`.
 _sluice_help()
 {
     ARGP_HELP_FMT=rmargin=999 "$@" --help 2>/dev/null
@@ -15,8 +15,6 @@ _sluice_values()
         words=
         case $part in
         NAME) words=$("$1" schedule --list | awk 'NR > 1 { print $1, $2 }') ;;
-        FORM | READING) words=$("${command[@]}" "$before" '' 2>&1 </dev/null |
-            sed -nE '/.* takes (.*), not .*/{s//\1/; s/,| or / /gp;}') ;;
         FILE.* | OUT.*) compgen -d -- "$word"
             compgen -f -X "!*.${part#*.}" -- "$word" ;;
         FILE | DATA | PATH | TRACE) compgen -f -- "$word" ;;

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 # Completion of `sluice` in fish. --help has the verbs, their options and, as
 # a|b|c, the words that an argument may be. NAME is one of `sluice schedule
-# --list`; of FORM and READING the refusal of an empty one lists the words.
+# --list`.
 
 # What an argument may be, from how --help writes it: `NAME|FILE.csv`.
-function __sluice_values --argument-names argument verb option
+function __sluice_values --argument-names argument
     set -l word (commandline -ct | string replace -r '^--[^=]*=' '')
     for part in (string match -ra '[^][|: ]+' -- $argument)
         switch $part
@@ -13,10 +13,6 @@ function __sluice_values --argument-names argument verb option
                     while read -l name short what
                     printf '%s\t%s\n' $name $what $short $what
                 end
-            case FORM READING
-                sluice (string split ' ' -- $verb) $option '' 2>&1 </dev/null |
-                    string replace -rf '.* takes (.*), not .*' '$1' |
-                    string replace ' or ' ', ' | string split ', '
             case 'FILE.*' 'OUT.*'
                 __fish_complete_suffix $word .(string split . -- $part)[2]
             case FILE DATA PATH TRACE
@@ -24,7 +20,7 @@ function __sluice_values --argument-names argument verb option
             case DIR MODEL
                 __fish_complete_directories $word ''
             case '*'
-                string match -r '^[a-z]\w*$' -- $part
+                string match -r '^[a-z][\w.-]*$' -- $part
         end
     end
 end
@@ -54,7 +50,7 @@ function __sluice_verb
         set -l option -l $long -d $about
         test -n "$short"; and set -a option -s $short
         test -n "$argument"; and set -a option -x -k \
-            -a "(__sluice_values '$argument' '$argv' --$long)"
+            -a "(__sluice_values '$argument')"
         complete -c sluice -n $is $option
     end
     set -q argv[2]; and return

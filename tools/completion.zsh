@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Completion of `sluice` in zsh. --help has the verbs, their options and, as
 # a|b|c, the words that an argument may be. NAME is one of `sluice schedule
-# --list`; of FORM and READING the refusal of an empty one lists the words.
+# --list`.
 _sluice_help() {
     ARGP_HELP_FMT=rmargin=999,opt-doc-col=60 "$@" --help 2>/dev/null
 }
@@ -15,8 +15,6 @@ _sluice_values() {
         case $part in
         NAME) values+=($($command[1] schedule --list |
             awk 'NR > 1 { print $1, $2 }')) ;;
-        FORM|READING) values+=($($command $2 '' 2>&1 </dev/null |
-            sed -nE '/.* takes (.*), not .*/{s//\1/; s/,| or / /gp;}')) ;;
         FILE.*|OUT.*) files="_files -g '*.${part#*.}'" ;;
         FILE|DATA|PATH|TRACE) files=_files ;;
         DIR|MODEL) files=${files:-_directories} ;;
@@ -44,7 +42,7 @@ _sluice() {
     for line in ${(f)help}; do
         [[ $line =~ \
             '^ +(-(.), )?(--[a-z0-9-]+)(=([^ ]+))? +(.*)$' ]] || continue
-        value=${match[5]:+":$match[5]: _sluice_values ${(q)match[5]} $match[3]"}
+        value=${match[5]:+":$match[5]: _sluice_values ${(q)match[5]}"}
         value="[${${match[6]//\[/\\[}//\]/\\]}]$value"
         options+=("$match[3]${match[5]:+=}$value")
         [[ $match[2] == [a-z] ]] && options+=("-$match[2]${match[5]:++}$value")

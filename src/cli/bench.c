@@ -5,14 +5,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static sl_program program_of(char letter)
 {
@@ -22,23 +14,21 @@ static sl_program program_of(char letter)
 /* Small numbers of either sign. */
 static sl_status fill(const bench_subject *subject, sl_port_kind kind)
 {
-    sl_status status = SL_OK;
     uint32_t state = 1;
     for (int i = 0; i < sl_stage_port_count(subject->stage, kind); i++) {
         sl_port port;
-        status = sl_stage_port_at(subject->stage, kind, i, &port);
-        float *data = status ? NULL : malloc((size_t)port.bytes);
+        CLI_TRY(sl_stage_port_at(subject->stage, kind, i, &port));
+        float *data = malloc((size_t)port.bytes);
         if (!data)
-            return status ? status : sl_fail(SL_ENOMEM, "out of memory");
+            return sl_fail(SL_ENOMEM, "out of memory");
         for (int64_t k = 0; k < port.bytes / (int64_t)sizeof *data; k++) {
             state = state * 1664525 + 1013904223;
             data[k] = ((float)(state >> 8) / 8388608.0f - 1.0f) * 0.1f;
         }
-        status = sl_memory_write(subject->memory, &port, 0, data,
-                                 (size_t)port.bytes);
+        sl_status status = sl_memory_write(subject->memory, &port, 0, data,
+                                           (size_t)port.bytes);
         free(data);
-        if (status)
-            return status;
+        CLI_TRY(status);
     }
     return SL_OK;
 }
@@ -52,15 +42,11 @@ sl_status bench_prepare(sl_graph *graph, const bench_request *asked,
     *out = (bench_subject){0};
     sl_status status = sl_stage_compile(graph, &options, &out->stage);
     sl_graph_destroy(graph);
-    if (!status)
-        status = sl_memory_create(out->stage, 1, &out->memory);
-    if (!status)
-        status = fill(out, SL_PORT_PARAMETER);
-    if (!status)
-        status = fill(out, SL_PORT_INPUT);
-    if (!status)
-        status = fill(out, SL_PORT_OUTPUT_GRADIENT);
-    return status;
+    CLI_TRY(status);
+    CLI_TRY(sl_memory_create(out->stage, 1, &out->memory));
+    CLI_TRY(fill(out, SL_PORT_PARAMETER));
+    CLI_TRY(fill(out, SL_PORT_INPUT));
+    return fill(out, SL_PORT_OUTPUT_GRADIENT);
 }
 
 void bench_release(bench_subject *subject)
@@ -71,34 +57,29 @@ void bench_release(bench_subject *subject)
 
 static sl_status run(const bench_subject *subject, const char *programs)
 {
-    sl_status status = SL_OK;
-    for (; *programs && !status; programs++)
-        status = sl_stage_run(subject->stage, program_of(*programs),
-                              subject->memory, 0, NULL);
-    return status;
+    for (; *programs; programs++)
+        CLI_TRY(sl_stage_run(subject->stage, program_of(*programs),
+                             subject->memory, 0, NULL));
+    return SL_OK;
 }
 
 sl_status bench_time(const bench_subject *subject, const bench_run *what,
                      double seconds, double *out_seconds)
 {
-    double best = 1e9, start = seconds_now();
-    for (int i = 0; i < 3 || seconds_now() - start < seconds; i++) {
-        sl_status status = run(subject, what->before);
-        double from = seconds_now();
-        if (!status)
-            status = run(subject, what->programs);
-        double took = seconds_now() - from;
-        if (!status)
-            status = run(subject, what->after);
-        if (status)
-            return status;
+    double best = 1e9, start = cli_seconds();
+    for (int i = 0; i < 3 || cli_seconds() - start < seconds; i++) {
+        CLI_TRY(run(subject, what->before));
+        double from = cli_seconds();
+        CLI_TRY(run(subject, what->programs));
+        double took = cli_seconds() - from;
+        CLI_TRY(run(subject, what->after));
         best = took < best ? took : best;
     }
     *out_seconds = best;
     return SL_OK;
 }
 
-static int ascending(const void *left, const void *right)
+int bench_ascending(const void *left, const void *right)
 {
     const double *a = left, *b = right;
     return (*a > *b) - (*a < *b);
@@ -107,27 +88,24 @@ static int ascending(const void *left, const void *right)
 sl_status bench_split(const bench_subject *subject, double seconds,
                       double *out_ratio)
 {
-    enum { TURNS_MAX = 20000 };
-    static double took[2][TURNS_MAX];
+    enum { ROUNDS_MAX = 20000 };
+    static double took[2][ROUNDS_MAX];
     static const char *const ways[2] = {"B", "IW"};
-    double start = seconds_now();
-    int turns = 0;
-    while (turns < TURNS_MAX &&
-           (turns < 3 || seconds_now() - start < seconds)) {
+    double start = cli_seconds();
+    int rounds = 0;
+    while (rounds < ROUNDS_MAX &&
+           (rounds < 3 || cli_seconds() - start < seconds)) {
         for (int way = 0; way < 2; way++) {
-            sl_status status = run(subject, "F");
-            double from = seconds_now();
-            if (!status)
-                status = run(subject, ways[way]);
-            took[way][turns] = seconds_now() - from;
-            if (status)
-                return status;
+            CLI_TRY(run(subject, "F"));
+            double from = cli_seconds();
+            CLI_TRY(run(subject, ways[way]));
+            took[way][rounds] = cli_seconds() - from;
         }
-        turns++;
+        rounds++;
     }
     for (int way = 0; way < 2; way++)
-        qsort(took[way], (size_t)turns, sizeof(double), ascending);
-    *out_ratio = took[1][turns / 2] / took[0][turns / 2];
+        qsort(took[way], (size_t)rounds, sizeof(double), bench_ascending);
+    *out_ratio = took[1][rounds / 2] / took[0][rounds / 2];
     return SL_OK;
 }
 

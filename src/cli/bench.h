@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * What the benchmarks share: a stage filled with noise, programs timed, and
- * rates held against the packed product of oneDNN, measured in the same run. */
+ * rates compared with the packed product of oneDNN, measured in the same run. */
 #ifndef SL_CLI_BENCH_H
 #define SL_CLI_BENCH_H
 
@@ -16,7 +16,7 @@ typedef struct bench_request {
     int sizes[8][3]; /* rows, out, in */
     int size_count;
     /* stage */
-    const char *model; /* "mlp", "gpt2", or NULL for both */
+    enum { BENCH_BOTH = -1, BENCH_MLP, BENCH_GPT2 } model;
     int width;
     int rows;
     int heads;
@@ -53,9 +53,12 @@ typedef struct bench_run {
 sl_status bench_time(const bench_subject *subject, const bench_run *what,
                      double seconds, double *out_seconds);
 
-/* What splitting backward costs: I and W over B, medians of runs in turns. */
+/* What splitting backward costs: I and W over B, medians of alternating runs. */
 sl_status bench_split(const bench_subject *subject, double seconds,
                       double *out_ratio);
+
+/* Orders doubles for qsort. */
+int bench_ascending(const void *left, const void *right);
 
 /* Flops of some programs. */
 double bench_flops(const bench_subject *subject, const char *programs);

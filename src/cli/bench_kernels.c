@@ -40,43 +40,58 @@ static void print_head(const bench_request *asked)
                asked->threads > 1 ? "s" : "");
 }
 
+static void print_figure(const bench_request *asked, const int size[3],
+                         const char *name, double gflops, double packed,
+                         bool first)
+{
+    if (first)
+        print_head(asked);
+    if (asked->json)
+        printf("%s{\"kernel\": \"linear %s\", \"rows\": %d, \"out\": %d, "
+               "\"in\": %d, \"gflops\": %.2f, \"packed_gflops\": %.2f, "
+               "\"ratio\": %.3f}",
+               first ? "" : ",\n  ", name, size[0], size[1], size[2], gflops,
+               packed, gflops / packed);
+    else
+        printf("%-16s %5d x %5d x %5d %9.1f %9.1f %8.2f\n", name, size[0],
+               size[1], size[2], gflops, packed, gflops / packed);
+    fflush(stdout);
+}
+
+static sl_status measure_packed(const bench_request *asked, const int size[3],
+                                double *out)
+{
+    return sl_measure_packed_matmul(size[0], size[1], size[2], asked->threads,
+                                    asked->seconds / 2, out);
+}
+
+static sl_status measure_figures(const bench_request *asked,
+                                 const bench_subject *subject,
+                                 const int size[3], bool first)
+{
+    for (int i = 0; i < 3; i++) {
+        /* Before and after: the machine may change its clock in between. */
+        double before, after, took;
+        CLI_TRY(measure_packed(asked, size, &before));
+        CLI_TRY(bench_time(subject, &figures[i].run, asked->seconds, &took));
+        CLI_TRY(measure_packed(asked, size, &after));
+        print_figure(asked, size, figures[i].name,
+                     2e-9 * size[0] * size[1] * size[2] / took,
+                     before > after ? before : after, first && i == 0);
+    }
+    return SL_OK;
+}
+
 static sl_status measure_linear(const bench_request *asked, const int size[3],
                                 bool first)
 {
     bench_subject subject = {0};
     sl_graph *graph = build_linear(size);
-    sl_status status = graph ? bench_prepare(graph, asked, &subject)
-                             : sl_fail(SL_ENOMEM, "out of memory");
-    for (int i = 0; i < 3 && !status; i++) {
-        /* The yardstick before and after: the machine may change its mind. */
-        double before, after, took;
-        status =
-            sl_measure_packed_matmul(size[0], size[1], size[2], asked->threads,
-                                     asked->seconds / 2, &before);
-        if (!status)
-            status =
-                bench_time(&subject, &figures[i].run, asked->seconds, &took);
-        if (!status)
-            status = sl_measure_packed_matmul(size[0], size[1], size[2],
-                                              asked->threads,
-                                              asked->seconds / 2, &after);
-        if (status)
-            break;
-        double packed = before > after ? before : after;
-        if (first && i == 0)
-            print_head(asked);
-        double gflops = 2e-9 * size[0] * size[1] * size[2] / took;
-        if (asked->json)
-            printf("%s{\"kernel\": \"linear %s\", \"rows\": %d, \"out\": %d, "
-                   "\"in\": %d, \"gflops\": %.2f, \"packed_gflops\": %.2f, "
-                   "\"ratio\": %.3f}",
-                   first && i == 0 ? "" : ",\n  ", figures[i].name, size[0],
-                   size[1], size[2], gflops, packed, gflops / packed);
-        else
-            printf("%-16s %5d x %5d x %5d %9.1f %9.1f %8.2f\n", figures[i].name,
-                   size[0], size[1], size[2], gflops, packed, gflops / packed);
-        fflush(stdout);
-    }
+    if (!graph)
+        return sl_fail(SL_ENOMEM, "out of memory");
+    sl_status status = bench_prepare(graph, asked, &subject);
+    if (!status)
+        status = measure_figures(asked, &subject, size, first);
     bench_release(&subject);
     return status;
 }
@@ -88,16 +103,14 @@ static sl_status measure_overhead(const bench_request *asked, double *out_ns)
     sl_graph *graph;
     bench_subject subject = {0};
     double took = 0;
-    sl_status status = sl_graph_create(&graph);
-    if (status)
-        return status;
+    CLI_TRY(sl_graph_create(&graph));
     sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(1), SL_NO_GRADIENT);
     for (int i = 0; i < KERNELS; i++)
         x = sl_scale(x, 1.0);
     sl_output(graph, "y", x, SL_NO_GRADIENT);
     bench_request one = *asked;
     one.threads = 1;
-    status = bench_prepare(graph, &one, &subject);
+    sl_status status = bench_prepare(graph, &one, &subject);
     if (!status)
         status = bench_time(&subject, &(bench_run){"", "F", ""}, asked->seconds,
                             &took);
@@ -109,13 +122,10 @@ static sl_status measure_overhead(const bench_request *asked, double *out_ns)
 int bench_kernels(const bench_request *asked)
 {
     double overhead_ns = 0;
-    sl_status status = SL_OK;
-    for (int i = 0; i < asked->size_count && !status; i++)
-        status = measure_linear(asked, asked->sizes[i], i == 0);
-    if (!status)
-        status = measure_overhead(asked, &overhead_ns);
-    if (status)
-        return cli_failed(VERB, status);
+    for (int i = 0; i < asked->size_count; i++)
+        CLI_TRY(
+            cli_result(VERB, measure_linear(asked, asked->sizes[i], i == 0)));
+    CLI_TRY(cli_result(VERB, measure_overhead(asked, &overhead_ns)));
     if (asked->json)
         printf("\n], \"overhead_ns\": %.1f}\n", overhead_ns);
     else

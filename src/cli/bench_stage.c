@@ -5,7 +5,6 @@
 #include "bench.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #define VERB "bench stage"
 
@@ -43,28 +42,20 @@ static sl_status measure(const bench_request *asked, int rows,
                  {{"F", "B", ""}, &out->b},
                  {{"F", "IW", ""}, &out->iw},
                  {{"", "FB", ""}, &out->fb}};
-    double best = 0;
-    sl_status status = SL_OK;
-    /* In turns, the yardstick among them, so that a change of the machine's
-     * mind meets all alike; the best of each counts. */
+    /* Alternating with the packed product, so that a change of the machine's
+     * clock meets all of them alike; the best of each counts. */
     enum { ROUNDS = 8 };
-    for (int round = 0; round < ROUNDS; round++) {
-        for (int i = 0; i < 4 && !status; i++) {
-            double took, packed;
-            status = sl_measure_packed_matmul(
-                rows, 4 * asked->width, asked->width, asked->threads,
-                asked->seconds / ROUNDS / 2, &packed);
-            if (!status)
-                status = bench_time(subject, &tries[i].run,
-                                    asked->seconds / ROUNDS, &took);
-            if (status)
-                return status;
-            best = packed > best ? packed : best;
-            if (round == 0 || took < *tries[i].out)
-                *tries[i].out = took;
-        }
+    double seconds = asked->seconds / ROUNDS;
+    for (int i = 0; i < 4; i++)
+        *tries[i].out = 1e9;
+    for (int i = 0; i < 4 * ROUNDS; i++) {
+        double took, packed, *best = tries[i % 4].out;
+        CLI_TRY(sl_measure_packed_matmul(rows, 4 * asked->width, asked->width,
+                                         asked->threads, seconds / 2, &packed));
+        CLI_TRY(bench_time(subject, &tries[i % 4].run, seconds, &took));
+        out->packed = packed > out->packed ? packed : out->packed;
+        *best = took < *best ? took : *best;
     }
-    out->packed = best;
     return bench_split(subject, 2 * asked->seconds, &out->split);
 }
 
@@ -102,27 +93,25 @@ static void print_text(const char *model, const bench_subject *subject,
            gflops / t->packed, t->split);
 }
 
-static sl_status measure_model(const bench_request *asked, const char *model,
+static sl_status measure_model(const bench_request *asked, bool is_mlp,
                                bool first)
 {
-    bool is_mlp = strcmp(model, "mlp") == 0;
     int rows = is_mlp ? asked->rows : asked->sequences * asked->length;
+    const char *name = is_mlp ? "mlp" : "gpt2";
     bench_subject subject = {0};
     sl_graph *graph;
-    times found;
-    sl_status status = sl_graph_create(&graph);
-    if (status)
-        return status;
+    times found = {0};
+    CLI_TRY(sl_graph_create(&graph));
     (is_mlp ? build_mlp : build_gpt2)(graph, asked);
-    status = bench_prepare(graph, asked, &subject);
+    sl_status status = bench_prepare(graph, asked, &subject);
     if (!status)
         status = measure(asked, rows, &subject, &found);
     if (!status && first)
         print_head(asked);
     if (!status && asked->json)
-        print_json(model, &subject, &found, first ? "" : ",\n  ");
+        print_json(name, &subject, &found, first ? "" : ",\n  ");
     else if (!status)
-        print_text(model, &subject, &found);
+        print_text(name, &subject, &found);
     fflush(stdout);
     bench_release(&subject);
     return status;
@@ -130,15 +119,11 @@ static sl_status measure_model(const bench_request *asked, const char *model,
 
 int bench_stage(const bench_request *asked)
 {
-    static const char *const models[] = {"mlp", "gpt2"};
-    sl_status status = SL_OK;
-    int shown = 0;
-    for (int i = 0; i < 2 && !status; i++) {
-        if (!asked->model || strcmp(asked->model, models[i]) == 0)
-            status = measure_model(asked, models[i], shown++ == 0);
-    }
-    if (status)
-        return cli_failed(VERB, status);
+    bool mlp = asked->model != BENCH_GPT2, gpt2 = asked->model != BENCH_MLP;
+    if (mlp)
+        CLI_TRY(cli_result(VERB, measure_model(asked, true, true)));
+    if (gpt2)
+        CLI_TRY(cli_result(VERB, measure_model(asked, false, !mlp)));
     if (asked->json)
         printf("\n]}\n");
     return cli_flush(VERB, SL_OK);

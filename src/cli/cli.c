@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Saying things and writing things, for all verbs: one sentence on standard
- * error, the exit status that fits, whole documents; and schedules. */
+ * error, the exit status that fits, whole documents. */
 #include "cli.h"
 
 #include <errno.h>
@@ -12,8 +12,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+_Static_assert(SL_ASYNC == 0 && SL_PER_EDGE == 1 && SL_ORDERED == 2 &&
+                   SL_BLOCKING == 3,
+               "the order of CLI_COMM_WORDS");
 
 int cli_say(const char *verb, int status, const char *format, ...)
 {
@@ -29,8 +35,10 @@ int cli_say(const char *verb, int status, const char *format, ...)
     return status;
 }
 
-int cli_failed(const char *verb, sl_status status)
+int cli_result(const char *verb, sl_status status)
 {
+    if (!status)
+        return CLI_DONE;
     bool wrong = status == SL_EINVAL || status == SL_EPARSE ||
                  status == SL_ENOTFOUND || status == SL_EIO;
     if (status == SL_ETIME) {
@@ -47,7 +55,7 @@ static bool said_unwritable;
 int cli_flush(const char *verb, sl_status status)
 {
     if (status && status != SL_EIO)
-        return cli_failed(verb, status);
+        return cli_result(verb, status);
     if (!status && fflush(stdout) == 0 && !ferror(stdout))
         return CLI_DONE;
     said_unwritable = true;
@@ -174,6 +182,27 @@ const char *cli_amount(double value, const char *unit, char out[32])
     return out;
 }
 
+double cli_total_cost(const sl_model *model)
+{
+    double sum = 0;
+    for (int s = 0; s < sl_model_stage_count(model); s++)
+        sum += sl_model_stage(model, s)->cost;
+    return sum;
+}
+
+bool cli_ends_in(const char *name, const char *end)
+{
+    size_t length = strlen(name), tail = strlen(end);
+    return length > tail && strcasecmp(name + length - tail, end) == 0;
+}
+
+double cli_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 const char *cli_modules(const sl_stage_info *stage, char *out, size_t size)
 {
     int count = stage->module_count;
@@ -203,45 +232,4 @@ const char *cli_join(const char *const *words, size_t count, char *out,
                                  words[i]);
     }
     return out;
-}
-
-error_t cli_take_file(const char *argument, const char **file)
-{
-    if (*file)
-        return cli_refuse("one FILE at a time: '%.60s' and '%.60s'", *file,
-                          argument);
-    *file = argument;
-    return 0;
-}
-
-/* ------------------------------------------------------------ schedules -- */
-
-int cli_read_schedule(const char *verb, const char *path, sl_schedule **out)
-{
-    char *text;
-    size_t length;
-    int exit_status = cli_read(verb, path, &text, &length);
-    if (exit_status)
-        return exit_status;
-    sl_status status = sl_schedule_read_csv(text, length, out);
-    free(text);
-    if (!status)
-        return 0;
-    return cli_say(verb, CLI_WRONG, "%.200s: %s",
-                   path && strcmp(path, "-") ? path : "standard input",
-                   sl_error_text());
-}
-
-sl_status cli_add_messages(sl_reading reading, sl_schedule **schedule)
-{
-    sl_schedule *lowered;
-    sl_extent extent = sl_schedule_extent(*schedule);
-    if (reading == SL_ASYNC || extent.has_communication)
-        return SL_OK;
-    sl_status status = sl_lower_send_recv(*schedule, SL_RECV_ASAP, &lowered);
-    if (status)
-        return status;
-    sl_schedule_destroy(*schedule);
-    *schedule = lowered;
-    return SL_OK;
 }

@@ -9,6 +9,7 @@
 #include "sluice/sluice.h"
 
 #include <argp.h>
+#include <stddef.h>
 #include <stdio.h>
 
 enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_WRONG = 2 };
@@ -28,57 +29,132 @@ int verb_generate(int argc, char **argv);
 int cli_say(const char *verb, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Says why a library call failed; returns the exit status that fits. */
-int cli_failed(const char *verb, sl_status status);
+/* Returns the exit status that fits a library call; says why it failed. */
+int cli_result(const char *verb, sl_status status);
 
-/* Parses with argp; `--help` leaves from inside. Returns 0, or
- * CLI_WRONG after saying what is wrong, with the nearest option there is. A
- * parser that refuses a value says so with cli_refuse and returns EINVAL. */
-int cli_parse(const char *verb, const struct argp *argp, int argc, char **argv,
-              void *input);
+/* Returns the exit status, or the sl_status, of a call that failed. */
+#define CLI_TRY(call)                                                          \
+    do {                                                                       \
+        int cli_tried = (int)(call);                                           \
+        if (cli_tried)                                                         \
+            return cli_tried;                                                  \
+    } while (0)
+
+/* -------------------------------------------------------------- options.c */
+
+/* How the value of an option reads, and as what it is stored. */
+typedef enum cli_kind {
+    CLI_HEADING, /* no option: a title of the help, over those that follow */
+    CLI_FLAG,    /* bool; takes no value */
+    CLI_TEXT,    /* const char * */
+    CLI_INT,
+    CLI_SIZE,   /* int from 1 up */
+    CLI_COUNT,  /* int from 0 up */
+    CLI_NUMBER, /* double from 0 up */
+    CLI_BYTES,  /* int64_t from 0 up */
+    CLI_CHOICE, /* int: the place of the word in `value`, "a|b|c" */
+    CLI_CUSTOM, /* what `parse` makes of it */
+} cli_kind;
+
+/* An option of a verb, and where in the verb's request its value goes. A table
+ * ends with {0}. */
+typedef struct cli_option {
+    const char *name;
+    char letter;       /* as in -p; 0: none */
+    const char *value; /* as the help calls it; NULL: a flag */
+    cli_kind kind;
+    size_t offset; /* in the request */
+    const char *help;
+    /* Refuses a value with cli_refuse. */
+    error_t (*parse)(const char *text, void *at);
+} cli_option;
+/* Entries of such a table, where AT(field) is an offset in the request. */
+#define CLI_HEADED(title)                                                      \
+    {                                                                          \
+        .help = title                                                          \
+    }
+#define CLI_OPTION(name, value, kind, field, help)                             \
+    {                                                                          \
+        name, 0, value, kind, AT(field), help, NULL                            \
+    }
+#define CLI_LETTERED(letter, name, value, kind, field, help)                   \
+    {                                                                          \
+        name, letter, value, kind, AT(field), help, NULL                       \
+    }
+#define CLI_PARSED(name, value, field, help, parse)                            \
+    {                                                                          \
+        name, 0, value, CLI_CUSTOM, AT(field), help, parse                     \
+    }
+#define CLI_SWITCH(name, field, help)                                          \
+    {                                                                          \
+        name, 0, NULL, CLI_FLAG, AT(field), help, NULL                         \
+    }
+
+typedef struct cli_command {
+    const cli_option *options;
+    /* What becomes of an argument that is no option, at this offset. */
+    error_t (*take)(const char *argument, void *at);
+    size_t offset;
+    const char *arguments; /* as the usage line names them; or NULL */
+    const char *help;      /* what stands before the options, \v, and after */
+} cli_command;
+
+/* Fills in a request; `--help` leaves from inside. Returns 0, or CLI_WRONG after
+ * saying what is wrong, with the nearest option there is. */
+int cli_parse(const char *verb, const cli_command *command, int argc,
+              char **argv, void *request);
+
+/* The first of these options, up to NULL, that the command line parsed last
+ * gives; NULL: none. */
+const char *cli_given(const char *const *names);
+#define CLI_GIVEN(...) cli_given((const char *const[]){__VA_ARGS__, NULL})
+
+/* The option of a name; NULL where there is none. */
+const cli_option *cli_find_option(const cli_option *options, const char *name);
+
+/* An option's value as one would type it; "" where it has none. */
+void cli_value_text(const cli_option *option, const void *request, char *out,
+                    size_t size);
+
+/* Says why a value is not one; returns EINVAL. */
 error_t cli_refuse(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 
-/* Help of options that more than one verb has. */
+/* For parsers of values. */
+error_t cli_parse_int(const char *option, const char *text, int *out);
+error_t cli_parse_number(const char *option, const char *text, double *out);
+error_t cli_parse_choice(const char *option, const char *text,
+                         const char *words, int *out);
+
+/* Takes a FILE argument: a second is refused. `file` is a const char *. */
+error_t cli_take_file(const char *argument, void *file);
+
+/* What options mean that more than one verb has. */
+#define CLI_RECOMPUTE_HELP                                                     \
+    "Save only the inputs of a stage, and run its forward again in backward: " \
+    "less memory, about a third more compute"
+#define CLI_NO_WORK_STEALING_HELP                                              \
+    "A rank that waits does not take over work of ranks that compute"
+
+/* Options that more than one verb has. */
+#define CLI_RANKS(help, sizes)                                                 \
+    CLI_LETTERED('p', "ranks", "N", CLI_SIZE, sizes.ranks, help)
+#define CLI_STAGES_PER_RANK(sizes)                                             \
+    CLI_LETTERED('v', "stages-per-rank", "N", CLI_SIZE, sizes.stages_per_rank, \
+                 "Stages on each rank (1; 2 for zbv and dualpipev)")
+#define CLI_MICROBATCHES(help, sizes)                                          \
+    CLI_LETTERED('m', "microbatches", "N", CLI_SIZE, sizes.microbatches, help)
+#define CLI_THREADS(field)                                                     \
+    CLI_LETTERED('t', "threads", "N", CLI_SIZE, field,                         \
+                 "Threads of each rank (1)")
+/* In the order of sl_reading. */
+#define CLI_COMM_WORDS "async|per-edge|ordered|blocking"
 #define CLI_COMM_HELP                                                          \
     "async (the default): messages do not hold the rank; per-edge: those "     \
     "from one rank to another go one after another; ordered: all of a "        \
     "rank's do; blocking: each holds both its ranks. A "                       \
     "schedule without communication gets it first, as `sluice lower --passes " \
     "send-recv` does"
-#define CLI_STAGES_HELP "Stages on each rank (1; 2 for zbv and dualpipev)"
-
-/* Options' values; they refuse what is not one. */
-error_t cli_parse_int(const char *option, const char *text, int *out);
-error_t cli_parse_size(const char *option, const char *text, int *out);
-/* -p, -v and -m, which verbs with a layout share; others are unknown. */
-error_t cli_parse_sizes(int key, const char *text, sl_sizes *out);
-/* A schedule as it is named in an argument. */
-typedef struct cli_schedule_name {
-    const char *name;  /* of a schedule, in `text`; or the argument, a file */
-    const char *words; /* the sizes as they were written; or "" */
-    sl_sizes sizes;    /* what it says itself; 0: nothing */
-    char text[128];
-} cli_schedule_name;
-
-/* Takes NAME:v=2,m=16 apart, sizes for this schedule alone. Returns 0, or
- * CLI_WRONG after saying what is wrong. */
-int cli_parse_schedule(const char *verb, const char *argument,
-                       cli_schedule_name *out);
-
-/* Puts the sizes that are given over others. */
-void cli_put_sizes(const sl_sizes *given, sl_sizes *over);
-
-error_t cli_parse_number(const char *option, const char *text, double *out);
-error_t cli_parse_bytes(const char *option, const char *text, int64_t *out);
-/* One of several words, in any case; its place in `words`. */
-error_t cli_parse_choice(const char *option, const char *text,
-                         const char *const *words, size_t count, int *out);
-/* One of two words; `*is_b` tells which. */
-error_t cli_parse_word(const char *option, const char *text, const char *a,
-                       const char *b, bool *is_b);
-error_t cli_parse_reading(const char *text, sl_reading *out);
-
 /* Reads a whole text, `-` or NULL standard input; a pipe by name is read to its
  * end. The caller frees. (files.c) */
 int cli_read(const char *verb, const char *path, char **out_text,
@@ -99,18 +175,34 @@ int cli_say_unwritable(const char *verb, const char *path);
  * (files.c) */
 FILE *cli_open_append(const char *verb, const char *path);
 
+/* ------------------------------------------------------------ schedules.c */
+
+/* A schedule as it is named in an argument. */
+typedef struct cli_schedule_name {
+    const char *name;  /* of a schedule, in `text`; or the argument, a file */
+    const char *words; /* the sizes as they were written; or "" */
+    sl_sizes sizes;    /* what it says itself; 0: nothing */
+    char text[128];
+} cli_schedule_name;
+
+/* Takes NAME:v=2,m=16 apart, sizes for this schedule alone. */
+int cli_parse_schedule(const char *verb, const char *argument,
+                       cli_schedule_name *out);
+
+/* Puts the sizes that are given over others. */
+void cli_put_sizes(const sl_sizes *given, sl_sizes *over);
+
 /* Reads a schedule from CSV in a file or standard input. */
 int cli_read_schedule(const char *verb, const char *path, sl_schedule **out);
 
 /* A schedule by name, with sizes of its own (cli_parse_schedule), or from a file
  * that ends in .csv, which then must be what is asked for; sizes of 0 are not,
- * and `usual`. (infer.c) */
+ * and `usual`. */
 int cli_choose_schedule(const char *verb, const char *name,
                         const sl_sizes *asked, const sl_sizes *usual,
                         sl_schedule **out);
 
-/* Runs passes, as of `sluice lower --passes`, over a schedule; NULL: none.
- * (infer.c) */
+/* Runs passes, as of `sluice lower --passes`, over a schedule; NULL: none. */
 int cli_run_passes(const char *verb, const char *passes,
                    sl_schedule **schedule);
 #define CLI_PASSES_HELP                                                        \
@@ -126,8 +218,22 @@ sl_status cli_add_messages(sl_reading reading, sl_schedule **schedule);
 int cli_check_sizes(const char *verb, const char *name, const sl_sizes *asked,
                     const sl_schedule *schedule);
 
-/* On all ranks of a job: bytes of the first, a sum, and whether all were told
- * the same. (job.c) */
+/* Refuses a schedule for another number of ranks than the job has; a `comm` of
+ * NULL is no job. */
+int cli_check_job(const char *verb, const sl_schedule *schedule,
+                  const sl_comm *comm);
+
+/* "4 ranks, 8 stages, 1 microbatch"; returns `out`. */
+const char *cli_extent_text(const sl_extent *extent, char out[80]);
+
+/* ------------------------------------------------------------------ job.c */
+
+/* Runs a function on each rank: on this one of a job, or on so many threads. */
+sl_status cli_run_ranks(sl_comm *comm, int ranks, sl_rank_fn run,
+                        void *context);
+
+/* On all ranks of a job: bytes of the first, a sum, and whether all were given
+ * the same. */
 sl_status cli_share(sl_comm *comm, void *data, size_t bytes, double timeout_s);
 sl_status cli_sum(sl_comm *comm, double *number, double timeout_s);
 sl_status cli_agree(sl_comm *comm, const sl_comm_item *items, int count,
@@ -140,8 +246,14 @@ void cli_find_model(const char *named, char *out, size_t size);
 int cli_check_vocabulary(const char *verb, const sl_tokens *tokens,
                          const char *data, int vocabulary);
 
-/* Takes a FILE argument: the first is the input, a second is refused. */
-error_t cli_take_file(const char *argument, const char **file);
+/* Reads a config.json. */
+int cli_read_config(const char *verb, const char *path, sl_gpt2_config *out);
+
+/* Whether a name ends in this, in any case, and has more before it. */
+bool cli_ends_in(const char *name, const char *end);
+
+/* Seconds on a clock that only goes forward. */
+double cli_seconds(void);
 
 /* Flushes standard output; a failure (a closed pipe, a full disk) is said. */
 int cli_flush(const char *verb, sl_status status);
@@ -154,6 +266,9 @@ void cli_number_text(double number, char *out, size_t size);
 
 /* "12.3 MB"; returns `out`. */
 const char *cli_amount(double value, const char *unit, char out[32]);
+
+/* The cost of all stages. */
+double cli_total_cost(const sl_model *model);
 
 /* The modules of a stage, "first .. last"; returns `out`. */
 const char *cli_modules(const sl_stage_info *stage, char *out, size_t size);

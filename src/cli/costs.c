@@ -8,71 +8,50 @@
 #include <stdlib.h>
 #include <string.h>
 
-error_t costs_parse(int key, char *arg, costs_request *asked)
+error_t costs_parse_bandwidth(const char *text, void *out)
 {
-    switch (key) {
-    case COSTS_UNIT: asked->unit = true; return 0;
-    case COSTS_COST: asked->cost = arg; return 0;
-    case COSTS_COSTS: asked->file = arg; return 0;
-    case COSTS_LATENCY:
-        asked->latency_given = true;
-        return cli_parse_number("--latency", arg, &asked->latency);
-    case COSTS_BANDWIDTH:
-        asked->bandwidth_given = true;
-        if (cli_parse_number("--bandwidth", arg, &asked->bandwidth))
-            return EINVAL;
-        if (asked->bandwidth == 0)
-            return cli_refuse("--bandwidth must be above 0");
-        return 0;
-    case COSTS_MESSAGE_BYTES:
-        asked->message_bytes_given = true;
-        return cli_parse_bytes("--message-bytes", arg, &asked->message_bytes);
-    case COSTS_ACTIVATION_BYTES:
-        asked->activation_bytes_given = true;
-        return cli_parse_bytes("--activation-bytes", arg,
-                               &asked->activation_bytes);
-    case COSTS_OVERLAP:
-        asked->overlap_given = true;
-        return cli_parse_number("--overlap", arg, &asked->overlap);
-    default: return ARGP_ERR_UNKNOWN;
-    }
+    double *bandwidth = out;
+    error_t error = cli_parse_number("--bandwidth", text, bandwidth);
+    if (!error && *bandwidth == 0)
+        error = cli_refuse("--bandwidth must be above 0");
+    return error;
 }
 
-bool costs_given(const costs_request *asked)
+bool costs_given(void)
 {
-    return asked->cost || asked->file || asked->unit || asked->latency_given ||
-           asked->bandwidth_given || asked->overlap_given ||
-           asked->message_bytes_given || asked->activation_bytes_given;
+    return CLI_GIVEN("cost", "costs", "unit", "latency", "bandwidth", "overlap",
+                     "message-bytes", "activation-bytes");
 }
 
 /* Sets a kind's cost for every stage. */
 static bool set_kind(sl_costs *costs, const char *kind, double value)
 {
-    for (size_t i = 0; i <= costs->stage_count; i++) {
-        sl_stage_cost *stage =
-            i < costs->stage_count ? &costs->stages[i] : &costs->stage;
-        if (strcmp(kind, "F") == 0)
-            stage->forward = value;
-        else if (strcmp(kind, "I") == 0)
-            stage->backward_input = value;
-        else if (strcmp(kind, "W") == 0)
-            stage->backward_weight = value;
-        else if (strcmp(kind, "B") == 0)
-            stage->backward = value;
-        else if (strcmp(kind, "REDUCE_GRAD") == 0)
-            stage->reduce_grad = value;
-        else
-            break;
-        if (i == costs->stage_count)
-            return true;
-    }
-    if (strcmp(kind, "UNSHARD") == 0)
+    static const struct {
+        const char *kind;
+        size_t offset;
+    } kinds[] = {{"F", offsetof(sl_stage_cost, forward)},
+                 {"I", offsetof(sl_stage_cost, backward_input)},
+                 {"W", offsetof(sl_stage_cost, backward_weight)},
+                 {"B", offsetof(sl_stage_cost, backward)},
+                 {"REDUCE_GRAD", offsetof(sl_stage_cost, reduce_grad)}};
+    if (strcmp(kind, "UNSHARD") == 0) {
         costs->unshard = value;
-    else if (strcmp(kind, "RESHARD") == 0)
+        return true;
+    }
+    if (strcmp(kind, "RESHARD") == 0) {
         costs->reshard = value;
-    else
-        return false;
-    return true;
+        return true;
+    }
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        if (strcmp(kind, kinds[k].kind) != 0)
+            continue;
+        size_t offset = kinds[k].offset;
+        *(double *)((char *)&costs->stage + offset) = value;
+        for (size_t i = 0; i < costs->stage_count; i++)
+            *(double *)((char *)&costs->stages[i] + offset) = value;
+        return true;
+    }
+    return false;
 }
 
 /* Parses F=1,I=1,... one pair after the other. */
@@ -104,17 +83,17 @@ static int apply_cost(const char *verb, const char *list, sl_costs *costs)
 
 static void apply_edge(const costs_request *asked, sl_edge_cost *edge)
 {
-    if (asked->latency_given)
+    if (CLI_GIVEN("latency"))
         edge->latency = asked->latency;
-    if (asked->bandwidth_given)
+    if (CLI_GIVEN("bandwidth"))
         edge->bandwidth = asked->bandwidth;
-    if (asked->message_bytes_given)
+    if (CLI_GIVEN("message-bytes"))
         edge->bytes = asked->message_bytes;
 }
 
 static void apply_activation(const costs_request *asked, sl_stage_cost *stage)
 {
-    if (!asked->activation_bytes_given)
+    if (!CLI_GIVEN("activation-bytes"))
         return;
     stage->activation_bytes = asked->activation_bytes;
     if (stage->input_freed_bytes > stage->activation_bytes)
@@ -125,41 +104,31 @@ static int apply_file(const char *verb, const char *path, sl_costs *costs)
 {
     char *text;
     size_t length;
-    int exit_status = cli_read(verb, path, &text, &length);
-    if (exit_status)
-        return exit_status;
+    CLI_TRY(cli_read(verb, path, &text, &length));
     sl_status status = sl_costs_read_json(text, length, costs);
     free(text);
     if (status)
         return cli_say(verb, CLI_WRONG, "%.200s: %s", path, sl_error_text());
-    return 0;
-}
-
-static int refuse_contradictions(const char *verb, const costs_request *asked)
-{
-    if (asked->unit && (asked->cost || asked->file || asked->overlap_given))
-        return cli_say(verb, CLI_WRONG,
-                       "--unit fixes what compute costs; leave out --cost, "
-                       "--costs and --overlap");
-    return 0;
+    return CLI_DONE;
 }
 
 int costs_make(const char *verb, const costs_request *asked, sl_costs *costs)
 {
-    int exit_status = refuse_contradictions(verb, asked);
-    if (!exit_status && asked->file)
-        exit_status = apply_file(verb, asked->file, costs);
-    if (!exit_status && asked->cost)
-        exit_status = apply_cost(verb, asked->cost, costs);
-    if (exit_status)
-        return exit_status;
+    if (asked->unit && CLI_GIVEN("cost", "costs", "overlap"))
+        return cli_say(verb, CLI_WRONG,
+                       "--unit fixes what compute costs; leave out --cost, "
+                       "--costs and --overlap");
+    if (asked->file)
+        CLI_TRY(apply_file(verb, asked->file, costs));
+    if (asked->cost)
+        CLI_TRY(apply_cost(verb, asked->cost, costs));
     apply_edge(asked, &costs->edge);
     for (size_t i = 0; i < costs->edge_count; i++)
         apply_edge(asked, &costs->edges[i]);
     apply_activation(asked, &costs->stage);
     for (size_t i = 0; i < costs->stage_count; i++)
         apply_activation(asked, &costs->stages[i]);
-    if (asked->overlap_given)
+    if (CLI_GIVEN("overlap"))
         costs->overlap = asked->overlap;
     if (asked->unit) {
         costs->stage.backward = 1;

@@ -15,29 +15,13 @@ typedef struct costs_request {
     int64_t message_bytes;
     int64_t activation_bytes;
     bool unit;
-    bool latency_given;
-    bool bandwidth_given;
-    bool overlap_given;
-    bool message_bytes_given;
-    bool activation_bytes_given;
 } costs_request;
 
-enum {
-    COSTS_UNIT = 512,
-    COSTS_COST,
-    COSTS_COSTS,
-    COSTS_LATENCY,
-    COSTS_BANDWIDTH,
-    COSTS_MESSAGE_BYTES,
-    COSTS_ACTIVATION_BYTES,
-    COSTS_OVERLAP
-};
-
-/* The parser of these keys; costs.def has their entries of a table. */
-error_t costs_parse(int key, char *arg, costs_request *asked);
+/* The parser of --bandwidth; costs.def has the entries of a table. */
+error_t costs_parse_bandwidth(const char *text, void *out);
 
 /* Whether any of them was given. */
-bool costs_given(const costs_request *asked);
+bool costs_given(void);
 
 /* Puts what is asked for over `costs`, to be cleared; returns 0, or the exit
  * status after saying what is wrong. */

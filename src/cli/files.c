@@ -172,3 +172,15 @@ int cli_read_file(const char *verb, const char *path, char **out_text,
 {
     return read_input(verb, path, false, out_text, out_length);
 }
+
+int cli_read_config(const char *verb, const char *path, sl_gpt2_config *out)
+{
+    char *text;
+    size_t length;
+    CLI_TRY(cli_read_file(verb, path, &text, &length));
+    sl_status status = sl_gpt2_read_config(text, length, out);
+    free(text);
+    return status
+               ? cli_say(verb, CLI_WRONG, "%.200s: %s", path, sl_error_text())
+               : CLI_DONE;
+}

@@ -14,6 +14,11 @@ static sl_group everybody(sl_comm *comm, int *ranks)
     return (sl_group){ranks, sl_comm_size(comm)};
 }
 
+sl_status cli_run_ranks(sl_comm *comm, int ranks, sl_rank_fn run, void *context)
+{
+    return comm ? run(comm, context) : sl_threads_run(ranks, run, context);
+}
+
 sl_status cli_share(sl_comm *comm, void *data, size_t bytes, double timeout_s)
 {
     int ranks[SL_COMM_MAX_RANKS];

@@ -10,17 +10,37 @@
 
 /* ---------------------------------------------------------------- options -- */
 
-static error_t parse_recv(const char *text, lowering *asked)
+error_t lowering_parse_recv(const char *text, void *out)
 {
-    static const char *const words[] = {"asap", "late", "defer"};
+    lowering *asked = out;
     int chosen;
-    error_t error = cli_parse_choice("--recv", text, words, 3, &chosen);
+    error_t error = cli_parse_choice("--recv", text, LOWERING_RECV, &chosen);
     if (error)
         return error;
-    asked->recv_given = true;
     asked->defers = chosen == 2;
     asked->options.recv = chosen == 1 ? SL_RECV_LATE : SL_RECV_ASAP;
     return 0;
+}
+
+error_t lowering_parse_reduce_wait(const char *text, void *out)
+{
+    sl_reduce_wait *wait = out;
+    int late;
+    error_t error =
+        cli_parse_choice("--reduce-wait", text, LOWERING_REDUCE_WAIT, &late);
+    if (!error)
+        *wait = late ? SL_REDUCE_WAIT_LATE : SL_REDUCE_WAIT_NOW;
+    return error;
+}
+
+error_t lowering_parse_budget(const char *text, void *out)
+{
+    int *budget = out;
+    error_t error = cli_parse_int("--send-budget", text, budget);
+    if (!error && (*budget < 0 || *budget > 9999999))
+        error = cli_refuse("--send-budget must be from 0 to 9999999, not %d",
+                           *budget);
+    return error;
 }
 
 static error_t refuse_lookahead(const char *text)
@@ -51,10 +71,10 @@ static error_t parse_each(const char *text, lowering *asked)
     return 0;
 }
 
-static error_t parse_lookahead(const char *text, lowering *asked)
+error_t lowering_parse_lookahead(const char *text, void *out)
 {
+    lowering *asked = out;
     sl_lookahead *ahead = &asked->options.unshard_lookahead;
-    asked->lookahead_given = true;
     if (strcmp(text, "full") == 0)
         *ahead = (sl_lookahead){SL_LOOKAHEAD_FULL, NULL, 0};
     else if (strcmp(text, "auto") == 0)
@@ -64,62 +84,13 @@ static error_t parse_lookahead(const char *text, lowering *asked)
     return 0;
 }
 
-static error_t parse_budget(const char *text, lowering *asked)
-{
-    error_t error = cli_parse_int("--send-budget", text, &asked->budget);
-    if (!error && (asked->budget < 0 || asked->budget > 9999999))
-        error = cli_refuse("--send-budget must be from 0 to 9999999, not %d",
-                           asked->budget);
-    return error;
-}
-
-error_t lowering_parse(int key, const char *arg, lowering *asked)
-{
-    static const char *const targets[] = {"torch-2.15", "torch-2.11"};
-    bool late = false;
-    int chosen = 0;
-    error_t error = 0;
-    switch (key) {
-    case LOWERING_FOR:
-        error = cli_parse_choice("--for", arg, targets, 2, &chosen);
-        asked->for_given = true;
-        asked->before_2_15 = chosen == 1;
-        return error;
-    case LOWERING_RECV: return parse_recv(arg, asked);
-    case LOWERING_BUDGET: return parse_budget(arg, asked);
-    case LOWERING_REDUCE_WAIT:
-        error = cli_parse_word("--reduce-wait", arg, "now", "late", &late);
-        asked->reduce_wait_given = true;
-        asked->options.reduce_wait =
-            late ? SL_REDUCE_WAIT_LATE : SL_REDUCE_WAIT_NOW;
-        return error;
-    case LOWERING_WINDOW:
-        asked->window_given = true;
-        return cli_parse_size("--unshard-window", arg,
-                              &asked->options.unshard_window);
-    case LOWERING_LOOKAHEAD: return parse_lookahead(arg, asked);
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-const char *lowering_given(const lowering *asked)
-{
-    return asked->for_given           ? "--for"
-           : asked->recv_given        ? "--recv"
-           : asked->budget >= 0       ? "--send-budget"
-           : asked->reduce_wait_given ? "--reduce-wait"
-           : asked->window_given      ? "--unshard-window"
-           : asked->lookahead_given   ? "--unshard-lookahead"
-                                      : NULL;
-}
-
 int lowering_check(const char *verb, const lowering *asked)
 {
     if (asked->before_2_15 && asked->budget >= 0)
         return cli_say(verb, CLI_WRONG,
                        "--send-budget moves waits, and there are none in "
                        "--for torch-2.11");
-    if (asked->before_2_15 && asked->reduce_wait_given)
+    if (asked->before_2_15 && CLI_GIVEN("reduce-wait"))
         return cli_say(verb, CLI_WRONG,
                        "--reduce-wait places waits, and there are none in "
                        "--for torch-2.11");
@@ -162,17 +133,18 @@ static sl_status run(const lowering *asked, pass_list *list, bool adds_waits,
 /* Of a lowered schedule, what places messages and unshards is there. */
 static sl_status refuse_too_late(const lowering *asked)
 {
-    if (asked->recv_given && !asked->defers)
+    const char *sharding = CLI_GIVEN("unshard-window", "unshard-lookahead");
+    if (CLI_GIVEN("recv") && !asked->defers)
         return sl_fail(SL_EINVAL,
                        "--recv %s places the messages of a schedule "
                        "without any, and this one has them already; "
                        "--recv defer moves its receives",
                        asked->options.recv == SL_RECV_LATE ? "late" : "asap");
-    if (asked->window_given || asked->lookahead_given)
+    if (sharding)
         return sl_fail(SL_EINVAL,
-                       "--unshard-%s is for a compute-only schedule, "
-                       "and this one is lowered already",
-                       asked->window_given ? "window" : "lookahead");
+                       "--%s is for a compute-only schedule, and this one is "
+                       "lowered already",
+                       sharding);
     return SL_OK;
 }
 
@@ -180,15 +152,13 @@ static sl_status convert(const lowering *asked, const sl_extent *extent,
                          const sl_schedule *in, sl_schedule **out)
 {
     pass_list list = {{0}, 0};
-    sl_status status = refuse_too_late(asked);
-    if (status)
-        return status;
+    CLI_TRY(refuse_too_late(asked));
     if (asked->before_2_15)
         add(&list, "drop-waits");
     if (extent->has_backward && !extent->has_reduce_grad)
         add(&list, "reduce-grad"); /* with their waits */
     else if (!asked->before_2_15 &&
-             (!extent->has_reduce_waits || asked->reduce_wait_given))
+             (!extent->has_reduce_waits || CLI_GIVEN("reduce-wait")))
         add(&list, "wait-reduce");
     return run(asked, &list, !asked->before_2_15 && !extent->has_send_waits, in,
                out);

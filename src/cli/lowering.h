@@ -11,32 +11,25 @@ typedef struct lowering {
     int lookahead[SL_MAX_RANKS]; /* of a LIST */
     int budget;                  /* -1: none */
     bool defers;                 /* --recv defer */
-    bool before_2_15;            /* --for */
-    bool for_given;
-    bool recv_given;
-    bool window_given;
-    bool lookahead_given;
-    bool reduce_wait_given;
+    int before_2_15;             /* --for */
 } lowering;
 #define LOWERING_INIT                                                          \
     {                                                                          \
         .options = SL_LOWER_OPTIONS_INIT, .budget = -1                         \
     }
 
-enum {
-    LOWERING_FOR = 640,
-    LOWERING_RECV,
-    LOWERING_BUDGET,
-    LOWERING_REDUCE_WAIT,
-    LOWERING_WINDOW,
-    LOWERING_LOOKAHEAD
-};
+/* lowering.def has entries of a table of options; these are its parsers. */
+#define LOWERING_RECV        "asap|late|defer"
+#define LOWERING_REDUCE_WAIT "now|late"
+error_t lowering_parse_recv(const char *text, void *asked);
+error_t lowering_parse_budget(const char *text, void *budget);
+error_t lowering_parse_reduce_wait(const char *text, void *wait);
+error_t lowering_parse_lookahead(const char *text, void *asked);
 
-/* The parser of these keys; lowering.def has their entries of a table. */
-error_t lowering_parse(int key, const char *arg, lowering *asked);
-
-/* The first of these options that was given, as in "--recv", or NULL. */
-const char *lowering_given(const lowering *asked);
+/* All of them; for CLI_GIVEN. */
+#define LOWERING_OPTIONS                                                       \
+    "for", "recv", "send-budget", "reduce-wait", "unshard-window",             \
+        "unshard-lookahead"
 
 /* Refuses options that contradict each other. */
 int lowering_check(const char *verb, const lowering *asked);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Options: argp parses them and writes the help. It would refuse a wrong one in
- * two lines of its own, without the nearest right one, so arguments are looked
- * through before; values are parsed by the functions at the end. */
+ * Options: each verb describes its own in a table, from which argp's is made.
+ * argp finds them in the command line and writes the help. It would refuse a
+ * wrong one in two lines of its own, without the nearest right one, so
+ * arguments are looked through before. */
 #include "cli.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -13,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 /* Why the latest option was refused; empty when argp itself refused it. */
 static char refusal[512];
@@ -56,23 +57,29 @@ static size_t edit_distance(const char *a, const char *b)
     return row[length_b];
 }
 
-static bool is_last(const struct argp_option *option)
+static bool is_last(const cli_option *option)
 {
-    return !option->name && !option->key && !option->doc;
+    return !option->name && !option->help;
+}
+
+static bool takes_value(const cli_option *option)
+{
+    return option->kind != CLI_FLAG;
 }
 
 /* Finds a long option by name or unambiguous beginning, as getopt does; `*many`
  * tells that it begins several. */
-static const struct argp_option *
-find_long(const struct argp *argp, const char *name, size_t length, bool *many)
+static const cli_option *find_long(const cli_option *options, const char *name,
+                                   size_t length, bool *many)
 {
-    static const struct argp_option given[] = {
-        {"help", '?', 0, 0, "", 0}, {"usage", 'u', 0, 0, "", 0}, {0}};
-    const struct argp_option *const tables[] = {argp->options, given};
-    const struct argp_option *begun = NULL;
+    static const cli_option given[] = {{.name = "help", .kind = CLI_FLAG},
+                                       {.name = "usage", .kind = CLI_FLAG},
+                                       {0}};
+    const cli_option *const tables[] = {options, given};
+    const cli_option *begun = NULL;
     *many = false;
     for (int i = 0; i < 2; i++) {
-        for (const struct argp_option *o = tables[i]; !is_last(o); o++) {
+        for (const cli_option *o = tables[i]; !is_last(o); o++) {
             if (!o->name || strncmp(o->name, name, length) != 0)
                 continue;
             if (strlen(o->name) == length) {
@@ -86,28 +93,38 @@ find_long(const struct argp *argp, const char *name, size_t length, bool *many)
     return *many ? NULL : begun;
 }
 
-static const struct argp_option *find_short(const struct argp *argp, char key)
+const cli_option *cli_find_option(const cli_option *options, const char *name)
 {
-    static const struct argp_option help = {"help", '?', 0, 0, "", 0};
-    for (const struct argp_option *o = argp->options; !is_last(o); o++) {
-        if (o->key == key)
-            return o;
+    for (; !is_last(options); options++) {
+        if (options->name && strcmp(options->name, name) == 0)
+            return options;
     }
-    return key == '?' ? &help : NULL;
+    return NULL;
 }
 
-static const char *nearest_option(const struct argp *argp, const char *name,
+static const cli_option *find_short(const cli_option *options, char letter)
+{
+    static const cli_option help = {.name = "help", .kind = CLI_FLAG};
+    for (; !is_last(options); options++) {
+        if (options->letter == letter)
+            return options;
+    }
+    return letter == '?' ? &help : NULL;
+}
+
+static const char *nearest_option(const cli_option *options, const char *name,
                                   size_t length)
 {
     char word[48];
     const char *nearest = "help";
     snprintf(word, sizeof word, "%.*s", length > 40 ? 40 : (int)length, name);
     size_t least = edit_distance(word, nearest);
-    for (const struct argp_option *o = argp->options; !is_last(o); o++) {
-        size_t distance = o->name ? edit_distance(word, o->name) : SIZE_MAX;
+    for (; !is_last(options); options++) {
+        const char *known = options->name;
+        size_t distance = known ? edit_distance(word, known) : SIZE_MAX;
         if (distance < least) {
             least = distance;
-            nearest = o->name;
+            nearest = known;
         }
     }
     return nearest;
@@ -115,89 +132,70 @@ static const char *nearest_option(const struct argp *argp, const char *name,
 
 /* Checks one `--option`; true in `*takes_next` when the next argument is its
  * value. */
-static int check_long(const char *verb, const struct argp *argp,
+static int check_long(const char *verb, const cli_option *options,
                       const char *argument, bool *takes_next)
 {
     const char *name = argument + 2;
     size_t length = strcspn(name, "=");
+    int shown = length > 60 ? 60 : (int)length;
     bool has_value = name[length] == '=';
     bool many;
-    const struct argp_option *option = find_long(argp, name, length, &many);
+    const cli_option *option = find_long(options, name, length, &many);
     if (many)
         return cli_say(verb, CLI_WRONG,
-                       "option '--%.*s' is short for more than one",
-                       length > 60 ? 60 : (int)length, name);
+                       "option '--%.*s' is short for more than one", shown,
+                       name);
     if (!option)
         return cli_say(verb, CLI_WRONG,
                        "unknown option '--%.*s'; the nearest one is '--%s'",
-                       length > 60 ? 60 : (int)length, name,
-                       nearest_option(argp, name, length));
-    if (has_value && !option->arg)
+                       shown, name, nearest_option(options, name, length));
+    if (has_value && !takes_value(option))
         return cli_say(verb, CLI_WRONG, "option '--%s' takes no value",
                        option->name);
-    *takes_next = option->arg && !has_value;
-    return 0;
+    *takes_next = takes_value(option) && !has_value;
+    return CLI_DONE;
 }
 
 /* Checks `-x`, or several letters in one, likewise. */
-static int check_short(const char *verb, const struct argp *argp,
+static int check_short(const char *verb, const cli_option *options,
                        const char *argument, bool *takes_next)
 {
     for (const char *key = argument + 1; *key; key++) {
-        const struct argp_option *option = find_short(argp, *key);
+        const cli_option *option = find_short(options, *key);
         if (!option)
             return cli_say(verb, CLI_WRONG,
                            "unknown option '-%c'; `sluice %s --help` shows "
                            "them",
                            *key, verb);
-        if (option->arg) {
+        if (takes_value(option)) {
             *takes_next = key[1] == '\0';
-            return 0;
+            return CLI_DONE;
         }
     }
-    return 0;
+    return CLI_DONE;
 }
 
 /* Looks for options that argp would refuse with two lines of its own. */
-static int check_options(const char *verb, const struct argp *argp, int argc,
+static int check_options(const char *verb, const cli_option *options, int argc,
                          char **argv)
 {
     for (int i = 1; i < argc; i++) {
         const char *argument = argv[i];
         bool takes_next = false;
-        int status = 0;
         if (argument[0] != '-' || !argument[1])
             continue;
         if (strcmp(argument, "--") == 0)
             break;
-        status = argument[1] == '-'
-                     ? check_long(verb, argp, argument, &takes_next)
-                     : check_short(verb, argp, argument, &takes_next);
-        if (status)
-            return status;
+        CLI_TRY((argument[1] == '-' ? check_long : check_short)(
+            verb, options, argument, &takes_next));
         if (takes_next && ++i == argc)
             return cli_say(verb, CLI_WRONG, "option '%.60s' needs a value",
                            argument);
     }
-    return 0;
+    return CLI_DONE;
 }
 
-int cli_parse(const char *verb, const struct argp *argp, int argc, char **argv,
-              void *input)
-{
-    static char name[64]; /* argp keeps it for the usage line */
-    snprintf(name, sizeof name, "sluice %s", verb);
-    argv[0] = name;
-    refusal[0] = '\0';
-    int status = check_options(verb, argp, argc, argv);
-    if (status)
-        return status;
-    error_t error = argp_parse(argp, argc, argv, 0, NULL, input);
-    if (!error)
-        return 0;
-    return cli_say(verb, CLI_WRONG, "%s",
-                   refusal[0] ? refusal : strerror(error));
-}
+/* --------------------------------------------------------------- values -- */
 
 error_t cli_parse_int(const char *option, const char *text, int *out)
 {
@@ -212,7 +210,7 @@ error_t cli_parse_int(const char *option, const char *text, int *out)
     return 0;
 }
 
-error_t cli_parse_size(const char *option, const char *text, int *out)
+static error_t parse_size(const char *option, const char *text, int *out)
 {
     error_t error = cli_parse_int(option, text, out);
     if (!error && *out < 1)
@@ -220,90 +218,12 @@ error_t cli_parse_size(const char *option, const char *text, int *out)
     return error;
 }
 
-error_t cli_parse_sizes(int key, const char *text, sl_sizes *out)
+static error_t parse_count(const char *option, const char *text, int *out)
 {
-    switch (key) {
-    case 'p': return cli_parse_size("--ranks", text, &out->ranks);
-    case 'v':
-        return cli_parse_size("--stages-per-rank", text, &out->stages_per_rank);
-    case 'm': return cli_parse_size("--microbatches", text, &out->microbatches);
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-/* ------------------------------------------------------------- schedules -- */
-
-void cli_put_sizes(const sl_sizes *given, sl_sizes *over)
-{
-    if (given->ranks)
-        over->ranks = given->ranks;
-    if (given->stages_per_rank)
-        over->stages_per_rank = given->stages_per_rank;
-    if (given->microbatches)
-        over->microbatches = given->microbatches;
-}
-
-static int *size_of(sl_sizes *sizes, char key)
-{
-    switch (key) {
-    case 'p': return &sizes->ranks;
-    case 'v': return &sizes->stages_per_rank;
-    case 'm': return &sizes->microbatches;
-    default: return NULL;
-    }
-}
-
-/* Parses v=2,m=16 after a name. */
-static bool parse_named_sizes(const char *list, sl_sizes *out)
-{
-    for (bool more = true; more;) {
-        char *end;
-        int *size = size_of(out, *list);
-        if (!size || *size || list[1] != '=' || list[2] < '0' || list[2] > '9')
-            return false;
-        errno = 0;
-        long number = strtol(list + 2, &end, 10);
-        if (errno || number < 1 || number > INT_MAX || (*end && *end != ','))
-            return false;
-        *size = (int)number;
-        more = *end == ',';
-        list = end + 1;
-    }
-    return true;
-}
-
-static bool is_csv(const char *name, size_t length)
-{
-    return length > 4 && strncasecmp(name + length - 4, ".csv", 4) == 0;
-}
-
-int cli_parse_schedule(const char *verb, const char *argument,
-                       cli_schedule_name *out)
-{
-    const sl_generator *generator;
-    size_t length = strcspn(argument, ":");
-    *out = (cli_schedule_name){.name = argument, .words = ""};
-    if (!argument[length] || length >= sizeof out->text)
-        return CLI_DONE;
-    memcpy(out->text, argument, length);
-    bool known = sl_generator_find(out->text, &generator) == SL_OK;
-    /* A file may have a colon in its name. */
-    if (!known &&
-        (access(argument, F_OK) == 0 || is_csv(argument, strlen(argument))))
-        return CLI_DONE;
-    if (!known && (is_csv(argument, length) || access(out->text, F_OK) == 0))
-        return cli_say(verb, CLI_WRONG,
-                       "%.100s is a file and has its sizes; '%.60s' after it "
-                       "is for names only",
-                       out->text, argument + length);
-    out->name = out->text;
-    out->words = argument + length + 1;
-    if (!parse_named_sizes(out->words, &out->sizes))
-        return cli_say(verb, CLI_WRONG,
-                       "after a schedule's name there are p=, v= or m= with a "
-                       "number from 1 up, as in %.60s:v=2,m=16, not '%.60s'",
-                       out->text, out->words);
-    return CLI_DONE;
+    error_t error = cli_parse_int(option, text, out);
+    if (!error && *out < 0)
+        error = cli_refuse("%s is 0 or more, not %s", option, text);
+    return error;
 }
 
 error_t cli_parse_number(const char *option, const char *text, double *out)
@@ -318,7 +238,7 @@ error_t cli_parse_number(const char *option, const char *text, double *out)
 }
 
 /* Integers are exact; a form like 3e9 is taken as far as it is. */
-error_t cli_parse_bytes(const char *option, const char *text, int64_t *out)
+static error_t parse_bytes(const char *option, const char *text, int64_t *out)
 {
     char *end;
     errno = 0;
@@ -337,34 +257,166 @@ error_t cli_parse_bytes(const char *option, const char *text, int64_t *out)
     return 0;
 }
 
-error_t cli_parse_reading(const char *text, sl_reading *out)
+/* The word at a place in "a|b|c", and its length; NULL where there are fewer. */
+static const char *word_at(const char *words, int place, size_t *length)
 {
-    if (sl_reading_parse(text, out))
-        return cli_refuse("--comm takes async, per-edge, ordered or blocking, "
-                          "not '%.40s'",
-                          text);
-    return 0;
+    for (; place > 0 && words; place--) {
+        words = strchr(words, '|');
+        words += words != NULL;
+    }
+    *length = words ? strcspn(words, "|") : 0;
+    return words;
 }
 
+/* One of the words "a|b|c", in any case; its place among them. */
 error_t cli_parse_choice(const char *option, const char *text,
-                         const char *const *words, size_t count, int *out)
+                         const char *words, int *out)
 {
-    char known[120];
-    for (size_t i = 0; i < count; i++) {
-        if (strcasecmp(text, words[i]) == 0) {
-            *out = (int)i;
+    enum { MOST = 8 };
+    char copy[120], known[120];
+    const char *each[MOST], *word;
+    size_t length;
+    int count = 0;
+    snprintf(copy, sizeof copy, "%s", words);
+    for (; (word = word_at(words, count, &length)); count++) {
+        assert(count < MOST && strlen(words) < sizeof copy);
+        each[count] = copy + (word - words);
+        copy[(size_t)(word - words) + length] = '\0';
+        if (strcasecmp(text, each[count]) == 0) {
+            *out = count;
             return 0;
         }
     }
     return cli_refuse("%s takes %s, not '%.40s'", option,
-                      cli_join(words, count, known, sizeof known), text);
+                      cli_join(each, (size_t)count, known, sizeof known), text);
 }
 
-error_t cli_parse_word(const char *option, const char *text, const char *a,
-                       const char *b, bool *is_b)
+void cli_value_text(const cli_option *option, const void *request, char *out,
+                    size_t size)
 {
-    if (strcmp(text, a) != 0 && strcmp(text, b) != 0)
-        return cli_refuse("%s is %s or %s, not '%.40s'", option, a, b, text);
-    *is_b = strcmp(text, b) == 0;
+    const void *at = (const char *)request + option->offset;
+    const char *text;
+    size_t length;
+    out[0] = '\0';
+    switch (option->kind) {
+    case CLI_HEADING:
+    case CLI_CUSTOM:
+    case CLI_BYTES: assert(!"shown as text"); break;
+    case CLI_NUMBER: cli_number_text(*(const double *)at, out, size); break;
+    case CLI_FLAG: snprintf(out, size, *(const bool *)at ? "true" : ""); break;
+    case CLI_TEXT:
+        text = *(const char *const *)at;
+        snprintf(out, size, "%s", text ? text : "");
+        break;
+    case CLI_CHOICE:
+        text = word_at(option->value, *(const int *)at, &length);
+        snprintf(out, size, "%.*s", (int)length, text);
+        break;
+    case CLI_INT:
+    case CLI_SIZE:
+    case CLI_COUNT:
+        if (*(const int *)at >= (option->kind == CLI_SIZE))
+            snprintf(out, size, "%d", *(const int *)at);
+        break;
+    }
+}
+
+static error_t parse_value(const cli_option *option, const char *text,
+                           void *request)
+{
+    void *at = (char *)request + option->offset;
+    char name[40];
+    snprintf(name, sizeof name, "--%s", option->name);
+    switch (option->kind) {
+    case CLI_FLAG: *(bool *)at = true; return 0;
+    case CLI_TEXT: *(const char **)at = text; return 0;
+    case CLI_INT: return cli_parse_int(name, text, at);
+    case CLI_SIZE: return parse_size(name, text, at);
+    case CLI_COUNT: return parse_count(name, text, at);
+    case CLI_NUMBER: return cli_parse_number(name, text, at);
+    case CLI_BYTES: return parse_bytes(name, text, at);
+    case CLI_CHOICE: return cli_parse_choice(name, text, option->value, at);
+    case CLI_CUSTOM: return option->parse(text, at);
+    case CLI_HEADING: break;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+/* -------------------------------------------------------------- parsing -- */
+
+enum { MOST_OPTIONS = 80, FIRST_KEY = 256 };
+
+/* What is parsed, for the callback of argp, and what the latest command line
+ * gave. */
+static struct {
+    const cli_command *command;
+    void *request;
+    bool given[MOST_OPTIONS];
+} latest;
+
+static error_t parse_key(int key, char *argument, struct argp_state *state)
+{
+    (void)state;
+    const cli_option *options = latest.command->options;
+    if (key == ARGP_KEY_ARG)
+        return latest.command->take(argument, (char *)latest.request +
+                                                  latest.command->offset);
+    for (int i = 0; !is_last(&options[i]); i++) {
+        if (key != (options[i].letter ? options[i].letter : FIRST_KEY + i))
+            continue;
+        latest.given[i] = true;
+        return parse_value(&options[i], argument, latest.request);
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+const char *cli_given(const char *const *names)
+{
+    for (; *names; names++) {
+        const cli_option *options = latest.command->options;
+        const cli_option *option = cli_find_option(options, *names);
+        assert(option);
+        if (latest.given[option - options])
+            return *names;
+    }
+    return NULL;
+}
+
+int cli_parse(const char *verb, const cli_command *command, int argc,
+              char **argv, void *request)
+{
+    static char name[64]; /* argp keeps it for the usage line */
+    struct argp_option options[MOST_OPTIONS] = {0};
+    for (int i = 0; !is_last(&command->options[i]); i++) {
+        const cli_option *from = &command->options[i];
+        assert(i + 1 < MOST_OPTIONS);
+        options[i] = (struct argp_option){
+            .name = from->name, .arg = from->value, .doc = from->help};
+        if (from->name)
+            options[i].key = from->letter ? from->letter : FIRST_KEY + i;
+    }
+    const struct argp argp = {
+        options, parse_key, command->arguments, command->help, 0, 0, 0};
+    latest.command = command;
+    latest.request = request;
+    memset(latest.given, 0, sizeof latest.given);
+    snprintf(name, sizeof name, "sluice %s", verb);
+    argv[0] = name;
+    refusal[0] = '\0';
+    CLI_TRY(check_options(verb, command->options, argc, argv));
+    error_t error = argp_parse(&argp, argc, argv, 0, NULL, NULL);
+    if (!error)
+        return CLI_DONE;
+    return cli_say(verb, CLI_WRONG, "%s",
+                   refusal[0] ? refusal : strerror(error));
+}
+
+error_t cli_take_file(const char *argument, void *file)
+{
+    const char **taken = file;
+    if (*taken)
+        return cli_refuse("one FILE at a time: '%.60s' and '%.60s'", *taken,
+                          argument);
+    *taken = argument;
     return 0;
 }

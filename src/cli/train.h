@@ -22,7 +22,7 @@ typedef struct train_request {
     int length, stride, batch;
     /* 0: as the config has it, or the default. */
     int layers, width, heads, vocabulary, positions;
-    bool untied, recompute, alone, resume, dry_run, steps_given;
+    bool untied, recompute, alone, resume, dry_run;
     sl_sizes sizes; /* 0: not asked for */
     int threads;
     sl_optimizer_options optimizer;
@@ -61,7 +61,7 @@ typedef struct train_words {
 
 /* Puts what a run has kept (NULL: nothing) before what an --options file has,
  * before what was typed. Says what is wrong with a file. */
-int train_make_words(const struct argp_option *known, json_t *stored, int argc,
+int train_make_words(const cli_option *known, json_t *stored, int argc,
                      char **argv, train_words *out);
 void train_free_words(train_words *words);
 
@@ -74,7 +74,7 @@ int train_read_stored(const train_request *asked, const char *usual_schedule,
 int train_write_stored(const train_request *asked);
 
 /* Says which options a resumed run does not have as it had them. */
-void train_tell_differences(const train_request *asked, FILE *file);
+void train_print_differences(const train_request *asked, FILE *file);
 
 /* --------------------------------------------------------- train_run.c -- */
 
@@ -97,7 +97,7 @@ typedef struct train_shown train_shown;
  * cannot be written. */
 int train_show(const train_request *asked, int64_t steps, int64_t done,
                train_shown **out);
-void train_tell(train_shown *shown, const sl_train_news *news);
+void train_print_step(train_shown *shown, const sl_train_news *news);
 
 /* Ends the live line; says whether the log could be written. */
 int train_shown_end(train_shown *shown);

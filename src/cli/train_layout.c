@@ -6,18 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static double total_cost(const sl_model *model)
-{
-    double sum = 0;
-    for (int s = 0; s < sl_model_stage_count(model); s++)
-        sum += sl_model_stage(model, s)->cost;
-    return sum;
-}
-
 static void print_stages(const sl_train_layout *layout)
 {
     const sl_model *model = layout->model;
-    double total = total_cost(model);
+    double total = cli_total_cost(model);
     printf("stage  rank   parameters  compute  modules\n");
     for (int s = 0; s < sl_model_stage_count(model); s++) {
         char parameters[32], modules[120];
@@ -117,16 +109,13 @@ void train_show_layout(const sl_train_options *options,
                        const sl_train_layout *layout)
 {
     const sl_gpt2_config *config = &options->config;
+    char sizes[80];
     sl_extent extent = sl_schedule_extent(options->schedule);
     printf("GPT-2: %d layers of width %d, %d heads, vocabulary %d%s\n"
-           "%d rank%s, %d stage%s, %d microbatch%s, %lld sequences of %lld "
-           "tokens in a step\n\n",
+           "%s, %lld sequences of %lld tokens in a step\n\n",
            config->layers, config->width, config->heads, config->vocabulary,
-           config->tied ? ", tied" : "", extent.ranks,
-           extent.ranks > 1 ? "s" : "", extent.stages,
-           extent.stages > 1 ? "s" : "", extent.microbatches,
-           extent.microbatches > 1 ? "es" : "", (long long)options->batch,
-           (long long)options->data.length);
+           config->tied ? ", tied" : "", cli_extent_text(&extent, sizes),
+           (long long)options->batch, (long long)options->data.length);
     print_stages(layout);
     print_messages(layout);
     print_memory(options, layout);

@@ -13,22 +13,12 @@
 
 #define VERB "train"
 
-static const struct argp_option *find(const struct argp_option *known,
-                                      const char *name)
-{
-    for (; known->name || known->doc; known++) {
-        if (known->name && strcmp(known->name, name) == 0)
-            return known;
-    }
-    return NULL;
-}
-
 /* One option as a word, "--name=value"; NULL for a switch that is off. */
-static int make_word(const char *path, const struct argp_option *option,
+static int make_word(const char *path, const cli_option *option,
                      const char *name, const json_t *value, char **out)
 {
     char *text = NULL;
-    bool flag = option && !option->arg, scalar;
+    bool flag = option && option->kind == CLI_FLAG, scalar;
     *out = NULL;
     if (!option || strcmp(name, "options") == 0)
         return cli_say(VERB, CLI_WRONG, "%.200s has an unknown option '%.40s'",
@@ -72,9 +62,7 @@ static int read_object(const char *path, json_t **out)
     char *text;
     size_t length;
     json_error_t error;
-    int exit_status = cli_read_file(VERB, path, &text, &length);
-    if (exit_status)
-        return exit_status;
+    CLI_TRY(cli_read_file(VERB, path, &text, &length));
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     free(text);
     if (!root)
@@ -89,8 +77,8 @@ static int read_object(const char *path, json_t **out)
 }
 
 /* Appends an option's word for every key. */
-static int add_object(const struct argp_option *known, const char *path,
-                      json_t *root, train_words *words)
+static int add_object(const cli_option *known, const char *path, json_t *root,
+                      train_words *words)
 {
     const char *name;
     json_t *value;
@@ -99,8 +87,8 @@ static int add_object(const struct argp_option *known, const char *path,
     {
         char *word = NULL;
         if (!exit_status)
-            exit_status =
-                make_word(path, find(known, name), name, value, &word);
+            exit_status = make_word(path, cli_find_option(known, name), name,
+                                    value, &word);
         if (word)
             words->data[words->count++] = words->made[words->made_count++] =
                 word;
@@ -114,16 +102,14 @@ static void name_stored(const train_request *r, char *out, size_t size)
     snprintf(out, size, "%s/options.json", r->out);
 }
 
-int train_make_words(const struct argp_option *known, json_t *stored, int argc,
+int train_make_words(const cli_option *known, json_t *stored, int argc,
                      char **argv, train_words *out)
 {
     json_t *root = NULL;
     int exit_status = CLI_DONE;
     out->path = options_file(argc, argv);
     if (out->path)
-        exit_status = read_object(out->path, &root);
-    if (exit_status)
-        return exit_status;
+        CLI_TRY(read_object(out->path, &root));
     size_t most =
         json_object_size(root) + json_object_size(stored) + (size_t)argc + 1;
     out->data = calloc(most, sizeof *out->data);
@@ -153,17 +139,11 @@ void train_free_words(train_words *words)
 
 /* ------------------------------------------------------------ of a run -- */
 
-static bool is_csv(const char *name)
-{
-    size_t length = strlen(name);
-    return length > 4 && strcmp(name + length - 4, ".csv") == 0;
-}
-
 /* A schedule from a file has its sizes, and takes no others. */
 static void drop_file_schedule(json_t *root)
 {
     const char *name = json_string_value(json_object_get(root, "schedule"));
-    if (name && is_csv(name))
+    if (name && cli_ends_in(name, ".csv"))
         json_object_del(root, "schedule");
 }
 
@@ -175,15 +155,13 @@ int train_read_stored(const train_request *asked, const char *usual_schedule,
     name_stored(asked, path, sizeof path);
     if (access(path, F_OK) != 0)
         return CLI_DONE; /* Older runs have none. */
-    int exit_status = read_object(path, out_had);
-    if (exit_status)
-        return exit_status;
+    CLI_TRY(read_object(path, out_had));
     root = json_deep_copy(*out_had);
     if (!root)
         return cli_say(VERB, CLI_FAILED, "out of memory");
     /* What goes with something else that is given now, goes with it. */
     bool other = asked->schedule != usual_schedule;
-    bool file = other && is_csv(asked->schedule);
+    bool file = other && cli_ends_in(asked->schedule, ".csv");
     if (file || sl_mpi_is_launched())
         json_object_del(root, "ranks");
     if (file)
@@ -193,7 +171,7 @@ int train_read_stored(const train_request *asked, const char *usual_schedule,
     if (asked->sizes.ranks || asked->sizes.stages_per_rank ||
         asked->sizes.microbatches || sl_mpi_is_launched())
         drop_file_schedule(root);
-    if (asked->steps_given)
+    if (CLI_GIVEN("steps"))
         json_object_del(root, "epochs");
     *out = root;
     return CLI_DONE;
@@ -236,7 +214,8 @@ static int list_kept(const train_request *r, train_item *items)
                     (strcmp(own->name, "steps") == 0 && r->epochs > 0);
         if (none || is_one_of(own->name, once))
             continue;
-        bool file = strcmp(own->name, "schedule") == 0 && is_csv(own->value);
+        bool file = strcmp(own->name, "schedule") == 0 &&
+                    cli_ends_in(own->value, ".csv");
         if (file || is_one_of(own->name, paths))
             make_absolute(own->value, sizeof own->value);
         items[kept++] = *own;
@@ -257,29 +236,32 @@ static json_t *make_value(const train_item *item)
     return value ? value : json_string(item->value);
 }
 
+static sl_status write_item(const train_item *item, bool first,
+                            sl_write_fn write, void *sink)
+{
+    json_t *value = make_value(item);
+    char *text = NULL, *quoted = json_is_string(value)
+                                     ? json_dumps(value, JSON_ENCODE_ANY)
+                                     : NULL;
+    int length = asprintf(&text, "%s\n  \"%s\": %s", first ? "" : ",",
+                          item->name, quoted ? quoted : item->value);
+    sl_status status = length < 0 ? sl_fail(SL_ENOMEM, "out of memory")
+                                  : write(sink, text, (size_t)length);
+    free(quoted);
+    free(text);
+    json_decref(value);
+    return status;
+}
+
 static sl_status write_kept(const void *what, sl_write_fn write, void *sink)
 {
-    const train_request *r = what;
     train_item *items = calloc(TRAIN_ITEMS_MAX, sizeof *items);
-    int count = items ? list_kept(r, items) : 0;
-    sl_status status =
-        items ? write(sink, "{", 1) : sl_fail(SL_ENOMEM, "out of memory");
-    for (int i = 0; i < count && !status; i++) {
-        char *name = NULL, *text = NULL;
-        json_t *value = make_value(&items[i]);
-        char *shown = items[i].is_flag || json_is_number(value)
-                          ? NULL
-                          : json_dumps(value, JSON_ENCODE_ANY);
-        if (asprintf(&text, "%s\n  \"%s\": %s", i ? "," : "", items[i].name,
-                     shown ? shown : items[i].value) < 0)
-            status = sl_fail(SL_ENOMEM, "out of memory");
-        else
-            status = write(sink, text, strlen(text));
-        free(name);
-        free(text);
-        free(shown);
-        json_decref(value);
-    }
+    if (!items)
+        return sl_fail(SL_ENOMEM, "out of memory");
+    int count = list_kept(what, items);
+    sl_status status = write(sink, "{", 1);
+    for (int i = 0; i < count && !status; i++)
+        status = write_item(&items[i], i == 0, write, sink);
     free(items);
     return status ? status : write(sink, "\n}\n", 3);
 }
@@ -309,11 +291,11 @@ static const char *value_of(const json_t *stored, const char *name, char *room,
     return room;
 }
 
-void train_tell_differences(const train_request *asked, FILE *file)
+void train_print_differences(const train_request *asked, FILE *file)
 {
     train_item *items = calloc(TRAIN_ITEMS_MAX, sizeof *items);
     int count = items && asked->stored ? list_kept(asked, items) : 0;
-    int told = 0;
+    int printed = 0;
     for (int i = 0; i < count; i++) {
         char before[4200], number[64];
         double now = strtod(items[i].value, NULL);
@@ -323,11 +305,11 @@ void train_tell_differences(const train_request *asked, FILE *file)
         if (strcmp(before, items[i].value) == 0 ||
             (now != 0 && strtod(before, NULL) == now))
             continue;
-        fprintf(file, "%s--%s %s", told++ ? ", " : "with ", items[i].name,
+        fprintf(file, "%s--%s %s", printed++ ? ", " : "with ", items[i].name,
                 items[i].is_flag ? "" : items[i].value);
         fprintf(file, before[0] ? " instead of %s" : " as well", before);
     }
-    if (told)
+    if (printed)
         fputc('\n', file);
     free(items);
 }

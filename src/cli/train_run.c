@@ -29,6 +29,7 @@ typedef struct run {
     train_shown *shown;
     bool job; /* ranks are processes of a job */
     bool first;
+    bool prepared;
     int64_t unheld;    /* sequences too few to validate with; -1: none */
     bool said;         /* what it is */
     int64_t done;      /* steps, of a run that is resumed */
@@ -63,18 +64,15 @@ static bool is_interrupted(void *context)
 static void say_start(const run *own)
 {
     const sl_gpt2_config *config = &own->options.config;
+    char sizes[80];
     sl_extent extent = sl_schedule_extent(own->schedule);
     if (own->resume[0]) {
         fprintf(stderr, "continuing from %s\n", own->resume);
-        train_tell_differences(own->asked, stderr);
+        train_print_differences(own->asked, stderr);
     }
-    fprintf(stderr,
-            "GPT-2, %d layers of width %d, vocabulary %d; %d rank%s, %d "
-            "stage%s, %d microbatch%s\n",
-            config->layers, config->width, config->vocabulary, extent.ranks,
-            extent.ranks > 1 ? "s" : "", extent.stages,
-            extent.stages > 1 ? "s" : "", extent.microbatches,
-            extent.microbatches > 1 ? "es" : "");
+    fprintf(stderr, "GPT-2, %d layers of width %d, vocabulary %d; %s\n",
+            config->layers, config->width, config->vocabulary,
+            cli_extent_text(&extent, sizes));
 }
 
 /* The run keeps its options. Of a job it has as many ranks as were started. */
@@ -113,7 +111,7 @@ static void keep_losses(run *own, const sl_train_news *news)
         (sl_view_point){news->step, news->loss, news->validation};
 }
 
-static void tell(void *context, const sl_train_news *news)
+static void print_step(void *context, const sl_train_news *news)
 {
     run *own = context;
     if (!own->said) {
@@ -124,7 +122,7 @@ static void tell(void *context, const sl_train_news *news)
     if (!own->said && own->asked->out)
         own->kept = keep_options(own);
     own->said = true;
-    train_tell(own->shown, news);
+    train_print_step(own->shown, news);
     if (own->asked->report)
         keep_losses(own, news);
 }
@@ -144,16 +142,16 @@ typedef struct report {
 static sl_status write_report(const void *what, sl_write_fn write, void *sink)
 {
     const report *from = what;
-    sl_timeline *both[2] = {NULL, NULL};
-    sl_status status = sl_timeline_measured("measured", from->trace, &both[1]);
-    if (!status)
-        status = sl_timeline_planned("planned", both[1], &both[0]);
-    if (!status)
-        status = sl_view_write_report((const sl_timeline *const *)both, 2,
-                                      from->own->losses, from->own->loss_count,
-                                      write, sink);
-    sl_timeline_destroy(both[0]);
-    sl_timeline_destroy(both[1]);
+    sl_timeline *measured, *planned;
+    CLI_TRY(sl_timeline_measured("measured", from->trace, &measured));
+    sl_status status = sl_timeline_planned("planned", measured, &planned);
+    if (!status) {
+        status = sl_view_write_report(
+            (const sl_timeline *const[]){planned, measured}, 2,
+            from->own->losses, from->own->loss_count, write, sink);
+        sl_timeline_destroy(planned);
+    }
+    sl_timeline_destroy(measured);
     return status;
 }
 
@@ -176,24 +174,13 @@ static void show_last(void *context, const sl_trace *trace)
 
 /* --------------------------------------------------------------- the model */
 
-static int read_config(const char *path, sl_gpt2_config *out)
-{
-    char *text;
-    size_t length;
-    int exit_status = cli_read_file(VERB, path, &text, &length);
-    if (exit_status)
-        return exit_status;
-    sl_status status = sl_gpt2_read_config(text, length, out);
-    free(text);
-    return status ? cli_failed(VERB, status) : CLI_DONE;
-}
-
 /* The config of a folder of weights, where there is one. */
 static int read_config_of(const char *folder, sl_gpt2_config *out)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/config.json", folder);
-    return access(path, F_OK) == 0 ? read_config(path, out) : CLI_DONE;
+    return access(path, F_OK) == 0 ? cli_read_config(VERB, path, out)
+                                   : CLI_DONE;
 }
 
 /* What a config says and an option may say instead. */
@@ -210,7 +197,7 @@ static int override_config(const run *own, const field *fields, size_t count)
             continue;
         if (own->resume[0])
             return cli_say(VERB, CLI_WRONG,
-                           "the run has %s %d, and cannot go on with %d",
+                           "the run has %s %d, and cannot continue with %d",
                            f->option, *f->place, f->asked);
         *f->place = f->asked;
     }
@@ -222,7 +209,6 @@ static int choose_model(run *own)
     const train_request *r = own->asked;
     sl_gpt2_config *config = &own->options.config;
     bool bytes = sl_tokens_are_bytes(own->tokens);
-    int exit_status = CLI_DONE;
     cli_find_model(r->init ? r->init : "", own->init, sizeof own->init);
     *config = (sl_gpt2_config)SL_GPT2_CONFIG_INIT;
     config->layers = 4;
@@ -233,24 +219,21 @@ static int choose_model(run *own)
     config->embedding_dropout = config->residual_dropout = 0;
     config->attention_dropout = 0;
     if (own->resume[0])
-        exit_status = read_config_of(own->resume, config);
+        CLI_TRY(read_config_of(own->resume, config));
     else if (r->config)
-        exit_status = read_config(r->config, config);
+        CLI_TRY(cli_read_config(VERB, r->config, config));
     else if (own->init[0])
-        exit_status = read_config_of(own->init, config);
+        CLI_TRY(read_config_of(own->init, config));
     const field fields[] = {{"--layers", r->layers, &config->layers},
                             {"--d", r->width, &config->width},
                             {"--heads", r->heads, &config->heads},
                             {"--vocab", r->vocabulary, &config->vocabulary},
                             {"--positions", r->positions, &config->positions}};
-    if (!exit_status)
-        exit_status =
-            override_config(own, fields, sizeof fields / sizeof *fields);
-    if (exit_status)
-        return exit_status;
+    CLI_TRY(override_config(own, fields, sizeof fields / sizeof *fields));
     if (own->resume[0] && r->untied && config->tied)
         return cli_say(VERB, CLI_WRONG,
-                       "the run has a tied lm_head, and cannot go on --untied");
+                       "the run has a tied lm_head, and cannot continue "
+                       "--untied");
     config->tied &= !r->untied;
     return cli_check_vocabulary(VERB, own->tokens, r->data, config->vocabulary);
 }
@@ -263,11 +246,10 @@ static int open_data(run *own)
     if (!(r->fraction >= 0 && r->fraction < 1))
         return cli_say(VERB, CLI_WRONG,
                        "--val-fraction is from 0 up to below 1");
-    sl_status status = sl_tokens_open(r->data, &own->tokens);
-    if (!status && r->validation)
-        status = sl_tokens_open(r->validation, &own->validation);
-    if (status)
-        return cli_failed(VERB, status);
+    CLI_TRY(cli_result(VERB, sl_tokens_open(r->data, &own->tokens)));
+    if (r->validation)
+        CLI_TRY(
+            cli_result(VERB, sl_tokens_open(r->validation, &own->validation)));
     if (own->validation && sl_tokens_are_bytes(own->validation) !=
                                sl_tokens_are_bytes(own->tokens))
         return cli_say(VERB, CLI_WRONG,
@@ -322,9 +304,7 @@ static int choose_data(run *own)
                        "%.100s has %lld tokens to train on, fewer than the "
                        "%d of a sequence and its last label",
                        r->data, (long long)data->count, r->length + 1);
-    int exit_status = choose_validation(own);
-    if (exit_status)
-        return exit_status;
+    CLI_TRY(choose_validation(own));
     windows = sl_windows_count(data);
     own->options.steps = r->steps;
     if (r->epochs)
@@ -334,30 +314,21 @@ static int choose_data(run *own)
 
 /* --------------------------------------------------------------- the layout */
 
-static int choose_layout(run *own, int ranks)
+static int choose_layout(run *own, const sl_comm *comm)
 {
     const train_request *r = own->asked;
-    const sl_sizes usual = {ranks, 0, 4};
+    const sl_sizes usual = {comm ? sl_comm_size(comm) : 1, 0, 4};
     sl_cut_options *cut = &own->options.cut;
     *cut = (sl_cut_options)SL_CUT_OPTIONS_INIT;
     cut->by = SL_CUT_BY_COST;
     cut->inside = true;
-    int exit_status = cli_choose_schedule(VERB, r->schedule, &r->sizes, &usual,
-                                          &own->schedule);
-    if (!exit_status)
-        exit_status = cli_run_passes(VERB, r->passes, &own->schedule);
-    if (exit_status)
-        return exit_status;
-    int found = sl_schedule_ranks(own->schedule);
-    if (own->job && found != ranks)
-        return cli_say(VERB, CLI_WRONG,
-                       "the schedule has %d ranks, and the job %d", found,
-                       ranks);
+    CLI_TRY(cli_choose_schedule(VERB, r->schedule, &r->sizes, &usual,
+                                &own->schedule));
+    CLI_TRY(cli_run_passes(VERB, r->passes, &own->schedule));
+    CLI_TRY(cli_check_job(VERB, own->schedule, comm));
     if (r->cut) {
-        sl_status status =
-            sl_cut_points_read(r->cut, &own->points, &cut->point_count);
-        if (status)
-            return cli_failed(VERB, status);
+        CLI_TRY(cli_result(
+            VERB, sl_cut_points_read(r->cut, &own->points, &cut->point_count)));
         cut->by = SL_CUT_AT_NAMES;
         cut->inside = false;
         cut->points = own->points;
@@ -380,7 +351,7 @@ static int refuse_used(const run *own)
     char *found = NULL;
     sl_status status = sl_checkpoint_find(own->asked->out, NULL, NULL, &found);
     if (status)
-        return status == SL_ENOTFOUND ? CLI_DONE : cli_failed(VERB, status);
+        return status == SL_ENOTFOUND ? CLI_DONE : cli_result(VERB, status);
     int exit_status =
         cli_say(VERB, CLI_WRONG,
                 "%.200s is there: --resume to continue that run, or another "
@@ -390,7 +361,7 @@ static int refuse_used(const run *own)
     return exit_status;
 }
 
-/* Where a run goes on, as the first rank tells the others. */
+/* Where a run continues, as the first rank broadcasts it. */
 typedef struct start {
     char path[4200];
     sl_progress progress;
@@ -404,19 +375,16 @@ static int find_start(run *own, start *out)
     char *found = NULL;
     if (!r->out)
         return CLI_DONE;
-    sl_status status =
-        r->dry_run ? SL_OK : sl_claim_create(r->out, &own->claim);
-    if (status)
-        return cli_failed(VERB, status);
+    if (!r->dry_run)
+        CLI_TRY(cli_result(VERB, sl_claim_create(r->out, &own->claim)));
     if (!r->resume)
         return refuse_used(own);
-    status = sl_checkpoint_find(r->out, say_damaged, NULL, &found);
-    if (!status)
-        status = sl_checkpoint_check(found, &out->progress);
-    if (!status)
-        snprintf(out->path, sizeof out->path, "%s", found);
+    CLI_TRY(cli_result(VERB,
+                       sl_checkpoint_find(r->out, say_damaged, NULL, &found)));
+    sl_status status = sl_checkpoint_check(found, &out->progress);
+    snprintf(out->path, sizeof out->path, "%s", found);
     free(found);
-    return status ? cli_failed(VERB, status) : CLI_DONE;
+    return cli_result(VERB, status);
 }
 
 static int choose_start(run *own, sl_comm *comm)
@@ -431,18 +399,17 @@ static int choose_start(run *own, sl_comm *comm)
     if (r->resume && r->config)
         return cli_say(VERB, CLI_WRONG, "--resume has its own config");
     own->options.seed = r->seed < 0 ? 1 : (uint64_t)r->seed;
-    int exit_status = own->first ? find_start(own, &there) : CLI_DONE;
-    if (exit_status || !r->resume)
-        return exit_status;
-    if (comm) {
-        sl_status status = cli_share(comm, &there, sizeof there, r->timeout_s);
-        if (status)
-            return cli_failed(VERB, status);
-    }
+    if (own->first)
+        CLI_TRY(find_start(own, &there));
+    if (!r->resume)
+        return CLI_DONE;
+    if (comm)
+        CLI_TRY(cli_result(
+            VERB, cli_share(comm, &there, sizeof there, r->timeout_s)));
     memcpy(own->resume, there.path, sizeof own->resume);
     if (r->seed >= 0 && (uint64_t)r->seed != there.progress.seed)
         return cli_say(VERB, CLI_WRONG,
-                       "the run has seed %llu, and cannot go on with %d",
+                       "the run has seed %llu, and cannot continue with %d",
                        (unsigned long long)there.progress.seed, r->seed);
     own->options.seed = there.progress.seed;
     own->done = there.progress.step;
@@ -451,7 +418,7 @@ static int choose_start(run *own, sl_comm *comm)
 
 /* ---------------------------------------------------------------- the job */
 
-/* Ranks that are processes were each told for themselves: they compare. */
+/* Processes have each their own command line: they compare. */
 static int agree(const train_request *asked, sl_comm *comm)
 {
     sl_comm_item items[TRAIN_ITEMS_MAX + 1];
@@ -464,7 +431,7 @@ static int agree(const train_request *asked, sl_comm *comm)
         items[i + 1] = (sl_comm_item){own[i].name, own[i].value};
     sl_status status = cli_agree(comm, items, count + 1, asked->timeout_s);
     free(own);
-    return status ? cli_failed(VERB, status) : CLI_DONE;
+    return cli_result(VERB, status);
 }
 
 /* -------------------------------------------------------------- its files */
@@ -544,41 +511,20 @@ static int check_files(const train_request *asked)
                                files[k].option, files[i].option, files[i].path);
         }
     }
-    int exit_status = check_folders(asked);
-    if (!exit_status)
-        exit_status = cli_check_writable(VERB, asked->trace);
-    return exit_status ? exit_status : cli_check_writable(VERB, asked->report);
+    CLI_TRY(check_folders(asked));
+    CLI_TRY(cli_check_writable(VERB, asked->trace));
+    return cli_check_writable(VERB, asked->report);
 }
 
 /* ------------------------------------------------------------------ the run */
 
-static int prepare(run *own, sl_comm *comm)
+static void fill_options(run *own)
 {
     const train_request *r = own->asked;
     sl_train_options *options = &own->options;
-    sl_stage_options stage = SL_STAGE_OPTIONS_INIT;
-    int ranks = comm ? sl_comm_size(comm) : 1;
-    int exit_status = comm ? agree(r, comm) : CLI_DONE;
-    if (!exit_status && own->first)
-        exit_status = check_files(r);
-    if (!exit_status)
-        exit_status = open_data(own);
-    if (!exit_status)
-        exit_status = choose_start(own, comm);
-    if (!exit_status)
-        exit_status = choose_model(own);
-    if (!exit_status)
-        exit_status = choose_data(own);
-    if (!exit_status)
-        exit_status = choose_layout(own, ranks);
-    if (!exit_status && own->resume[0] && own->done >= options->steps)
-        exit_status = cli_say(VERB, CLI_WRONG,
-                              "%.200s is at step %lld already: give more "
-                              "--steps",
-                              own->resume, (long long)own->done);
-    stage.threads = r->threads;
-    stage.recompute = r->recompute;
-    options->stage = stage;
+    options->stage = (sl_stage_options)SL_STAGE_OPTIONS_INIT;
+    options->stage.threads = r->threads;
+    options->stage.recompute = r->recompute;
     options->optimizer = r->optimizer;
     options->rate = r->rate;
     options->rate.warmup = r->warmup;
@@ -594,11 +540,33 @@ static int prepare(run *own, sl_comm *comm)
     options->init = own->init[0] ? own->init : NULL;
     options->timeout_s = r->timeout_s;
     options->lend = r->alone ? SL_LEND_NEVER : SL_LEND_AUTO;
-    options->tell = tell;
+    options->tell = print_step;
     options->stop = is_interrupted;
     options->traced = show_last;
     options->context = own;
-    return exit_status;
+}
+
+static int prepare(run *own, sl_comm *comm)
+{
+    const train_request *r = own->asked;
+    if (comm)
+        CLI_TRY(agree(r, comm));
+    if (own->first)
+        CLI_TRY(check_files(r));
+    CLI_TRY(open_data(own));
+    CLI_TRY(choose_start(own, comm));
+    CLI_TRY(choose_model(own));
+    CLI_TRY(choose_data(own));
+    CLI_TRY(choose_layout(own, comm));
+    if (own->resume[0] && own->done >= own->options.steps)
+        return cli_say(VERB, CLI_WRONG,
+                       "%.200s is at step %lld already: give more --steps",
+                       own->resume, (long long)own->done);
+    fill_options(own);
+    if (own->first && !r->dry_run)
+        CLI_TRY(train_show(r, own->options.steps, own->done, &own->shown));
+    own->prepared = true;
+    return CLI_DONE;
 }
 
 static void show_layout(void *context, const sl_train_layout *layout)
@@ -633,28 +601,24 @@ static int end_well(run *own)
                 "Of the last step:\n%s", own->summary.data);
     if (own->reported)
         printf("Report: %s\n", own->asked->report);
-    int exit_status = own->traced ? own->traced : own->kept;
-    return exit_status ? exit_status : cli_flush(VERB, SL_OK);
+    CLI_TRY(own->traced);
+    CLI_TRY(own->kept);
+    return cli_flush(VERB, SL_OK);
 }
 
 /* As one rank of a job, or on threads of this process. */
 static int train(run *own, sl_comm *comm)
 {
     enum { INTERRUPTED = 130 };
-    sl_status status;
     /* Planning has no step to finish. */
     if (!own->asked->dry_run) {
         signal(SIGINT, on_interrupt);
         signal(SIGTERM, on_interrupt);
     }
-    if (comm)
-        status = train_rank(comm, own);
-    else
-        status =
-            sl_threads_run(sl_schedule_ranks(own->schedule), train_rank, own);
+    sl_status status =
+        cli_run_ranks(comm, sl_schedule_ranks(own->schedule), train_rank, own);
     int exit_status = own->first ? train_shown_end(own->shown) : CLI_DONE;
-    if (status)
-        return cli_failed(VERB, status);
+    CLI_TRY(cli_result(VERB, status));
     if (was_interrupted(comm, own->asked->timeout_s))
         return INTERRUPTED;
     int ended = end_well(own);
@@ -663,22 +627,13 @@ static int train(run *own, sl_comm *comm)
 
 int train_go(const train_request *asked)
 {
-    run own = {.asked = asked,
-               .job = sl_mpi_is_launched(),
-               .first = true,
-               .unheld = -1};
+    run own = {.asked = asked, .job = sl_mpi_is_launched(), .unheld = -1};
     sl_comm *comm = NULL;
-    if (own.job) {
-        sl_status status = sl_mpi_create(&comm);
-        if (status)
-            return cli_failed(VERB, status);
-        own.first = sl_comm_rank(comm) == 0;
-    }
+    if (own.job)
+        CLI_TRY(cli_result(VERB, sl_mpi_create(&comm)));
+    own.first = !comm || sl_comm_rank(comm) == 0;
     int exit_status = prepare(&own, comm);
-    if (!exit_status && own.first && !asked->dry_run)
-        exit_status =
-            train_show(asked, own.options.steps, own.done, &own.shown);
-    if (!exit_status)
+    if (own.prepared)
         exit_status = train(&own, comm);
     else if (comm)
         sl_comm_abort(comm, SL_EINVAL, sl_error_text());

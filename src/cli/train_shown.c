@@ -20,15 +20,9 @@ struct train_shown {
     int64_t steps;
     bool live;      /* on a terminal */
     bool line;      /* a live line stands there */
-    double seconds; /* mean of late, of a step */
-    int64_t told;
+    double seconds; /* of a step, a running mean */
+    int64_t count;  /* of steps */
 };
-
-static bool is_csv(const char *path)
-{
-    size_t length = strlen(path);
-    return length > 4 && strcmp(path + length - 4, ".csv") == 0;
-}
 
 /* The step that a line is of; -1: it is no line of a log. */
 static long long step_of(const char *line)
@@ -83,13 +77,10 @@ static int open_log(const train_request *asked, int64_t done,
     static const char heads[] =
         "step,loss,norm,rate,seconds,data_s,tokens_per_s,bubble,sequences,"
         "bytes,val_loss,saved\n";
-    int exit_status = CLI_DONE;
     shown->path = asked->log;
-    shown->csv = is_csv(asked->log);
+    shown->csv = cli_ends_in(asked->log, ".csv");
     if (done > 0 && is_same_log(asked))
-        exit_status = cut_log(asked->log, done);
-    if (exit_status)
-        return exit_status;
+        CLI_TRY(cut_log(asked->log, done));
     shown->log = cli_open_append(VERB, asked->log);
     if (!shown->log)
         return CLI_WRONG;
@@ -118,37 +109,23 @@ int train_show(const train_request *asked, int64_t steps, int64_t done,
     return CLI_DONE;
 }
 
-static void write_csv(train_shown *shown, const sl_train_news *news)
+static void write_log(const train_shown *shown, const sl_train_news *news)
 {
-    fprintf(shown->log, "%lld,%.9g,%.9g,%.9g,%.6f,%.6f,%.1f,%.4f,%lld,%lld,",
-            (long long)news->step, news->loss, news->norm, news->rate,
-            news->seconds, news->reading, news->tokens_per_s, news->bubble,
-            (long long)news->sequences, (long long)news->bytes);
+    static const char csv[] = "%lld,%.9g,%.9g,%.9g,%.6f,%.6f,%.1f,%.4f,%lld,"
+                              "%lld,";
+    static const char json[] =
+        "{\"step\": %lld, \"loss\": %.9g, \"norm\": %.9g, \"rate\": %.9g, "
+        "\"seconds\": %.6f, \"data_s\": %.6f, \"tokens_per_s\": %.1f, "
+        "\"bubble\": %.4f, \"sequences\": %lld, \"bytes\": %lld";
+    fprintf(shown->log, shown->csv ? csv : json, (long long)news->step,
+            news->loss, news->norm, news->rate, news->seconds, news->reading,
+            news->tokens_per_s, news->bubble, (long long)news->sequences,
+            (long long)news->bytes);
     if (isfinite(news->validation))
-        fprintf(shown->log, "%.9g", news->validation);
-    fprintf(shown->log, ",%s\n", news->saved ? "true" : "false");
-    fflush(shown->log);
-}
-
-static void write_log(train_shown *shown, const sl_train_news *news)
-{
-    if (!shown->log)
-        return;
-    if (shown->csv) {
-        write_csv(shown, news);
-        return;
-    }
-    fprintf(shown->log,
-            "{\"step\": %lld, \"loss\": %.9g, \"norm\": %.9g, \"rate\": %.9g, "
-            "\"seconds\": %.6f, \"data_s\": %.6f, \"tokens_per_s\": %.1f, "
-            "\"bubble\": %.4f, "
-            "\"sequences\": %lld, \"bytes\": %lld",
-            (long long)news->step, news->loss, news->norm, news->rate,
-            news->seconds, news->reading, news->tokens_per_s, news->bubble,
-            (long long)news->sequences, (long long)news->bytes);
-    if (isfinite(news->validation))
-        fprintf(shown->log, ", \"val_loss\": %.9g", news->validation);
-    fprintf(shown->log, ", \"saved\": %s}\n", news->saved ? "true" : "false");
+        fprintf(shown->log, shown->csv ? "%.9g" : ", \"val_loss\": %.9g",
+                news->validation);
+    fprintf(shown->log, shown->csv ? ",%s\n" : ", \"saved\": %s}\n",
+            news->saved ? "true" : "false");
     fflush(shown->log);
 }
 
@@ -164,16 +141,17 @@ static void say_time(double seconds, char *out, size_t size)
         snprintf(out, size, "%llds", all);
 }
 
-void train_tell(train_shown *shown, const sl_train_news *news)
+void train_print_step(train_shown *shown, const sl_train_news *news)
 {
     char left[32], more[64] = "";
-    write_log(shown, news);
-    shown->seconds = shown->told++ ? 0.9 * shown->seconds + 0.1 * news->seconds
-                                   : news->seconds;
+    if (shown->log)
+        write_log(shown, news);
+    shown->seconds = shown->count++ ? 0.9 * shown->seconds + 0.1 * news->seconds
+                                    : news->seconds;
     bool last = news->step == shown->steps;
     bool notable = isfinite(news->validation) || news->saved || last;
     /* Off a terminal: the first ones, then fewer. */
-    bool due = notable || shown->told <= 3 || news->step % 10 == 0;
+    bool due = notable || shown->count <= 3 || news->step % 10 == 0;
     if (!shown->live && !due)
         return;
     say_time((double)(shown->steps - news->step) * shown->seconds, left,

@@ -13,42 +13,22 @@ typedef struct request {
     bool json;
 } request;
 
-enum { KEY_JSON = 256, KEY_COMM, KEY_STAGES };
-
-static const struct argp_option options[] = {
-    {"comm", KEY_COMM, "READING", 0,
-     "Under which reading of communication a deadlock is a fault: async (the "
-     "default), per-edge, ordered or blocking; the others are told all the "
-     "same",
-     0},
-    {"ranks", 'p', "P", 0, "Expect this many ranks", 0},
-    {"stages", KEY_STAGES, "S", 0, "Expect this many stages in all", 0},
-    {"microbatches", 'm', "M", 0, "Expect this many microbatches", 0},
-    {"json", KEY_JSON, 0, 0, "Findings as JSON", 0},
+#define AT(field) offsetof(request, field)
+static const cli_option options[] = {
+    CLI_OPTION(
+        "comm", CLI_COMM_WORDS, CLI_CHOICE, options.reading,
+        "Fail on a deadlock under this reading of communication (async); "
+        "deadlocks under the others are reported all the same"),
+    CLI_RANKS("Expect this many ranks", options),
+    CLI_OPTION("stages", "N", CLI_SIZE, options.stages,
+               "Expect this many stages in all"),
+    CLI_MICROBATCHES("Expect this many microbatches", options),
+    CLI_SWITCH("json", json, "Print the findings as JSON"),
     {0},
 };
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
-{
-    request *asked = state->input;
-    switch (key) {
-    case KEY_COMM: return cli_parse_reading(arg, &asked->options.reading);
-    case 'p': return cli_parse_size("--ranks", arg, &asked->options.ranks);
-    case KEY_STAGES:
-        return cli_parse_size("--stages", arg, &asked->options.stages);
-    case 'm':
-        return cli_parse_size("--microbatches", arg,
-                              &asked->options.microbatches);
-    case KEY_JSON: asked->json = true; return 0;
-    case ARGP_KEY_ARG: return cli_take_file(arg, &asked->file);
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp argp = {
-    options,
-    parse_option,
-    "[FILE]",
+static const cli_command command = {
+    options, cli_take_file, AT(file), "[FILE]",
     "Check a compute-only or lowered schedule. FILE is CSV; `-` or nothing is "
     "standard input. Exit status: 0 sound, 1 with findings, 2 unreadable.\v"
     "A schedule is sound when all work is there once and in order, messages "
@@ -59,10 +39,7 @@ static const struct argp argp = {
     "communicator for each), ordered (all of a rank's do, as on one NCCL "
     "stream) or blocking (each message holds its rank).\n\n"
     "  sluice schedule zbv -p 4 -m 8 --as lowered | sluice check\n"
-    "  sluice check mine.csv --comm ordered --json",
-    NULL,
-    NULL,
-    NULL};
+    "  sluice check mine.csv --comm ordered --json"};
 
 static void print_deadlock(const sl_schedule *schedule, const sl_report *report,
                            sl_reading reading, const char *label)
@@ -131,45 +108,42 @@ static sl_status print_around(const sl_schedule *schedule,
 static sl_status print_report(const sl_schedule *schedule,
                               const sl_report *report)
 {
+    char sizes[80];
     sl_extent extent = sl_schedule_extent(schedule);
     if (sl_report_is_sound(report))
         printf("sound: ");
     else
         printf("%zu finding%s in ", sl_report_total(report),
                sl_report_total(report) == 1 ? "" : "s");
-    printf("%d rank%s, %d stage%s, %d microbatch%s, %zu action%s\n",
-           extent.ranks, extent.ranks == 1 ? "" : "s", extent.stages,
-           extent.stages == 1 ? "" : "s", extent.microbatches,
-           extent.microbatches == 1 ? "" : "es", extent.actions,
-           extent.actions == 1 ? "" : "s");
+    printf("%s, %zu action%s\n", cli_extent_text(&extent, sizes),
+           extent.actions, extent.actions == 1 ? "" : "s");
     print_findings(report);
     print_deadlocks(schedule, report, &extent);
     return print_around(schedule, report);
+}
+
+/* Returns the exit status. */
+static int check(const request *asked, const sl_schedule *schedule)
+{
+    sl_report *report;
+    CLI_TRY(cli_result(VERB, sl_check(schedule, &asked->options, &report)));
+    bool sound = sl_report_is_sound(report);
+    sl_status status =
+        asked->json
+            ? sl_report_write_json(report, schedule, sl_write_stdio, stdout)
+            : print_report(schedule, report);
+    sl_report_destroy(report);
+    CLI_TRY(cli_flush(VERB, status));
+    return sound ? CLI_DONE : CLI_FAILED;
 }
 
 int verb_check(int argc, char **argv)
 {
     request asked = {.options = SL_CHECK_OPTIONS_INIT};
     sl_schedule *schedule;
-    sl_report *report;
-    int exit_status = cli_parse(VERB, &argp, argc, argv, &asked);
-    if (!exit_status)
-        exit_status = cli_read_schedule(VERB, asked.file, &schedule);
-    if (exit_status)
-        return exit_status;
-    sl_status status = sl_check(schedule, &asked.options, &report);
-    if (status) {
-        sl_schedule_destroy(schedule);
-        return cli_failed(VERB, status);
-    }
-    status = asked.json ? sl_report_write_json(report, schedule, sl_write_stdio,
-                                               stdout)
-                        : print_report(schedule, report);
-    bool sound = sl_report_is_sound(report);
-    sl_report_destroy(report);
+    CLI_TRY(cli_parse(VERB, &command, argc, argv, &asked));
+    CLI_TRY(cli_read_schedule(VERB, asked.file, &schedule));
+    int exit_status = check(&asked, schedule);
     sl_schedule_destroy(schedule);
-    exit_status = cli_flush(VERB, status);
-    if (exit_status)
-        return exit_status;
-    return sound ? CLI_DONE : CLI_FAILED;
+    return exit_status;
 }

@@ -1,165 +1,111 @@
 /* SPDX-License-Identifier: MIT
  *
- * `sluice cut`: how a model falls into stages. */
+ * `sluice cut`: how a model is cut into stages. */
 #include "cli.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define VERB "cut"
 
 typedef struct request {
-    const char *model; /* NULL: not said */
+    enum { GPT2, MLP } model;
     const char *config;
     int layers, width, heads, length, vocabulary, rows;
     bool untied;
-    int ranks, stages_per_rank;
+    sl_sizes sizes;
     const char *at;
-    bool whole, measure, hop, json;
+    bool whole, measure, json;
+    int hop;
     int threads;
 } request;
 
-enum {
-    KEY_MODEL = 256,
-    KEY_CONFIG,
-    KEY_LAYERS,
-    KEY_WIDTH,
-    KEY_HEADS,
-    KEY_LENGTH,
-    KEY_VOCABULARY,
-    KEY_ROWS,
-    KEY_UNTIED,
-    KEY_AT,
-    KEY_WHOLE,
-    KEY_MEASURE,
-    KEY_ROUTE,
-    KEY_JSON,
-};
-
-static const struct argp_option options[] = {
-    {NULL, 0, NULL, 0, "The model:", 1},
-    {"model", KEY_MODEL, "gpt2|mlp", 0, "Model (gpt2)", 1},
-    {"config", KEY_CONFIG, "FILE", 0,
-     "A GPT-2 with the sizes of this config.json", 1},
-    {"layers", KEY_LAYERS, "N", 0, "Layers (12; mlp: 16)", 1},
-    {"d", KEY_WIDTH, "N", 0, "Width (768; mlp: 512)", 1},
-    {"heads", KEY_HEADS, "N", 0, "Heads (12)", 1},
-    {"vocab", KEY_VOCABULARY, "N", 0, "Vocabulary (50257)", 1},
-    {"untied", KEY_UNTIED, NULL, 0, "Give lm_head a weight of its own", 1},
-    {"seq", KEY_LENGTH, "N", 0,
-     "Length of a sequence (1024; the config's most)", 1},
-    {"microbatch-size", KEY_ROWS, "N", 0,
-     "Sequences in a microbatch (1; mlp: rows, 16)", 1},
-    {NULL, 0, NULL, 0, "The cut:", 2},
-    {"ranks", 'p', "N", 0, "Cut into ranks times stages per rank, by cost", 2},
-    {"stages-per-rank", 'v', "N", 0, "Stages on each rank (1)", 2},
-    {"at", KEY_AT, "NAMES", 0,
-     "Cut at modules: transformer.h.4,after transformer.h.8", 2},
-    {"whole", KEY_WHOLE, NULL, 0,
-     "Cut between modules alone, even where a cut inside of one would gain", 2},
-    {"measure", KEY_MEASURE, NULL, 0,
-     "Balance the seconds that modules take here, not their flops", 2},
-    {"threads", 't', "N", 0, "Threads to measure with (1)", 2},
-    {"route", KEY_ROUTE, "direct|hop", 0,
-     "How tensors reach a stage that is not the next (direct)", 2},
-    {NULL, 0, NULL, 0, "Output:", 3},
-    {"json", KEY_JSON, NULL, 0, "Print JSON", 3},
+#define AT(field) offsetof(request, field)
+static const cli_option options[] = {
+    CLI_HEADED("Model:"),
+    CLI_OPTION("model", "gpt2|mlp", CLI_CHOICE, model, "Model (gpt2)"),
+    CLI_OPTION("config", "FILE", CLI_TEXT, config,
+               "A GPT-2 with the sizes of this config.json"),
+    CLI_OPTION("layers", "N", CLI_SIZE, layers, "Layers (12; mlp: 16)"),
+    CLI_OPTION("d", "N", CLI_SIZE, width, "Width (768; mlp: 512)"),
+    CLI_OPTION("heads", "N", CLI_SIZE, heads, "Attention heads (12)"),
+    CLI_OPTION("vocab", "N", CLI_SIZE, vocabulary, "Vocabulary size (50257)"),
+    CLI_SWITCH("untied", untied, "Give lm_head its own weight"),
+    CLI_OPTION("seq", "N", CLI_SIZE, length,
+               "Sequence length (1024; with --config: its longest)"),
+    CLI_OPTION("microbatch-size", "N", CLI_SIZE, rows,
+               "Sequences in a microbatch (1; mlp: rows, 16)"),
+    CLI_HEADED("Cut:"),
+    CLI_RANKS("Cut into ranks times stages per rank, by cost", sizes),
+    CLI_LETTERED('v', "stages-per-rank", "N", CLI_SIZE, sizes.stages_per_rank,
+                 "Stages on each rank (1)"),
+    CLI_OPTION("at", "NAMES", CLI_TEXT, at,
+               "Cut at modules: transformer.h.4,after transformer.h.8"),
+    CLI_SWITCH("whole", whole,
+               "Cut only between modules, even where a cut inside one would be "
+               "more even"),
+    CLI_SWITCH("measure", measure,
+               "Balance the seconds that modules take here, not their flops"),
+    CLI_LETTERED('t', "threads", "N", CLI_SIZE, threads,
+                 "Threads to measure with (1)"),
+    CLI_OPTION("route", "direct|hop", CLI_CHOICE, hop,
+               "How tensors reach a stage that is not the next (direct)"),
+    CLI_HEADED("Output:"),
+    CLI_SWITCH("json", json, "Print JSON"),
     {0},
 };
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static error_t refuse_argument(const char *argument, void *unused)
 {
-    request *asked = state->input;
-    bool other;
-    switch (key) {
-    case KEY_MODEL:
-        asked->model = arg;
-        return cli_parse_word("--model", arg, "gpt2", "mlp", &other);
-    case KEY_CONFIG: asked->config = arg; return 0;
-    case KEY_LAYERS: return cli_parse_size("--layers", arg, &asked->layers);
-    case KEY_WIDTH: return cli_parse_size("--d", arg, &asked->width);
-    case KEY_HEADS: return cli_parse_size("--heads", arg, &asked->heads);
-    case KEY_LENGTH: return cli_parse_size("--seq", arg, &asked->length);
-    case KEY_VOCABULARY:
-        return cli_parse_size("--vocab", arg, &asked->vocabulary);
-    case KEY_ROWS:
-        return cli_parse_size("--microbatch-size", arg, &asked->rows);
-    case KEY_UNTIED: asked->untied = true; return 0;
-    case 'p': return cli_parse_size("--ranks", arg, &asked->ranks);
-    case 'v':
-        return cli_parse_size("--stages-per-rank", arg,
-                              &asked->stages_per_rank);
-    case KEY_AT: asked->at = arg; return 0;
-    case KEY_WHOLE: asked->whole = true; return 0;
-    case KEY_MEASURE: asked->measure = true; return 0;
-    case 't': return cli_parse_size("--threads", arg, &asked->threads);
-    case KEY_ROUTE:
-        return cli_parse_word("--route", arg, "direct", "hop", &asked->hop);
-    case KEY_JSON: asked->json = true; return 0;
-    case ARGP_KEY_ARG:
-        return cli_refuse("nothing goes with '%.60s'; --config takes a file",
-                          arg);
-    default: return ARGP_ERR_UNKNOWN;
-    }
+    (void)unused;
+    return cli_refuse("nothing goes with '%.60s'; --config takes a file",
+                      argument);
 }
 
-static const struct argp argp = {
-    options,
-    parse_option,
-    NULL,
-    "Show how a model falls into pipeline stages: which modules, parameters "
-    "and "
-    "floating point operations each has, what crosses between them per "
-    "microbatch, which parameters are tied, and how even it is.\v"
-    "A cut by cost makes the largest stage as small as it can be; it goes "
-    "through a module where that makes it at least 3% smaller. Of cuts that "
-    "are as good it is the one with the fewest bytes between stages. `sluice "
-    "train` cuts the same way. Balance is the mean stage over the largest.\n\n"
+static const cli_command command = {
+    options, refuse_argument, 0, NULL,
+    "Show how a model is cut into pipeline stages: the modules, parameters and "
+    "floating point operations of each, what crosses between them per "
+    "microbatch, which parameters are tied, and how even the cut is.\v"
+    "A cut by cost makes the largest stage as small as it can be; it cuts "
+    "inside a module where that makes it at least 3% smaller. Among equally "
+    "good cuts it takes the one that sends the fewest bytes between stages. "
+    "`sluice train` cuts the same way. Balance is the mean stage over the "
+    "largest.\n\n"
     "  sluice cut -p 4\n"
     "  sluice cut --config config.json -p 4 -v 2 --microbatch-size 4\n"
     "  sluice cut --at transformer.h.4,transformer.h.8\n"
-    "  sluice cut --model mlp -p 4 --measure --json",
-    NULL,
-    NULL,
-    NULL};
+    "  sluice cut --model mlp -p 4 --measure --json"};
 
 /* ------------------------------------------------------------- refusing -- */
 
-static bool is_mlp(const request *asked)
-{
-    return asked->model && strcmp(asked->model, "mlp") == 0;
-}
-
 static int refuse_idle_options(const request *asked)
 {
-    if (is_mlp(asked) && (asked->heads || asked->vocabulary || asked->length ||
-                          asked->untied || asked->config))
+    if (asked->model == MLP &&
+        CLI_GIVEN("heads", "vocab", "seq", "untied", "config"))
         return cli_say(VERB, CLI_WRONG,
                        "--heads, --vocab, --seq, --untied and --config go with "
                        "gpt2");
-    if (asked->config && (asked->layers || asked->width || asked->heads ||
-                          asked->vocabulary || asked->untied))
+    if (asked->config && CLI_GIVEN("layers", "d", "heads", "vocab", "untied"))
         return cli_say(VERB, CLI_WRONG,
                        "--config says what --layers, --d, --heads, --vocab and "
                        "--untied would");
-    if (!asked->ranks && !asked->at)
+    if (!asked->sizes.ranks && !asked->at)
         return cli_say(VERB, CLI_WRONG,
                        "say how many stages: -p RANKS, or where: --at NAMES");
-    if (asked->at && (asked->ranks || asked->stages_per_rank || asked->whole ||
-                      asked->measure))
+    if (asked->at && CLI_GIVEN("ranks", "stages-per-rank", "whole", "measure"))
         return cli_say(VERB, CLI_WRONG,
                        "--at says where; -p, -v, --whole and --measure go "
                        "with a cut by cost");
     if (asked->threads && !asked->measure)
         return cli_say(VERB, CLI_WRONG, "--threads goes with --measure");
-    int per_rank = asked->stages_per_rank ? asked->stages_per_rank : 1;
-    if ((int64_t)asked->ranks * per_rank > INT32_MAX)
+    int per_rank = asked->sizes.stages_per_rank;
+    if ((int64_t)asked->sizes.ranks * per_rank > INT32_MAX)
         return cli_say(VERB, CLI_WRONG, "%d ranks of %d stages are too many",
-                       asked->ranks, per_rank);
-    return 0;
+                       asked->sizes.ranks, per_rank);
+    return CLI_DONE;
 }
 
 /* ---------------------------------------------------------------- model -- */
@@ -183,16 +129,7 @@ static int read_gpt2(const request *asked, sl_gpt2_config *config)
             config->positions = asked->length;
         return 0;
     }
-    char *text;
-    size_t length;
-    int exit_status = cli_read_file(VERB, asked->config, &text, &length);
-    if (exit_status)
-        return exit_status;
-    sl_status status = sl_gpt2_read_config(text, length, config);
-    free(text);
-    if (status)
-        return cli_say(VERB, CLI_WRONG, "%.200s: %s", asked->config,
-                       sl_error_text());
+    CLI_TRY(cli_read_config(VERB, asked->config, config));
     if (asked->length > config->positions)
         return cli_say(VERB, CLI_WRONG,
                        "--seq is %d, and the config has %d positions",
@@ -204,7 +141,7 @@ static int read_gpt2(const request *asked, sl_gpt2_config *config)
 static int build(const request *asked, sl_graph *graph, char *title,
                  size_t size)
 {
-    if (is_mlp(asked)) {
+    if (asked->model == MLP) {
         sl_mlp_config config = SL_MLP_CONFIG_INIT;
         int rows = asked->rows ? asked->rows : 16;
         override(asked->layers, &config.layers);
@@ -216,9 +153,7 @@ static int build(const request *asked, sl_graph *graph, char *title,
                  config.layers, config.width, rows);
     } else {
         sl_gpt2_config config = SL_GPT2_CONFIG_INIT;
-        int exit_status = read_gpt2(asked, &config);
-        if (exit_status)
-            return exit_status;
+        CLI_TRY(read_gpt2(asked, &config));
         int rows = asked->rows ? asked->rows : 1;
         int length = asked->length ? asked->length : config.positions;
         sl_gpt2_build(graph, &config, NULL, rows, length);
@@ -228,8 +163,7 @@ static int build(const request *asked, sl_graph *graph, char *title,
                  config.layers, config.width, config.heads, config.vocabulary,
                  config.tied ? ", tied" : "", rows, length);
     }
-    sl_status status = sl_graph_status(graph);
-    return status ? cli_failed(VERB, status) : 0;
+    return cli_result(VERB, sl_graph_status(graph));
 }
 
 /* -------------------------------------------------------------- cutting -- */
@@ -247,11 +181,35 @@ typedef struct found {
     const char *unit; /* of costs */
 } found;
 
-static double seconds_now(void)
+static sl_status measure_modules(const request *asked, const sl_graph *graph,
+                                 sl_module_cost **out, int *out_count)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    sl_stage_options stage = SL_STAGE_OPTIONS_INIT;
+    stage.threads = asked->threads ? asked->threads : 1;
+    return sl_measure_modules(graph, &stage,
+                              isatty(STDERR_FILENO) ? show_progress : NULL,
+                              NULL, out, out_count);
+}
+
+/* How to cut, in names or costs that the caller frees. */
+static sl_status choose_cut(const request *asked, const sl_graph *graph,
+                            sl_cut_options *how, sl_cut_point **points,
+                            sl_module_cost **costs)
+{
+    how->route = asked->hop ? SL_ROUTE_HOP : SL_ROUTE_DIRECT;
+    if (asked->at) {
+        how->by = SL_CUT_AT_NAMES;
+        CLI_TRY(sl_cut_points_read(asked->at, points, &how->point_count));
+        how->points = *points;
+        return SL_OK;
+    }
+    how->by = SL_CUT_BY_COST;
+    how->inside = !asked->whole && !asked->measure;
+    how->stages = asked->sizes.ranks * asked->sizes.stages_per_rank;
+    if (asked->measure)
+        CLI_TRY(measure_modules(asked, graph, costs, &how->cost_count));
+    how->costs = *costs;
+    return SL_OK;
 }
 
 static sl_status cut(const request *asked, const sl_graph *graph, found *out)
@@ -259,31 +217,11 @@ static sl_status cut(const request *asked, const sl_graph *graph, found *out)
     sl_cut_options how = SL_CUT_OPTIONS_INIT;
     sl_cut_point *points = NULL;
     sl_module_cost *costs = NULL;
-    sl_status status = SL_OK;
-    how.route = asked->hop ? SL_ROUTE_HOP : SL_ROUTE_DIRECT;
-    if (asked->at) {
-        how.by = SL_CUT_AT_NAMES;
-        status = sl_cut_points_read(asked->at, &points, &how.point_count);
-        how.points = points;
-    } else {
-        how.by = SL_CUT_BY_COST;
-        how.inside = !asked->whole && !asked->measure;
-        how.stages = asked->ranks *
-                     (asked->stages_per_rank ? asked->stages_per_rank : 1);
-    }
-    if (!status && asked->measure) {
-        sl_stage_options stage = SL_STAGE_OPTIONS_INIT;
-        stage.threads = asked->threads ? asked->threads : 1;
-        bool watched = isatty(STDERR_FILENO);
-        status =
-            sl_measure_modules(graph, &stage, watched ? show_progress : NULL,
-                               NULL, &costs, &how.cost_count);
-        how.costs = costs;
-    }
-    double start = seconds_now();
+    sl_status status = choose_cut(asked, graph, &how, &points, &costs);
+    double start = cli_seconds();
     if (!status)
         status = sl_model_cut(graph, &how, &out->model);
-    out->seconds = seconds_now() - start;
+    out->seconds = cli_seconds() - start;
     out->unit = asked->measure ? "seconds" : "flops";
     free(points);
     free(costs);
@@ -320,19 +258,11 @@ static int largest_stage(const sl_model *model)
     return largest;
 }
 
-static double total_cost(const sl_model *model)
-{
-    double sum = 0;
-    for (int s = 0; s < sl_model_stage_count(model); s++)
-        sum += sl_model_stage(model, s)->cost;
-    return sum;
-}
-
 static void print_stage(const sl_model *model, int s, bool seconds)
 {
     char flops[32], parameters[32], cost[32] = "", modules[96];
     const sl_stage_info *info = sl_model_stage(model, s);
-    double total = total_cost(model);
+    double total = cli_total_cost(model);
     cli_modules(info, modules, sizeof modules);
     if (seconds)
         snprintf(cost, sizeof cost, "  %8.3f ms", info->cost * 1e3);
@@ -354,6 +284,19 @@ static void print_boundaries(const sl_model *model)
     }
 }
 
+/* "a", "b": what stands between the brackets of a list. */
+static void print_names(const char *const *names, int count)
+{
+    for (int i = 0; i < count; i++)
+        printf("%s\"%s\"", i ? ", " : "", names[i]);
+}
+
+static void print_numbers(const int *numbers, int count)
+{
+    for (int i = 0; i < count; i++)
+        printf("%s%d", i ? ", " : "", numbers[i]);
+}
+
 static void print_ties(const sl_model *model)
 {
     int count;
@@ -363,9 +306,8 @@ static void print_ties(const sl_model *model)
         printf("tied: ");
         for (int k = 0; k < ties[i].name_count; k++)
             printf("%s%s", k ? " = " : "", ties[i].names[k]);
-        printf(" in stages");
-        for (int k = 0; k < ties[i].stage_count; k++)
-            printf("%s %d", k ? "," : "", ties[i].stages[k]);
+        printf(" in stages ");
+        print_numbers(ties[i].stages, ties[i].stage_count);
         printf(", %s each\n", cli_amount((double)ties[i].bytes, "B", bytes));
     }
 }
@@ -392,8 +334,7 @@ static void print_json_stages(const sl_model *model)
     for (int s = 0; s < sl_model_stage_count(model); s++) {
         const sl_stage_info *info = sl_model_stage(model, s);
         printf("%s\n  {\"stage\": %d, \"modules\": [", s ? "," : "", s);
-        for (int i = 0; i < info->module_count; i++)
-            printf("%s\"%s\"", i ? ", " : "", info->modules[i]);
+        print_names(info->modules, info->module_count);
         printf("], \"parameters\": %lld, \"parameter_bytes\": %lld, "
                "\"flops\": %.0f, \"cost\": %.17g}",
                (long long)info->parameters, (long long)info->parameter_bytes,
@@ -420,8 +361,7 @@ static void print_json_crossings(const sl_model *model)
         const sl_crossing *c = &crossings[i];
         printf("%s\n  {\"name\": \"%s\", \"producer\": %d, \"consumers\": [",
                i ? "," : "", c->name, c->producer);
-        for (int k = 0; k < c->consumer_count; k++)
-            printf("%s%d", k ? ", " : "", c->consumers[k]);
+        print_numbers(c->consumers, c->consumer_count);
         printf("], \"dtype\": \"%s\", \"shape\": [", sl_dtype_text(c->dtype));
         for (int k = 0; k < c->dims; k++)
             printf("%s%lld", k ? ", " : "", (long long)c->shape[k]);
@@ -444,11 +384,9 @@ static void print_json_ties(const sl_model *model)
     printf("\"ties\": [");
     for (int i = 0; i < count; i++) {
         printf("%s\n  {\"names\": [", i ? "," : "");
-        for (int k = 0; k < ties[i].name_count; k++)
-            printf("%s\"%s\"", k ? ", " : "", ties[i].names[k]);
+        print_names(ties[i].names, ties[i].name_count);
         printf("], \"stages\": [");
-        for (int k = 0; k < ties[i].stage_count; k++)
-            printf("%s%d", k ? ", " : "", ties[i].stages[k]);
+        print_numbers(ties[i].stages, ties[i].stage_count);
         printf("], \"bytes\": %lld}", (long long)ties[i].bytes);
     }
     printf("],\n");
@@ -465,27 +403,27 @@ static void print_json(const found *cut, const char *title)
            sl_model_balance(model), largest_stage(model), cut->seconds);
 }
 
-int verb_cut(int argc, char **argv)
+static int build_and_cut(const request *asked, sl_graph *graph)
 {
-    request asked = {0};
     char title[256];
     found shown = {0};
-    int exit_status = cli_parse(VERB, &argp, argc, argv, &asked);
-    if (!exit_status)
-        exit_status = refuse_idle_options(&asked);
-    if (exit_status)
-        return exit_status;
-    sl_graph *graph;
-    sl_status status = sl_graph_create(&graph);
-    if (status)
-        return cli_failed(VERB, status);
-    exit_status = build(&asked, graph, title, sizeof title);
-    if (!exit_status)
-        status = cut(&asked, graph, &shown);
-    sl_graph_destroy(graph);
-    if (exit_status || status)
-        return exit_status ? exit_status : cli_failed(VERB, status);
-    (asked.json ? print_json : print_text)(&shown, title);
+    CLI_TRY(build(asked, graph, title, sizeof title));
+    CLI_TRY(cli_result(VERB, cut(asked, graph, &shown)));
+    (asked->json ? print_json : print_text)(&shown, title);
     sl_model_destroy(shown.model);
     return cli_flush(VERB, SL_OK);
+}
+
+int verb_cut(int argc, char **argv)
+{
+    request asked = {.model = GPT2};
+    sl_graph *graph;
+    CLI_TRY(cli_parse(VERB, &command, argc, argv, &asked));
+    if (!asked.sizes.stages_per_rank)
+        asked.sizes.stages_per_rank = 1;
+    CLI_TRY(refuse_idle_options(&asked));
+    CLI_TRY(cli_result(VERB, sl_graph_create(&graph)));
+    int exit_status = build_and_cut(&asked, graph);
+    sl_graph_destroy(graph);
+    return exit_status;
 }

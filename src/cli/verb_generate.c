@@ -23,62 +23,40 @@ typedef struct request {
     int64_t *made_counts;
 } request;
 
-enum {
-    KEY_PROMPT = 256,
-    KEY_IDS,
-    KEY_TOKENS,
-    KEY_TEMPERATURE,
-    KEY_TOP,
-    KEY_SEED
-};
-
-static const struct argp_option options[] = {
-    {NULL, 0, NULL, 0, "Text:", 1},
-    {"prompt", KEY_PROMPT, "TEXT", 0,
-     "Text to continue, for a model whose tokens are bytes", 1},
-    {"ids", KEY_IDS, "N,N,...", 0, "Token ids to continue, for any model", 1},
-    {"tokens", KEY_TOKENS, "N", 0, "Tokens to generate (200)", 1},
-    {"temperature", KEY_TEMPERATURE, "X", 0,
-     "Sampling temperature; 0: always the likeliest token (0.8)", 1},
-    {"top-k", KEY_TOP, "N", 0, "Sample from the N likeliest tokens (all)", 1},
-    {"seed", KEY_SEED, "N", 0, "Seed for sampling (1)", 1},
-    INFER_OPTIONS(2,
-                  "Samples to generate, as microbatches beside each other (1)"),
+#define AT(field)          offsetof(request, field)
+#define INFER_MICROBATCHES "Samples to generate, one to a microbatch (1)"
+static const cli_option options[] = {
+    CLI_HEADED("Text:"),
+    CLI_OPTION("prompt", "TEXT", CLI_TEXT, prompt,
+               "Text to continue, for a model whose tokens are bytes"),
+    CLI_OPTION("ids", "N,N,...", CLI_TEXT, ids,
+               "Token ids to continue, for any model"),
+    CLI_OPTION("tokens", "N", CLI_SIZE, tokens, "Tokens to generate (200)"),
+    CLI_OPTION("temperature", "X", CLI_NUMBER, temperature,
+               "Sampling temperature; 0: always the likeliest token (0.8)"),
+    CLI_OPTION("top-k", "N", CLI_SIZE, top,
+               "Sample from the N likeliest tokens (all)"),
+    CLI_OPTION("seed", "N", CLI_INT, seed, "Seed for sampling (1)"),
+#include "infer.def"
     {0},
 };
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static error_t take_model(const char *argument, void *out)
 {
-    request *r = state->input;
-    switch (key) {
-    case KEY_PROMPT: r->prompt = arg; return 0;
-    case KEY_IDS: r->ids = arg; return 0;
-    case KEY_TOKENS: return cli_parse_size("--tokens", arg, &r->tokens);
-    case KEY_TEMPERATURE:
-        return cli_parse_number("--temperature", arg, &r->temperature);
-    case KEY_TOP: return cli_parse_size("--top-k", arg, &r->top);
-    case KEY_SEED: return cli_parse_int("--seed", arg, &r->seed);
-    case ARGP_KEY_ARG:
-        if (r->layout.model)
-            return cli_refuse("one model at a time: '%.60s'", arg);
-        r->layout.model = arg;
-        return 0;
-    default: return infer_parse(key, arg, &r->layout);
-    }
+    const char **model = out;
+    if (*model)
+        return cli_refuse("one model at a time: '%.60s'", argument);
+    *model = argument;
+    return 0;
 }
 
-static const struct argp argp = {
-    options,
-    parse_option,
-    "MODEL",
+static const cli_command command = {
+    options, take_model, AT(layout.model), "MODEL",
     "Generate text with a model. MODEL is a folder with config.json and "
     "safetensors, or a run, whose latest checkpoint is taken. There is no "
     "key-value cache: every token computes the whole sequence.\v"
     "  sluice generate run --prompt 'The schedule '\n"
-    "  sluice generate run/best --prompt 'A' -p 2 -m 4 --temperature 0.5",
-    NULL,
-    NULL,
-    NULL};
+    "  sluice generate run/best --prompt 'A' -p 2 -m 4 --temperature 0.5"};
 
 /* ---------------------------------------------------------------- prompts -- */
 
@@ -122,8 +100,8 @@ static void put(const request *r, int64_t token)
         printf("%lld ", (long long)token);
 }
 
-/* One sample is shown as it comes; several wait for their turn. */
-static void tell(void *context, int sample, int64_t token)
+/* A single sample is printed token by token; several, when all are done. */
+static void take_token(void *context, int sample, int64_t token)
 {
     request *r = context;
     if (r->samples == 1) {
@@ -155,7 +133,7 @@ static sl_status act(sl_comm *comm, const sl_inference_options *how,
                                   .temperature = r->temperature,
                                   .top = r->top,
                                   .seed = (uint64_t)r->seed,
-                                  .tell = tell,
+                                  .tell = take_token,
                                   .context = r};
     return sl_continue(comm, how, &sampling);
 }
@@ -179,10 +157,11 @@ static void print_samples(const request *r)
 static int generate(request *r)
 {
     bool first;
-    int exit_status = infer_run(VERB, &r->layout, act, r, &first);
-    if (!exit_status && first)
+    CLI_TRY(read_prompt(r));
+    CLI_TRY(infer_run(VERB, &r->layout, act, r, &first));
+    if (first)
         print_samples(r);
-    return exit_status ? exit_status : cli_flush(VERB, SL_OK);
+    return cli_flush(VERB, SL_OK);
 }
 
 int verb_generate(int argc, char **argv)
@@ -192,29 +171,21 @@ int verb_generate(int argc, char **argv)
                      .seed = 1,
                      .temperature = 0.8};
     sl_gpt2_config config;
-    int exit_status = cli_parse(VERB, &argp, argc, argv, &asked);
-    if (exit_status)
-        return exit_status;
+    CLI_TRY(cli_parse(VERB, &command, argc, argv, &asked));
     if (!asked.layout.model || (!asked.prompt && !asked.ids))
         return cli_say(VERB, CLI_WRONG,
                        "say which model, and a --prompt or --ids");
     infer_find_model(&asked.layout);
-    exit_status = infer_config(VERB, asked.layout.model, &config);
-    if (exit_status)
-        return exit_status;
+    CLI_TRY(infer_config(VERB, asked.layout.model, &config));
     asked.bytes = config.vocabulary <= 256;
     if (asked.prompt && asked.ids)
         return cli_say(VERB, CLI_WRONG, "--prompt or --ids, not both");
-    if (!(asked.temperature >= 0))
-        return cli_say(VERB, CLI_WRONG, "--temperature is 0 or more");
     if (asked.prompt && !asked.bytes)
         return cli_say(VERB, CLI_WRONG,
                        "the model has a vocabulary of %d, so its tokens are "
                        "not bytes of text: give --ids",
                        config.vocabulary);
-    exit_status = read_prompt(&asked);
-    if (!exit_status)
-        exit_status = generate(&asked);
+    int exit_status = generate(&asked);
     free(asked.start);
     free(asked.made);
     free(asked.made_counts);

@@ -14,44 +14,29 @@ typedef struct request {
     lowering lower;
 } request;
 
-enum { KEY_PASSES = 256 };
-
-static const struct argp_option options[] = {
-    {"passes", KEY_PASSES, "LIST", 0,
-     "Exactly these passes, in this order, between commas: drop-idle, "
-     "merge-bw, delay-w=N, unshard, reduce-grad, wait-reduce, send-recv, "
-     "wait-send, "
-     "defer-recv, send-budget=N, drop-waits (default: what --for needs)",
-     0},
+#define AT(field) offsetof(request, field)
+static const cli_option options[] = {
+    CLI_OPTION(
+        "passes", "LIST", CLI_TEXT, passes,
+        "Exactly these passes, in this order, between commas: drop-idle, "
+        "merge-bw, delay-w=N, unshard, reduce-grad, wait-reduce, send-recv, "
+        "wait-send, defer-recv, send-budget=N, drop-waits (default: those that "
+        "--for needs)"),
 #include "lowering.def"
     {0},
 };
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
-{
-    request *asked = state->input;
-    switch (key) {
-    case KEY_PASSES: asked->passes = arg; return 0;
-    case ARGP_KEY_ARG: return cli_take_file(arg, &asked->file);
-    default: return lowering_parse(key, arg, &asked->lower);
-    }
-}
-
-static const struct argp argp = {
-    options,
-    parse_option,
-    "[FILE]",
-    "Lower a compute-only schedule: add what running it takes. A lowered one "
-    "is turned into the form of --for: only waits are added or dropped. FILE "
-    "is CSV; `-` or nothing is standard input.\v"
+static const cli_command command = {
+    options, cli_take_file, AT(file), "[FILE]",
+    "Lower a compute-only schedule: add the communication, sharding and "
+    "gradient reductions that running it takes. A lowered one is converted to "
+    "the form of --for: only waits are added or dropped. FILE is CSV; `-` or "
+    "nothing is standard input.\v"
     "  sluice schedule zbv -p 4 -m 8 | sluice lower\n"
     "  sluice lower of-2.11.csv >of-2.15.csv\n"
     "  sluice lower of-2.15.csv --for torch-2.11 >of-2.11.csv\n"
     "  sluice lower mine.csv --recv defer --send-budget 4\n"
-    "  sluice lower mine.csv --passes merge-bw,send-recv --recv late",
-    NULL,
-    NULL,
-    NULL};
+    "  sluice lower mine.csv --passes merge-bw,send-recv --recv late"};
 
 /* Whether a pass is among those that were named. */
 static bool names(const request *asked, const char *pass)
@@ -82,7 +67,7 @@ static int refuse_idle_options(const request *asked)
         return lowering_check(VERB, lower);
     if (!*asked->passes)
         return cli_say(VERB, CLI_WRONG, "--passes names no pass");
-    if (lower->for_given)
+    if (CLI_GIVEN("for"))
         return cli_say(VERB, CLI_WRONG,
                        "--for chooses passes, and --passes names them");
     if (lower->defers)
@@ -94,13 +79,13 @@ static int refuse_idle_options(const request *asked)
                        "--send-budget is the pass send-budget=%d: name it in "
                        "--passes",
                        lower->budget);
-    if (lower->recv_given && !names(asked, "send-recv"))
+    if (CLI_GIVEN("recv") && !names(asked, "send-recv"))
         return refuse_idle_option("--recv", "send-recv", asked);
-    if (lower->window_given && !names(asked, "unshard"))
+    if (CLI_GIVEN("unshard-window") && !names(asked, "unshard"))
         return refuse_idle_option("--unshard-window", "unshard", asked);
-    if (lower->lookahead_given && !names(asked, "unshard"))
+    if (CLI_GIVEN("unshard-lookahead") && !names(asked, "unshard"))
         return refuse_idle_option("--unshard-lookahead", "unshard", asked);
-    if (lower->reduce_wait_given && !names(asked, "reduce-grad") &&
+    if (CLI_GIVEN("reduce-wait") && !names(asked, "reduce-grad") &&
         !names(asked, "wait-reduce"))
         return refuse_idle_option("--reduce-wait", "reduce-grad", asked);
     return 0;
@@ -109,21 +94,16 @@ static int refuse_idle_options(const request *asked)
 int verb_lower(int argc, char **argv)
 {
     static request asked = {.lower = LOWERING_INIT};
-    int exit_status = cli_parse(VERB, &argp, argc, argv, &asked);
-    if (!exit_status)
-        exit_status = refuse_idle_options(&asked);
     sl_schedule *schedule, *lowered;
-    if (!exit_status)
-        exit_status = cli_read_schedule(VERB, asked.file, &schedule);
-    if (exit_status)
-        return exit_status;
+    CLI_TRY(cli_parse(VERB, &command, argc, argv, &asked));
+    CLI_TRY(refuse_idle_options(&asked));
+    CLI_TRY(cli_read_schedule(VERB, asked.file, &schedule));
     sl_status status =
         asked.passes
             ? sl_lower(schedule, asked.passes, &asked.lower.options, &lowered)
             : lowering_run(&asked.lower, schedule, &lowered);
     sl_schedule_destroy(schedule);
-    if (status)
-        return cli_failed(VERB, status);
+    CLI_TRY(cli_result(VERB, status));
     status = sl_schedule_write_csv(lowered, sl_write_stdio, stdout);
     sl_schedule_destroy(lowered);
     return cli_flush(VERB, status);

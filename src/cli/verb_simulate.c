@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * `sluice simulate`: run a schedule on paper and tell how long it takes. */
+ * `sluice simulate`: simulate a schedule, and show how long it takes. */
 #include "costs.h"
 
 #include <errno.h>
@@ -19,36 +19,21 @@ typedef struct request {
     bool actions;
 } request;
 
-enum { KEY_COMM = 256, KEY_JSON, KEY_ACTIONS, KEY_TRACE };
-
-static const struct argp_option options[] = {
+#define AT(field) offsetof(request, field)
+static const cli_option options[] = {
 #include "costs.def"
-    {"comm", KEY_COMM, "READING", 0, CLI_COMM_HELP, 0},
-    {"json", KEY_JSON, 0, 0, "Results as JSON", 1},
-    {"actions", KEY_ACTIONS, 0, 0,
-     "With --json: also the start and end of every action", 1},
-    {"trace", KEY_TRACE, "OUT.json", 0,
-     "Write a Chrome/Perfetto trace; `-` is standard output", 1},
+    CLI_OPTION("comm", CLI_COMM_WORDS, CLI_CHOICE, reading, CLI_COMM_HELP),
+    CLI_HEADED("Output:"),
+    CLI_SWITCH("json", json, "Print results as JSON"),
+    CLI_SWITCH("actions", actions,
+               "With --json: also the start and end of every action"),
+    CLI_OPTION("trace", "OUT.json", CLI_TEXT, trace,
+               "Write a Chrome/Perfetto trace; `-` is standard output"),
     {0},
 };
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
-{
-    request *asked = state->input;
-    switch (key) {
-    case KEY_COMM: return cli_parse_reading(arg, &asked->reading);
-    case KEY_JSON: asked->json = true; return 0;
-    case KEY_ACTIONS: asked->actions = true; return 0;
-    case KEY_TRACE: asked->trace = arg; return 0;
-    case ARGP_KEY_ARG: return cli_take_file(arg, &asked->file);
-    default: return costs_parse(key, arg, &asked->costs);
-    }
-}
-
-static const struct argp argp = {
-    options,
-    parse_option,
-    "[FILE]",
+static const cli_command command = {
+    options, cli_take_file, AT(file), "[FILE]",
     "Simulate a schedule: how long it takes, where ranks are idle, and how "
     "many activations they hold. FILE is CSV, compute-only or lowered; `-` or "
     "nothing is standard input.\v"
@@ -56,10 +41,7 @@ static const struct argp argp = {
     "(ranks x makespan).\n\n"
     "  sluice schedule 1f1b -p 4 -m 8 | sluice simulate\n"
     "  sluice schedule zbv -p 4 -m 8 --as lowered |\n"
-    "      sluice simulate --latency 0.1 --comm ordered --trace zbv.json",
-    NULL,
-    NULL,
-    NULL};
+    "      sluice simulate --latency 0.1 --comm ordered --trace zbv.json"};
 
 static int refuse_contradictions(const request *asked)
 {
@@ -140,11 +122,10 @@ static int show(const request *asked, const sl_schedule *schedule,
     sl_status status = SL_OK;
     if (asked->costs.unit && sl_dry_run(schedule, &steps))
         cli_say(VERB, 0, "no step count: %s", sl_error_text());
-    if (asked->trace) {
-        int exit_status = write_trace(asked->trace, schedule, result);
-        if (exit_status || strcmp(asked->trace, "-") == 0)
-            return exit_status;
-    }
+    if (asked->trace)
+        CLI_TRY(write_trace(asked->trace, schedule, result));
+    if (asked->trace && strcmp(asked->trace, "-") == 0)
+        return CLI_DONE;
     if (asked->json)
         status = sl_simulation_write_json(
             result, schedule, steps, asked->actions, sl_write_stdio, stdout);
@@ -153,27 +134,29 @@ static int show(const request *asked, const sl_schedule *schedule,
     return cli_flush(VERB, status);
 }
 
+static int simulate(const request *asked, const sl_costs *costs,
+                    sl_schedule **schedule)
+{
+    sl_simulation *result;
+    CLI_TRY(cli_read_schedule(VERB, asked->file, schedule));
+    CLI_TRY(cli_result(VERB, cli_add_messages(asked->reading, schedule)));
+    CLI_TRY(cli_result(VERB,
+                       sl_simulate(*schedule, costs, asked->reading, &result)));
+    int exit_status = show(asked, *schedule, result);
+    sl_simulation_destroy(result);
+    return exit_status;
+}
+
 int verb_simulate(int argc, char **argv)
 {
     request asked = {.reading = SL_ASYNC};
     sl_costs costs = SL_COSTS_INIT;
     sl_schedule *schedule = NULL;
-    sl_simulation *result = NULL;
-    int exit_status = cli_parse(VERB, &argp, argc, argv, &asked);
+    CLI_TRY(cli_parse(VERB, &command, argc, argv, &asked));
+    CLI_TRY(refuse_contradictions(&asked));
+    int exit_status = costs_make(VERB, &asked.costs, &costs);
     if (!exit_status)
-        exit_status = refuse_contradictions(&asked);
-    if (!exit_status)
-        exit_status = costs_make(VERB, &asked.costs, &costs);
-    if (!exit_status)
-        exit_status = cli_read_schedule(VERB, asked.file, &schedule);
-    if (!exit_status) {
-        sl_status status = cli_add_messages(asked.reading, &schedule);
-        if (!status)
-            status = sl_simulate(schedule, &costs, asked.reading, &result);
-        exit_status =
-            status ? cli_failed(VERB, status) : show(&asked, schedule, result);
-    }
-    sl_simulation_destroy(result);
+        exit_status = simulate(&asked, &costs, &schedule);
     sl_schedule_destroy(schedule);
     sl_costs_clear(&costs);
     return exit_status;

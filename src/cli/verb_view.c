@@ -8,15 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define VERB "view"
 
-typedef enum form { HTML, SVG, PNG, JSON, FORMS } form;
-
-static const char *const form_names[FORMS] = {"html", "svg", "png", "json"};
+typedef enum form { HTML, SVG, PNG, JSON } form;
+#define FORMS "html|svg|png|json"
 
 typedef struct request {
     const char *shown[SL_VIEW_MAX_TIMELINES]; /* files and names */
@@ -25,158 +23,96 @@ typedef struct request {
     const char *out;
     sl_sizes sizes;
     costs_request costs;
-    sl_reading reading;
-    int as; /* a form */
-    bool as_given;
-    bool comm_given;
+    int reading; /* sl_reading */
+    int as;      /* a form; -1: by the name of `out` */
     bool plan;
     bool per_rank;
     bool open;
-    bool picture_given;
     sl_picture_options picture;
 } request;
 
-enum {
-    KEY_RUN = 256,
-    KEY_PLAN,
-    KEY_PER_RANK,
-    KEY_COMM,
-    KEY_AS,
-    KEY_OPEN,
-    KEY_WIDTH,
-    KEY_BESIDE,
-    KEY_DARK,
-    KEY_MEMORY
-};
-
-static const struct argp_option options[] = {
-    {"ranks", 'p', "P", 0, "Ranks, of a NAME (4)", 0},
-    {"stages-per-rank", 'v', "V", 0,
-     "Stages on each rank (1; 2 for zbv and dualpipev)", 0},
-    {"microbatches", 'm', "M", 0, "Microbatches in a step (8)", 0},
-    {"run", KEY_RUN, "TRACE", 0,
-     "A measured run, as `sluice train --trace` writes it; beside it, "
-     "schedules cost what that run took in the mean, and costs that are given "
-     "are seconds",
-     0},
-    {"plan", KEY_PLAN, 0, 0,
-     "With --run: above it what was planned, the run's own order simulated", 0},
-    {0, 0, 0, 0, "What simulations cost:", 1},
+#define AT(field) offsetof(request, field)
+static const cli_option options[] = {
+    CLI_RANKS("Ranks, of a NAME (4)", sizes),
+    CLI_STAGES_PER_RANK(sizes),
+    CLI_MICROBATCHES("Microbatches in a step (8)", sizes),
+    CLI_OPTION("run", "TRACE", CLI_TEXT, run,
+               "A measured run, as `sluice train --trace` writes it; schedules "
+               "beside it "
+               "cost what each stage took on average, and costs given here are "
+               "seconds"),
+    CLI_SWITCH(
+        "plan", plan,
+        "With --run: above it the plan, a simulation of the run's own order"),
+    CLI_HEADED("What simulations cost:"),
 #include "costs.def"
-    {"per-rank", KEY_PER_RANK, 0, 0,
-     "Costs and activations are of all a rank has: each of its stages has its "
-     "part. So schedules with more or fewer stages do the same work",
-     1},
-    {"comm", KEY_COMM, "READING", 0, CLI_COMM_HELP, 1},
-    {0, 0, 0, 0, "What is written:", 2},
-    {"out", 'o', "FILE", 0,
-     "timeline.html unless given; .html, .svg, .png and .json (Chrome and "
-     "Perfetto) by its name; - is standard output",
-     2},
-    {"as", KEY_AS, "FORM", 0, "html, svg, png or json, whatever the name", 2},
-    {"open", KEY_OPEN, 0, 0, "Open it in the browser", 2},
-    {"width", KEY_WIDTH, "PIXELS", 0, "Of a picture (1200)", 2},
-    {"beside", KEY_BESIDE, 0, 0,
-     "In a picture: side by side, not one above the other", 2},
-    {"dark", KEY_DARK, 0, 0, "In a picture: on a dark ground", 2},
-    {"memory", KEY_MEMORY, 0, 0,
-     "In a picture: activations held as a curve under each rank", 2},
+    CLI_SWITCH(
+        "per-rank", per_rank,
+        "Divide costs and activations of a rank among its stages, so that "
+        "schedules with more or fewer stages do the same work"),
+    CLI_OPTION("comm", CLI_COMM_WORDS, CLI_CHOICE, reading, CLI_COMM_HELP),
+    CLI_HEADED("Output:"),
+    CLI_LETTERED(
+        'o', "out", "FILE", CLI_TEXT, out,
+        "Write FILE (timeline.html): .html, .svg, .png or .json (Chrome and "
+        "Perfetto) by its name; - is standard output"),
+    CLI_OPTION("as", FORMS, CLI_CHOICE, as, "Write this, whatever the name"),
+    CLI_SWITCH("open", open, "Open it in the browser"),
+    CLI_OPTION("width", "PIXELS", CLI_SIZE, picture.width,
+               "Width of a picture (1200)"),
+    CLI_SWITCH("beside", picture.beside,
+               "In a picture: side by side, not one above the other"),
+    CLI_SWITCH("dark", picture.dark, "In a picture: dark background"),
+    CLI_SWITCH("memory", picture.memory,
+               "In a picture: activation memory as a curve under each rank"),
     {0},
 };
 
-static error_t parse_picture(int key, char *arg, request *asked)
+static error_t take_shown(const char *argument, void *out)
 {
-    asked->picture_given = true;
-    switch (key) {
-    case KEY_WIDTH:
-        return cli_parse_size("--width", arg, &asked->picture.width);
-    case KEY_BESIDE: asked->picture.beside = true; return 0;
-    case KEY_DARK: asked->picture.dark = true; return 0;
-    default: asked->picture.memory = true; return 0;
-    }
+    request *asked = out;
+    if (asked->shown_count == SL_VIEW_MAX_TIMELINES)
+        return cli_refuse("at most %d can be compared; '%.60s' is one more",
+                          SL_VIEW_MAX_TIMELINES, argument);
+    asked->shown[asked->shown_count++] = argument;
+    return 0;
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
-{
-    request *asked = state->input;
-    switch (key) {
-    case 'p':
-    case 'v':
-    case 'm': return cli_parse_sizes(key, arg, &asked->sizes);
-    case KEY_RUN: asked->run = arg; return 0;
-    case KEY_PLAN: asked->plan = true; return 0;
-    case KEY_PER_RANK: asked->per_rank = true; return 0;
-    case KEY_COMM:
-        asked->comm_given = true;
-        return cli_parse_reading(arg, &asked->reading);
-    case 'o': asked->out = arg; return 0;
-    case KEY_AS:
-        asked->as_given = true;
-        return cli_parse_choice("--as", arg, form_names, FORMS, &asked->as);
-    case KEY_OPEN: asked->open = true; return 0;
-    case KEY_WIDTH:
-    case KEY_BESIDE:
-    case KEY_DARK:
-    case KEY_MEMORY: return parse_picture(key, arg, asked);
-    case ARGP_KEY_ARG:
-        if (asked->shown_count == SL_VIEW_MAX_TIMELINES)
-            return cli_refuse("at most %d can be compared; '%.60s' is one "
-                              "more",
-                              SL_VIEW_MAX_TIMELINES, arg);
-        asked->shown[asked->shown_count++] = arg;
-        return 0;
-    default: return costs_parse(key, arg, &asked->costs);
-    }
-}
-
-static const struct argp argp = {
-    options,
-    parse_option,
-    "[FILE|NAME[:SIZES]...]",
+static const cli_command command = {
+    options, take_shown, 0, "[FILE|NAME[:SIZES]...]",
     "Draw a schedule, or a run, or up to four beside each other. FILE is CSV, "
     "compute-only or lowered, `-` standard input; NAME is one of `sluice "
     "schedule --list`. SIZES are for this one alone, over -p, -v and -m: "
     "interleaved:v=2, zbv:p=8,m=32.\v"
     "The page needs no network and no other file. docs/reading-a-timeline.md "
-    "tells how to read it.\n\n"
+    "explains how to read it.\n\n"
     "  sluice view zbv -p 4 -m 8 --open\n"
     "  sluice view 1f1b zbv -p 4 -m 8 --per-rank -o compared.html\n"
     "  sluice view 1f1b zbv --per-rank --beside -o compared.svg\n"
     "  sluice view 1f1b interleaved:v=2 interleaved:v=4 -p 4 -m 8\n"
     "  sluice train book.txt -p 4 --trace step.json --out run\n"
-    "  sluice view --run step.json --plan -o step.html",
-    NULL,
-    NULL,
-    NULL};
+    "  sluice view --run step.json --plan -o step.html"};
 
 /* -------------------------------------------------------------- request -- */
 
-static bool ends_in(const char *name, const char *end)
-{
-    size_t length = strlen(name), tail = strlen(end);
-    return length > tail && strcasecmp(name + length - tail, end) == 0;
-}
-
 static int choose_form(request *asked)
 {
+    static const char *const ends[] = {".html", ".svg", ".png", ".json"};
     static char usual[32];
     if (!asked->out) {
-        snprintf(usual, sizeof usual, "timeline.%s", form_names[asked->as]);
+        asked->as = asked->as < 0 ? HTML : asked->as;
+        snprintf(usual, sizeof usual, "timeline%s", ends[asked->as]);
         asked->out = usual;
     }
-    for (int i = 0; i < FORMS && !asked->as_given; i++) {
-        char end[8];
-        snprintf(end, sizeof end, ".%s", form_names[i]);
-        if (ends_in(asked->out, end)) {
-            asked->as = i;
-            asked->as_given = true;
-        }
-    }
-    if (asked->as_given || strcmp(asked->out, "-") == 0)
-        return 0;
+    for (int i = 0; i < 4 && asked->as < 0; i++)
+        asked->as = cli_ends_in(asked->out, ends[i]) ? i : -1;
+    if (asked->as < 0 && strcmp(asked->out, "-") == 0)
+        asked->as = HTML;
+    if (asked->as >= 0)
+        return CLI_DONE;
     return cli_say(VERB, CLI_WRONG,
                    "%.200s ends in none of .html, .svg, .png and .json; --as "
-                   "tells which it is",
+                   "chooses the form",
                    asked->out);
 }
 
@@ -188,7 +124,6 @@ static bool is_stdin(const char *name)
 /* What is asked of schedules where there are none would be without effect. */
 static int refuse_without_schedules(const request *asked)
 {
-    const sl_sizes *sizes = &asked->sizes;
     if (asked->shown_count == 0 && !asked->run)
         return cli_say(VERB, CLI_WRONG,
                        "what shall be shown? a FILE, a NAME like zbv, or "
@@ -196,8 +131,8 @@ static int refuse_without_schedules(const request *asked)
     if (asked->plan && !asked->run)
         return cli_say(VERB, CLI_WRONG, "--plan goes with --run");
     if (asked->shown_count == 0 &&
-        (sizes->ranks || sizes->stages_per_rank || sizes->microbatches ||
-         asked->comm_given || costs_given(&asked->costs)))
+        (costs_given() ||
+         CLI_GIVEN("ranks", "stages-per-rank", "microbatches", "comm")))
         return cli_say(VERB, CLI_WRONG,
                        "-p, -v, -m, --comm and costs are for schedules, and "
                        "none is named");
@@ -229,7 +164,8 @@ static int refuse_contradictions(const request *asked)
                        "a trace holds one timeline, not %zu; write one for "
                        "each",
                        count);
-    if (asked->picture_given && asked->as != SVG && asked->as != PNG)
+    if (asked->as != SVG && asked->as != PNG &&
+        CLI_GIVEN("width", "beside", "dark", "memory"))
         return cli_say(VERB, CLI_WRONG,
                        "--width, --beside, --dark and --memory are for "
                        "pictures: .svg or .png");
@@ -299,9 +235,7 @@ static int read_one(const request *asked, const char *what,
 {
     const sl_generator *generator;
     cli_schedule_name named;
-    int wrong = cli_parse_schedule(VERB, what, &named);
-    if (wrong)
-        return wrong;
+    CLI_TRY(cli_parse_schedule(VERB, what, &named));
     bool known = sl_generator_find(named.name, &generator) == SL_OK;
     sl_sizes usual = {4, known ? generator->default_stages_per_rank : 1, 8};
     snprintf(title, 300, "%.200s%s%.60s",
@@ -310,18 +244,14 @@ static int read_one(const request *asked, const char *what,
                             : base_name(what),
              *named.words ? ", " : "", named.words);
     if (known && !named.sizes.stages_per_rank)
-        wrong = refuse_common_stages(asked, what, generator);
-    if (wrong)
-        return wrong;
+        CLI_TRY(refuse_common_stages(asked, what, generator));
     /* What is no name may be a file by any name. */
-    if (known || ends_in(what, ".csv") ||
+    if (known || cli_ends_in(what, ".csv") ||
         (!is_stdin(what) && access(what, F_OK) != 0))
         return cli_choose_schedule(VERB, what, &asked->sizes, &usual,
                                    out_schedule);
-    int exit_status = cli_read_schedule(VERB, what, out_schedule);
-    return exit_status
-               ? exit_status
-               : cli_check_sizes(VERB, title, &asked->sizes, *out_schedule);
+    CLI_TRY(cli_read_schedule(VERB, what, out_schedule));
+    return cli_check_sizes(VERB, title, &asked->sizes, *out_schedule);
 }
 
 /* What stands for one microbatch where activations have no bytes and are
@@ -331,8 +261,7 @@ enum { MICROBATCH_BYTES = 1000000 };
 /* Whether memory only counts microbatches. */
 static bool counts_microbatches(const request *asked, const sl_costs *costs)
 {
-    return asked->per_rank && !asked->run &&
-           !asked->costs.activation_bytes_given &&
+    return asked->per_rank && !asked->run && !CLI_GIVEN("activation-bytes") &&
            costs->stage.activation_bytes == MICROBATCH_BYTES;
 }
 
@@ -368,66 +297,60 @@ static int divide(sl_costs *costs, double by)
 static int find_costs(const shown *own, sl_costs *costs, bool *out_counted)
 {
     sl_extent extent = sl_schedule_extent(own->schedule);
-    if (own->run) {
-        sl_status status = sl_timeline_costs(own->run, extent.stages, costs);
-        if (status)
-            return cli_failed(VERB, status);
-    } else if (own->asked->per_rank) {
+    const request *asked = own->asked;
+    if (own->run)
+        CLI_TRY(cli_result(VERB,
+                           sl_timeline_costs(own->run, extent.stages, costs)));
+    else if (asked->per_rank)
         costs->stage.activation_bytes = MICROBATCH_BYTES;
-    }
-    int exit_status = costs_make(VERB, &own->asked->costs, costs);
-    *out_counted = counts_microbatches(own->asked, costs);
-    if (!exit_status && own->asked->per_rank && extent.stages > 0)
-        exit_status = divide(costs, (double)extent.stages / extent.ranks);
-    return exit_status;
+    CLI_TRY(costs_make(VERB, &asked->costs, costs));
+    *out_counted = counts_microbatches(asked, costs);
+    return asked->per_rank && extent.stages > 0
+               ? divide(costs, (double)extent.stages / extent.ranks)
+               : CLI_DONE;
 }
 
-static int show_schedule(shown *own, const char *name, const char *title)
+static sl_status simulate(shown *own, const sl_costs *costs, const char *title,
+                          sl_timeline **out)
 {
-    sl_costs costs = SL_COSTS_INIT;
+    sl_reading reading = (sl_reading)own->asked->reading;
+    CLI_TRY(cli_add_messages(reading, &own->schedule));
+    CLI_TRY(sl_simulate(own->schedule, costs, reading, &own->simulation));
+    return sl_timeline_simulated(title, own->schedule, costs, own->simulation,
+                                 out);
+}
+
+static int show_with_costs(shown *own, const char *name, const char *title,
+                           sl_costs *costs)
+{
     char text[300];
-    bool counted = false;
-    int exit_status = find_costs(own, &costs, &counted);
-    if (exit_status) {
-        sl_costs_clear(&costs);
-        return exit_status;
-    }
+    bool counted;
+    sl_timeline **timeline = &own->timelines[own->count];
+    CLI_TRY(find_costs(own, costs, &counted));
     snprintf(text, sizeof text, "%.250s%s", title, own->run ? ", planned" : "");
-    sl_status status = cli_add_messages(own->asked->reading, &own->schedule);
-    if (!status)
-        status = sl_simulate(own->schedule, &costs, own->asked->reading,
-                             &own->simulation);
-    if (!status)
-        status =
-            sl_timeline_simulated(text, own->schedule, &costs, own->simulation,
-                                  &own->timelines[own->count]);
-    sl_costs_clear(&costs);
+    sl_status status = simulate(own, costs, text, timeline);
     if (status)
         return cli_say(VERB, status == SL_EUNSOUND ? CLI_FAILED : CLI_WRONG,
                        "%.200s: %s", name, sl_error_text());
     if (own->run)
-        sl_timeline_set_seconds(own->timelines[own->count]);
+        sl_timeline_set_seconds(*timeline);
     if (counted)
-        sl_timeline_set_microbatch_bytes(own->timelines[own->count],
-                                         MICROBATCH_BYTES);
+        sl_timeline_set_microbatch_bytes(*timeline, MICROBATCH_BYTES);
     own->count++;
-    return 0;
+    return CLI_DONE;
 }
 
-static int show_schedules(shown *own)
+static int show_schedule(shown *own, const char *name)
 {
-    int exit_status = 0;
-    for (size_t i = 0; i < own->asked->shown_count && !exit_status; i++) {
-        char title[300];
-        const char *name = own->asked->shown[i];
-        sl_schedule_destroy(own->schedule);
-        sl_simulation_destroy(own->simulation);
-        own->schedule = NULL;
-        own->simulation = NULL;
-        exit_status = read_one(own->asked, name, &own->schedule, title);
-        if (!exit_status)
-            exit_status = show_schedule(own, name, title);
-    }
+    sl_costs costs = SL_COSTS_INIT;
+    char title[300];
+    sl_schedule_destroy(own->schedule);
+    sl_simulation_destroy(own->simulation);
+    own->schedule = NULL;
+    own->simulation = NULL;
+    CLI_TRY(read_one(own->asked, name, &own->schedule, title));
+    int exit_status = show_with_costs(own, name, title, &costs);
+    sl_costs_clear(&costs);
     return exit_status;
 }
 
@@ -435,9 +358,7 @@ static int read_run(shown *own)
 {
     const char *path = own->asked->run;
     char title[300];
-    int exit_status = cli_read(VERB, path, &own->run_text, &own->run_length);
-    if (exit_status)
-        return exit_status;
+    CLI_TRY(cli_read(VERB, path, &own->run_text, &own->run_length));
     snprintf(title, sizeof title, "%.250s, measured",
              strcmp(path, "-") == 0 ? "standard input" : base_name(path));
     sl_status status =
@@ -450,21 +371,21 @@ static int read_run(shown *own)
 static int gather(shown *own)
 {
     const request *asked = own->asked;
-    int exit_status = asked->run ? read_run(own) : 0;
-    if (!exit_status)
-        exit_status = show_schedules(own);
-    if (!exit_status && asked->plan) {
-        sl_status status = sl_timeline_planned("planned", own->run,
-                                               &own->timelines[own->count]);
-        if (status)
-            return cli_failed(VERB, status);
+    if (asked->run)
+        CLI_TRY(read_run(own));
+    for (size_t i = 0; i < asked->shown_count; i++)
+        CLI_TRY(show_schedule(own, asked->shown[i]));
+    if (asked->plan) {
+        CLI_TRY(
+            cli_result(VERB, sl_timeline_planned("planned", own->run,
+                                                 &own->timelines[own->count])));
         own->count++;
     }
-    if (!exit_status && asked->run) {
+    if (asked->run) {
         own->timelines[own->count++] = own->run;
         own->run = NULL;
     }
-    return exit_status;
+    return CLI_DONE;
 }
 
 /* -------------------------------------------------------------- writing -- */
@@ -489,7 +410,7 @@ static sl_status write_document(const void *what, sl_write_fn write, void *sink)
     }
 }
 
-static void tell(const shown *own)
+static void print_summary(const shown *own)
 {
     fprintf(stderr, "%s:", own->asked->out);
     for (size_t i = 0; i < own->count; i++) {
@@ -500,8 +421,8 @@ static void tell(const shown *own)
     fprintf(stderr, "\n");
 }
 
-/* Becomes the first program of $BROWSER, or of the usual, that there is; tells
- * why not where there is none. */
+/* Becomes the first program of $BROWSER, or of the usual, that there is;
+ * writes errno to `why` where there is none. */
 static void become_browser(const char *path, int why)
 {
     char programs[1000];
@@ -553,23 +474,24 @@ static int open_file(const char *path)
     return 0;
 }
 
+static int view(shown *own)
+{
+    const request *asked = own->asked;
+    CLI_TRY(gather(own));
+    CLI_TRY(cli_write_to(VERB, asked->out, write_document, own));
+    if (strcmp(asked->out, "-") != 0)
+        print_summary(own);
+    return asked->open ? open_file(asked->out) : CLI_DONE;
+}
+
 int verb_view(int argc, char **argv)
 {
-    request asked = {.reading = SL_ASYNC, .picture = SL_PICTURE_OPTIONS_INIT};
+    request asked = {.as = -1, .picture = SL_PICTURE_OPTIONS_INIT};
     shown own = {.asked = &asked};
-    int exit_status = cli_parse(VERB, &argp, argc, argv, &asked);
-    if (!exit_status)
-        exit_status = choose_form(&asked);
-    if (!exit_status)
-        exit_status = refuse_contradictions(&asked);
-    if (!exit_status)
-        exit_status = gather(&own);
-    if (!exit_status)
-        exit_status = cli_write_to(VERB, asked.out, write_document, &own);
-    if (!exit_status && strcmp(asked.out, "-") != 0)
-        tell(&own);
-    if (!exit_status && asked.open)
-        exit_status = open_file(asked.out);
+    CLI_TRY(cli_parse(VERB, &command, argc, argv, &asked));
+    CLI_TRY(choose_form(&asked));
+    CLI_TRY(refuse_contradictions(&asked));
+    int exit_status = view(&own);
     for (size_t i = 0; i < own.count; i++)
         sl_timeline_destroy(own.timelines[i]);
     sl_timeline_destroy(own.run);

@@ -43,13 +43,13 @@ refuses "a folder" "cannot write /nowhere/at/all" \
     -- bench step --model empty --trace /nowhere/at/all
 refuses "both" "both want standard output" \
     -- bench step --model empty --trace - --json
-refuses "a model" "--model is mlp, gpt2 or empty" -- bench step --model llama
+refuses "a model" "--model takes mlp, gpt2 or empty" -- bench step --model llama
 run bench step --model gpt2 --d 8 --layers 2 --heads 2 --seq 4 --vocab 9 -p 2 \
     --schedule zbv -v 2 -m 4 --steps 2 --warmup 1
 [ $status = 0 ] || bad "bench step gpt2: $(cat "$err")"
 grep -q 'tokens/s' "$out" || bad "bench step gpt2 shows no tokens"
 refuses "a schedule" "unknown schedule" -- bench step --schedule nothing
-refuses "a transport" "--transport is threads or mpi" \
+refuses "a transport" "--transport takes threads or mpi" \
     -- bench step --transport pigeon
 refuses "more" "nothing goes with" -- bench step stage
 refuses "stages of few layers" "leave some empty" \
@@ -85,7 +85,7 @@ refuses "more threads than OpenMP grants" \
 unset OMP_THREAD_LIMIT
 refuses "heads" "3 heads do not divide a width of 8" \
     -- bench stage $quick --model gpt2 --d 8 --heads 3
-refuses "model" "--model is mlp or gpt2, not 'bert'" -- bench stage --model bert
+refuses "model" "--model takes mlp or gpt2, not 'bert'" -- bench stage --model bert
 refuses "idle size" "--size goes with kernels" -- bench stage --size 1x1x1
 refuses "idle d" "go with stage" -- bench kernels --d 8
 refuses "idle rows" "--rows goes with mlp" -- bench stage --model gpt2 --rows 8

@@ -74,7 +74,7 @@ refuses "two ways" "--at says where" -- cut $small --at transformer.h.1 -p 2
 refuses "nonsense points" "is no place to cut at" -- cut $small --at "a,,b"
 refuses "heads" "3 heads do not divide a width of 10" \
     -- cut --d 10 --heads 3 -p 2
-refuses "a model" "--model is gpt2 or mlp, not 'bert'" -- cut --model bert -p 2
+refuses "a model" "--model takes gpt2 or mlp, not 'bert'" -- cut --model bert -p 2
 refuses "idle heads" "go with gpt2" -- cut --model mlp --heads 2 -p 2
 refuses "idle threads" "--threads goes with --measure" -- cut -t 2 -p 2
 refuses "config and sizes" "--config says what" \
@@ -84,7 +84,7 @@ refuses "a long sequence" "--seq is 9, and the config has 4 positions" \
 refuses "no file" "cannot read $tmp/none" -- cut --config "$tmp/none" -p 2
 refuses "whole and points" "--at says where; -p, -v, --whole" \
     -- cut $small --at transformer.h.1 --whole
-refuses "a route" "--route is direct or hop, not 'fast'" \
+refuses "a route" "--route takes direct or hop, not 'fast'" \
     -- cut $small -p 2 --route fast
 refuses "an argument" "nothing goes with 'gpt2'" -- cut gpt2 -p 2
 refuses "stages past counting" "are too many" \

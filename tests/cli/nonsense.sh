@@ -63,7 +63,7 @@ refuses "a budget without waits" "--send-budget moves waits, and there are none"
     -- lower "$tmp/1f1b.csv" --for torch-2.11 --send-budget 1
 refuses "a wait without waits" "--reduce-wait places waits, and there are none" \
     -- schedule 1f1b -p 4 -m 8 --as lowered --for torch-2.11 --reduce-wait late
-refuses "a wait there is not" "--reduce-wait is now or late, not 'soon'" \
+refuses "a wait there is not" "--reduce-wait takes now or late, not 'soon'" \
     -- lower "$tmp/1f1b.csv" --reduce-wait soon
 refuses "no lookahead" "--unshard-lookahead takes full, auto, or a number" \
     -- lower "$tmp/1f1b.csv" --unshard-lookahead 1,,2

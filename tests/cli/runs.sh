@@ -47,9 +47,9 @@ refuses "a run in the data" "all files of which are trained on" \
 [ -e "$dir/inner" ] && bad "a refused run makes a folder"
 refuses "no run" "there is no run in $dir/nowhere" \
     -- train --out "$dir/nowhere" --resume
-refuses "another width" "the run has --d 16, and cannot go on with 32" \
+refuses "another width" "the run has --d 16, and cannot continue with 32" \
     -- train --out "$dir/a" --resume --d 32
-refuses "another seed" "the run has seed 1, and cannot go on with 3" \
+refuses "another seed" "the run has seed 1, and cannot continue with 3" \
     -- train --out "$dir/a" --resume --seed 3
 refuses "no more steps" "is at step 12 already" \
     -- train --out "$dir/a" --resume --steps 12

@@ -208,7 +208,7 @@ refuses "a CSV of others" "has 2 ranks, 2 stages and 2 microbatches, and -p" \
     -- train "$dir/text" $small --schedule "$tmp/1f1b.csv" -m 4
 refuses "a used folder" "is there: --resume to continue that run, or another" \
     -- train "$dir/text" $small --out "$dir/j"
-refuses "a seed" "the run has seed 1, and cannot go on with 7" \
+refuses "a seed" "the run has seed 1, and cannot continue with 7" \
     -- train "$dir/text" $small --steps 50 --out "$dir/j" --resume --seed 7
 refuses "no more steps" "is at step 5 already: give more --steps" \
     -- train "$dir/text" $small --steps 5 --out "$dir/j" --resume
