@@ -52,7 +52,7 @@ static const cli_option options[] = {
         "transport", "threads|mpi", CLI_CHOICE, transport,
         "Ranks as threads, or as processes (mpi under mpirun, else threads)"),
     CLI_SWITCH("recompute", recompute, CLI_RECOMPUTE_HELP),
-    CLI_SWITCH("no-lending", alone, CLI_NO_WORK_STEALING_HELP),
+    CLI_SWITCH("no-work-stealing", alone, CLI_NO_WORK_STEALING_HELP),
     CLI_HEADED("Measurement:"),
     CLI_OPTION("steps", "N", CLI_SIZE, steps, "Steps to time (10)"),
     CLI_OPTION("warmup", "N", CLI_SIZE, warmup,

@@ -65,7 +65,7 @@ static const cli_option options[] = {
                "transformer.h.5' (by cost)"),
     CLI_SWITCH("recompute", recompute, CLI_RECOMPUTE_HELP),
     CLI_THREADS(threads),
-    CLI_SWITCH("no-lending", alone, CLI_NO_WORK_STEALING_HELP),
+    CLI_SWITCH("no-work-stealing", alone, CLI_NO_WORK_STEALING_HELP),
     CLI_HEADED("Optimization:"),
     CLI_OPTION("optimizer", "adamw|sgd", CLI_CHOICE, optimizer.kind,
                "Optimizer (adamw)"),

@@ -34,6 +34,8 @@ refuses "a form there is not" "--as takes order, compute" \
 # Options.
 refuses "unknown option" "unknown option '--rnaks'; the nearest one is '--ranks'" \
     -- schedule 1f1b --rnaks 4
+refuses "an option of the past" "unknown option '--no-lending'; the nearest" \
+    -- train --no-lending
 refuses "unknown letter" "unknown option '-z'" -- schedule 1f1b -z
 refuses "option without its value" "option '--microbatches' needs a value" \
     -- schedule 1f1b -p 4 --microbatches

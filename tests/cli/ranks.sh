@@ -63,7 +63,7 @@ differ microbatches -m 8
 differ cut --cut transformer.h.1
 differ recompute --recompute
 differ threads -t 2
-differ no-lending --no-lending
+differ no-work-stealing --no-work-stealing
 differ optimizer --optimizer sgd
 differ lr --lr 0.002
 differ lr-decay --lr-decay linear
