@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the ranks of a run must have been told alike: compared before the first
- * step, since a run that differs may end well and leave a model that is wrong. */
+ * What all ranks of a run must have been given alike, compared before the first
+ * step: a run in which they differ may end well and leave a wrong model. */
 #include "train/train.h"
 
 #include "base/memory.h"
@@ -9,6 +9,7 @@
 #include "pipeline/run/runtime.h"
 #include "tensor/random.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,6 +29,7 @@ static void add(list *all, const char *name, const char *format, ...)
 static void add(list *all, const char *name, const char *format, ...)
 {
     va_list arguments;
+    assert(all->count < ITEMS_MAX);
     char *value = all->values[all->count];
     va_start(arguments, format);
     vsnprintf(value, VALUE_MAX, format, arguments);
@@ -54,11 +56,11 @@ static sl_status add_schedule(list *all, const sl_schedule *schedule)
 {
     uint64_t sum = 0xcbf29ce484222325u;
     sl_extent extent = sl_schedule_extent(schedule);
-    sl_status status = sl_schedule_write_csv(schedule, sum_text, &sum);
+    SL__TRY(sl_schedule_write_csv(schedule, sum_text, &sum));
     add(all, "schedule", "%d ranks, %d stages, %d microbatches, %08" PRIx32,
         extent.ranks, extent.stages, extent.microbatches,
         (uint32_t)(sum ^ sum >> 32));
-    return status;
+    return SL_OK;
 }
 
 /* Tokens at so many places tell data apart without reading all of them. */
@@ -68,22 +70,20 @@ static sl_status add_windows(list *all, const char *name,
     enum { PLACES = 256, TOKENS = 16 };
     int64_t tokens[TOKENS];
     uint64_t sum = 0xcbf29ce484222325u;
-    sl_status status = SL_OK;
     if (!windows->tokens) {
         add(all, name, "none");
         return SL_OK;
     }
     int64_t last = windows->count - TOKENS;
-    for (int i = 0; i < PLACES && last >= 0 && !status; i++) {
+    for (int i = 0; i < PLACES && last >= 0; i++) {
         int64_t at = (int64_t)((double)last * i / (PLACES - 1));
-        status = sl_tokens_read(windows->tokens, windows->first + at, TOKENS,
-                                tokens);
-        if (!status)
-            add_bytes(&sum, tokens, sizeof tokens);
+        SL__TRY(sl_tokens_read(windows->tokens, windows->first + at, TOKENS,
+                               tokens));
+        add_bytes(&sum, tokens, sizeof tokens);
     }
     add(all, name, "%" PRId64 " tokens, %08" PRIx32, windows->count,
         (uint32_t)(sum ^ sum >> 32));
-    return status;
+    return SL_OK;
 }
 
 static void add_cut(list *all, const sl_cut_options *cut)
@@ -165,29 +165,35 @@ static void add_start(list *all, const sl_train_options *options)
         path ? path + (length > 60 ? length - 60 : 0) : "");
 }
 
-sl_status sl__train_agree(sl_comm *comm, const sl_train_options *options)
+sl_group sl__all_ranks(const sl_comm *comm, int ranks[SL_COMM_MAX_RANKS])
 {
-    int ranks[SL_COMM_MAX_RANKS];
-    const sl_group group = {ranks, sl_comm_size(comm)};
-    list *all;
-    if (group.count == 1)
-        return SL_OK;
-    for (int i = 0; i < group.count; i++)
+    for (int i = 0; i < sl_comm_size(comm); i++)
         ranks[i] = i;
-    sl_status status = sl__alloc(1, sizeof *all, &all);
-    if (status)
-        return status;
+    return (sl_group){ranks, sl_comm_size(comm)};
+}
+
+static sl_status add_all(list *all, const sl_train_options *options)
+{
     add(all, "the version of Sluice", "%s", sl_version());
     add_run(all, options);
     add_model(all, &options->config);
     add_optimizer(all, options);
     add_cut(all, &options->cut);
     add_start(all, options);
-    status = add_schedule(all, options->schedule);
-    if (!status)
-        status = add_windows(all, "the data", &options->data);
-    if (!status)
-        status = add_windows(all, "the validation data", &options->validation);
+    SL__TRY(add_schedule(all, options->schedule));
+    SL__TRY(add_windows(all, "the data", &options->data));
+    return add_windows(all, "the validation data", &options->validation);
+}
+
+sl_status sl__train_agree(sl_comm *comm, const sl_train_options *options)
+{
+    int ranks[SL_COMM_MAX_RANKS];
+    const sl_group group = sl__all_ranks(comm, ranks);
+    list *all;
+    if (group.count == 1)
+        return SL_OK;
+    SL__TRY(sl__alloc(1, sizeof *all, &all));
+    sl_status status = add_all(all, options);
     if (!status)
         status = sl_comm_agree(comm, &group, SL__TAG_END, all->items,
                                all->count, options->timeout_s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a training run would be, without running it: its layout, and the memory
- * of every rank. */
+ * The dry run of training: the layout of a run, and the memory of every rank,
+ * without running it. */
 #include "train/train.h"
 
 #include "base/arguments.h"
@@ -15,22 +15,19 @@ static sl_status share_plans(sl_comm *comm, const sl_rank_bytes *own,
                              double timeout_s, sl_rank_bytes *all)
 {
     int ranks[SL_COMM_MAX_RANKS];
-    const sl_group group = {ranks, sl_comm_size(comm)};
-    for (int i = 0; i < group.count; i++)
-        ranks[i] = i;
+    const sl_group group = sl__all_ranks(comm, ranks);
     all[sl_comm_rank(comm)] = *own;
     return sl_comm_allgather(comm, &group, SL__TAG_END, sizeof *all, all,
                              (size_t)group.count, timeout_s);
 }
 
-/* Whether the weights to start with have what every stage needs; of numbers in
- * them only a run looks. */
+/* Whether the initial weights have what every stage needs. Only a run looks at
+ * the numbers in them. */
 static sl_status check_weights(const char *path, const sl_model *model)
 {
     sl_weights *weights;
-    sl_status status = sl_weights_open(path, &weights);
-    if (status)
-        return status;
+    SL__TRY(sl_weights_open(path, &weights));
+    sl_status status = SL_OK;
     for (size_t s = 0; s < model->part_count && !status; s++) {
         const sl__names *names = &model->parts[s].graph->parameters;
         for (size_t i = 0; i < names->count && !status; i++) {
@@ -50,17 +47,32 @@ static sl_status describe(sl_pipeline *pipeline, const sl_rank_bytes *all,
                           int64_t rows, sl_train_layout *out)
 {
     const sl_model *model;
-    sl_status status = sl_programs_model(
+    SL__TRY(sl_programs_model(
         pipeline->programs, sl_microbatch_rows(rows, pipeline->microbatches, 0),
-        &model);
-    if (!status)
-        *out = (sl_train_layout){.model = model,
-                                 .ranks = pipeline->ranks,
-                                 .microbatches = pipeline->microbatches,
-                                 .rank_of = pipeline->rank_of,
-                                 .bytes = all,
-                                 .lowered = pipeline->lowered};
-    return status;
+        &model));
+    *out = (sl_train_layout){.model = model,
+                             .ranks = pipeline->ranks,
+                             .microbatches = pipeline->microbatches,
+                             .rank_of = pipeline->rank_of,
+                             .bytes = all,
+                             .lowered = pipeline->lowered};
+    return SL_OK;
+}
+
+/* Plans a run into `all`, the memory of every rank, and describes it. */
+static sl_status plan(sl_comm *comm, const sl_train_options *options,
+                      sl_pipeline *pipeline, sl_rank_bytes *all,
+                      sl_train_layout *out)
+{
+    sl_rank_bytes own;
+    SL__TRY(sl_pipeline_plan(pipeline, options->batch, &own));
+    own.optimizer = sl__state_kinds(&options->optimizer) * own.gradients;
+    own.planned += own.optimizer;
+    SL__TRY(share_plans(comm, &own, options->timeout_s, all));
+    SL__TRY(describe(pipeline, all, options->batch, out));
+    return options->init && sl_comm_rank(comm) == 0
+               ? check_weights(options->init, out->model)
+               : SL_OK;
 }
 
 sl_status sl_train_dry_run(sl_comm *comm, const sl_train_options *options,
@@ -72,25 +84,16 @@ sl_status sl_train_dry_run(sl_comm *comm, const sl_train_options *options,
         SL__NEED(tell);
     sl_gpt2_model_spec model;
     sl_pipeline *pipeline = NULL;
-    sl_rank_bytes own = {0}, *all = NULL;
+    sl_rank_bytes *all = NULL;
     sl_train_layout layout;
-    sl_status status = sl__train_check(options);
-    if (!status)
-        status = sl__alloc((size_t)sl_comm_size(comm), sizeof *all, &all);
-    if (!status)
-        status = sl__train_pipeline(comm, options, &model, &pipeline);
-    if (!status)
-        status = sl_pipeline_plan(pipeline, options->batch, &own);
-    own.optimizer = sl__state_kinds(&options->optimizer) * own.gradients;
-    own.planned += own.optimizer;
-    if (!status)
-        status = share_plans(comm, &own, options->timeout_s, all);
-    if (!status)
-        status = describe(pipeline, all, options->batch, &layout);
-    if (!status && options->init && sl_comm_rank(comm) == 0)
-        status = check_weights(options->init, layout.model);
-    if (!status && sl_comm_rank(comm) == 0)
+    sl_status status;
+    SL__TRY_OR(end, sl__train_check(options));
+    SL__TRY_OR(end, sl__alloc((size_t)sl_comm_size(comm), sizeof *all, &all));
+    SL__TRY_OR(end, sl__train_pipeline(comm, options, &model, &pipeline));
+    SL__TRY_OR(end, plan(comm, options, pipeline, all, &layout));
+    if (sl_comm_rank(comm) == 0)
         tell(options->context, &layout);
+end:
     if (status)
         status = sl__train_fail(comm, pipeline, status);
     sl_pipeline_destroy(pipeline);

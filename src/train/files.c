@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files and folders as checkpoints need them: known again, one run's alone, and
- * gone when they are removed. */
+ * Files and folders as checkpoints need them: checksums, the lock of the one run
+ * that writes, and removal. */
 #include "train/train.h"
 
 #include "base/arguments.h"
@@ -35,22 +35,19 @@ static sl_status sum_pieces(const char *path, sum_fn add, void *state,
     char *piece = NULL;
     int fd;
     int64_t bytes = 0;
-    sl_status status = sl__open_file(path, &fd, &bytes);
-    if (status)
-        return status;
+    sl_status status;
+    SL__TRY(sl__open_file(path, &fd, &bytes));
     bytes = 0;
-    status = sl__alloc(PIECE, 1, &piece);
-    for (size_t got = PIECE; !status && got == PIECE;) {
-        status = sl__read_some(fd, path, piece, PIECE, &got);
-        if (!status) {
-            add(state, piece, got);
-            bytes += (int64_t)got;
-        }
+    SL__TRY_OR(close_file, sl__alloc(PIECE, 1, &piece));
+    for (size_t got = PIECE; got == PIECE; bytes += (int64_t)got) {
+        SL__TRY_OR(free_piece, sl__read_some(fd, path, piece, PIECE, &got));
+        add(state, piece, got);
     }
+    *out_bytes = bytes;
+free_piece:
     free(piece);
+close_file:
     close(fd);
-    if (!status)
-        *out_bytes = bytes;
     return status;
 }
 
@@ -63,10 +60,9 @@ sl_status sl__sum_file(const char *path, int64_t *out_bytes, uint64_t *out_sum)
 {
     sl__checksum sum;
     sl__checksum_start(&sum);
-    sl_status status = sum_pieces(path, add_to_checksum, &sum, out_bytes);
-    if (!status)
-        *out_sum = sl__checksum_end(&sum);
-    return status;
+    SL__TRY(sum_pieces(path, add_to_checksum, &sum, out_bytes));
+    *out_sum = sl__checksum_end(&sum);
+    return SL_OK;
 }
 
 /* All pieces but the last are of whole words. */
@@ -86,10 +82,9 @@ sl_status sl__sum_file_version_1(const char *path, int64_t *out_bytes,
                                  uint64_t *out_sum)
 {
     uint64_t sum = 0;
-    sl_status status = sum_pieces(path, add_words, &sum, out_bytes);
-    if (!status)
-        *out_sum = sum;
-    return status;
+    SL__TRY(sum_pieces(path, add_words, &sum, out_bytes));
+    *out_sum = sum;
+    return SL_OK;
 }
 
 /* --------------------------------------------------------------- folders -- */
@@ -118,26 +113,33 @@ struct sl_claim {
     int fd; /* of the lock, which goes with it */
 };
 
+/* Opens and takes the lock of a folder; the lock goes with the descriptor. */
+static sl_status take_lock(const char *folder, int *out)
+{
+    char *path = sl__join_path(folder, ".lock");
+    if (!path)
+        return sl_fail(SL_ENOMEM, "out of memory");
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    sl_status status = fd < 0 ? sl__fail_file(path, "write") : SL_OK;
+    free(path);
+    SL__TRY(status);
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        *out = fd;
+        return SL_OK;
+    }
+    close(fd);
+    return sl_fail(SL_EINVAL, "another run writes to '%.300s'", folder);
+}
+
 sl_status sl_claim_create(const char *folder, sl_claim **out)
 {
     SL__NEED(folder, out);
-    sl_claim *claim = NULL;
-    sl_status status = make_folders(folder);
+    sl_claim *claim;
+    SL__TRY(make_folders(folder));
+    SL__TRY(sl__alloc(1, sizeof *claim, &claim));
+    sl_status status = take_lock(folder, &claim->fd);
     if (status)
-        return status;
-    char *lock = sl__join_path(folder, ".lock");
-    if (!lock)
-        return sl_fail(SL_ENOMEM, "out of memory");
-    status = sl__alloc(1, sizeof *claim, &claim);
-    if (!status)
-        claim->fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (!status && claim->fd < 0)
-        status = sl__fail_file(lock, "write");
-    else if (!status && flock(claim->fd, LOCK_EX | LOCK_NB))
-        status = sl_fail(SL_EINVAL, "another run writes to '%.300s'", folder);
-    free(lock);
-    if (status)
-        sl_claim_destroy(claim);
+        free(claim);
     else
         *out = claim;
     return status;
@@ -147,8 +149,7 @@ void sl_claim_destroy(sl_claim *claim)
 {
     if (!claim)
         return;
-    if (claim->fd >= 0)
-        close(claim->fd);
+    close(claim->fd);
     free(claim);
 }
 

@@ -66,13 +66,11 @@ static sl_status refuse_switch(const json_t *config, const char *key,
                                bool expected)
 {
     bool value = expected;
-    sl_status status = read_switch(config, key, &value);
-    if (!status && value != expected)
-        status = sl_fail(SL_EINVAL,
-                         "'%s' of the config is %s, which is not "
-                         "built",
-                         key, value ? "true" : "false");
-    return status;
+    SL__TRY(read_switch(config, key, &value));
+    if (value == expected)
+        return SL_OK;
+    return sl_fail(SL_EINVAL, "'%s' of the config is %s, which is not built",
+                   key, value ? "true" : "false");
 }
 
 /* The first name of each is the one that is written. */
@@ -127,46 +125,35 @@ static const char first[] = "bos_token_id", last[] = "eos_token_id";
 
 static sl_status read_config(const json_t *config, sl_gpt2_config *out)
 {
-    sl_status status = check_type(config);
-    if (!status)
-        status = read_size(config, "n_layer", &out->layers);
-    if (!status)
-        status = read_size(config, "n_head", &out->heads);
-    if (!status)
-        status = read_size(config, "n_embd", &out->width);
-    if (!status)
-        status = read_size(config, "vocab_size", &out->vocabulary);
-    if (!status)
-        status = read_size(config, "n_positions", &out->positions);
+    const struct {
+        const char *key;
+        int *out;
+    } sizes[] = {{"n_layer", &out->layers},
+                 {"n_head", &out->heads},
+                 {"n_embd", &out->width},
+                 {"vocab_size", &out->vocabulary},
+                 {"n_positions", &out->positions}};
     const json_t *inner = json_object_get(config, "n_inner");
-    if (!status && inner && !json_is_null(inner))
-        status = read_size(config, "n_inner", &out->inner);
-    if (!status)
-        status = read_number(config, "layer_norm_epsilon", &out->epsilon);
-    if (!status)
-        status = read_number(config, "embd_pdrop", &out->embedding_dropout);
-    if (!status)
-        status = read_number(config, "resid_pdrop", &out->residual_dropout);
-    if (!status)
-        status = read_number(config, "attn_pdrop", &out->attention_dropout);
-    if (!status)
-        status = read_switch(config, "tie_word_embeddings", &out->tied);
+    SL__TRY(check_type(config));
+    for (int i = 0; i < 5; i++)
+        SL__TRY(read_size(config, sizes[i].key, sizes[i].out));
+    if (inner && !json_is_null(inner))
+        SL__TRY(read_size(config, "n_inner", &out->inner));
+    SL__TRY(read_number(config, "layer_norm_epsilon", &out->epsilon));
+    SL__TRY(read_number(config, "embd_pdrop", &out->embedding_dropout));
+    SL__TRY(read_number(config, "resid_pdrop", &out->residual_dropout));
+    SL__TRY(read_number(config, "attn_pdrop", &out->attention_dropout));
+    SL__TRY(read_switch(config, "tie_word_embeddings", &out->tied));
     out->has_tokens = json_is_integer(json_object_get(config, first)) &&
                       json_is_integer(json_object_get(config, last));
-    if (!status && out->has_tokens)
-        status = read_token(config, first, &out->first_token);
-    if (!status && out->has_tokens)
-        status = read_token(config, last, &out->last_token);
-    if (!status)
-        status = read_activation(config, &out->activation);
-    if (!status)
-        status = refuse_switch(config, "scale_attn_weights", true);
-    if (!status)
-        status =
-            refuse_switch(config, "scale_attn_by_inverse_layer_idx", false);
-    if (!status)
-        status = refuse_switch(config, "add_cross_attention", false);
-    return status;
+    if (out->has_tokens) {
+        SL__TRY(read_token(config, first, &out->first_token));
+        SL__TRY(read_token(config, last, &out->last_token));
+    }
+    SL__TRY(read_activation(config, &out->activation));
+    SL__TRY(refuse_switch(config, "scale_attn_weights", true));
+    SL__TRY(refuse_switch(config, "scale_attn_by_inverse_layer_idx", false));
+    return refuse_switch(config, "add_cross_attention", false);
 }
 
 sl_status sl_gpt2_read_config(const char *json, size_t length,
@@ -186,14 +173,14 @@ sl_status sl_gpt2_read_config(const char *json, size_t length,
             ? read_config(root, &config)
             : sl_fail(SL_EPARSE, "the config is not a JSON object");
     json_decref(root);
+    SL__TRY(status);
     char room[SL__REFUSAL_MAX];
-    const char *why = status ? NULL : sl__gpt2_refusal(&config, room);
+    const char *why = sl__gpt2_refusal(&config, room);
     if (why)
-        status =
-            sl_fail(SL_EINVAL, "the config asks for what cannot be: %s", why);
-    if (!status)
-        *out = config;
-    return status;
+        return sl_fail(SL_EINVAL, "the config asks for what cannot be: %s",
+                       why);
+    *out = config;
+    return SL_OK;
 }
 
 /* The token that GPT-2's own vocabulary ends in. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A trained model at work: mean losses, and texts that go on. */
+ * A trained model: evaluating it, and generating tokens with it. */
 #include "train/train.h"
 
 #include "base/arguments.h"
@@ -8,42 +8,55 @@
 #include "pipeline/run/runtime.h"
 #include "tensor/random.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
-/* A pipeline with weights, and room for a batch of one sequence each. */
+/* A pipeline with weights, and a batch with one sequence per microbatch. */
 typedef struct reader {
     sl_gpt2_model_spec model;
     sl_pipeline *pipeline;
     int64_t rows, length;
-    int64_t *ids, *labels;
-    sl_array arrays[2];
-    sl_argument batch[2];
+    sl__batch batch;
 } reader;
 
 static void close_reader(reader *r)
 {
     sl_pipeline_destroy(r->pipeline);
-    free(r->ids);
-    free(r->labels);
+    sl__clear_batch(&r->batch);
 }
 
-static sl_status load(reader *r, const char *path)
+sl_status sl__load_weights(const char *path, sl_pipeline *pipeline)
 {
     sl_weights *weights;
-    sl_status status = sl_weights_open(path, &weights);
-    if (status)
-        return status;
-    status = sl_weights_load(weights, r->pipeline);
+    SL__TRY(sl_weights_open(path, &weights));
+    sl_status status = sl_weights_load(weights, pipeline);
     sl_weights_close(weights);
     return status;
+}
+
+/* Fills in a reader; the caller closes it, also where this fails. */
+static sl_status prepare_reader(sl_comm *comm,
+                                const sl_inference_options *options,
+                                bool outputs, reader *r)
+{
+    sl_pipeline_options how = SL_PIPELINE_OPTIONS_INIT;
+    how.schedule = options->schedule;
+    how.stage = options->stage;
+    how.share_losses = true;
+    how.keep_outputs = outputs;
+    how.timeout_s = options->timeout_s;
+    SL__TRY(sl__create_batch(r->rows, r->length, &r->batch));
+    SL__TRY(
+        sl_pipeline_create(comm, sl_gpt2_model, &r->model, &how, &r->pipeline));
+    SL__TRY(sl_pipeline_prepare(r->pipeline, r->rows));
+    sl_status status = sl__load_weights(options->weights, r->pipeline);
+    return status ? sl__spread(r->pipeline, status) : SL_OK;
 }
 
 static sl_status open_reader(sl_comm *comm, const sl_inference_options *options,
                              int64_t length, bool outputs, reader *r)
 {
-    static const char *const names[] = {"input_ids", "labels"};
-    sl_pipeline_options how = SL_PIPELINE_OPTIONS_INIT;
     sl_extent extent = sl_schedule_extent(options->schedule);
     *r = (reader){.model = {options->config, SL_GPT2_OPTIONS_INIT, length,
                             SL_CUT_OPTIONS_INIT},
@@ -52,42 +65,32 @@ static sl_status open_reader(sl_comm *comm, const sl_inference_options *options,
     r->model.cut.by = SL_CUT_BY_COST;
     r->model.cut.inside = true;
     r->model.cut.stages = extent.stages;
-    how.schedule = options->schedule;
-    how.stage = options->stage;
-    how.share_losses = true;
-    how.keep_outputs = outputs;
-    how.timeout_s = options->timeout_s;
-    int64_t tokens = 0;
-    sl_status status = SL_OK;
-    if (__builtin_mul_overflow(r->rows, length, &tokens))
-        status = sl_fail(SL_ENOMEM, "out of memory: sequences of %lld tokens",
-                         (long long)length);
-    if (!status)
-        status = sl__alloc((size_t)tokens, sizeof *r->ids, &r->ids);
-    if (!status)
-        status = sl__alloc((size_t)tokens, sizeof *r->labels, &r->labels);
-    if (!status)
-        status = sl_pipeline_create(comm, sl_gpt2_model, &r->model, &how,
-                                    &r->pipeline);
-    if (!status)
-        status = sl_pipeline_prepare(r->pipeline, r->rows);
-    if (!status) {
-        status = load(r, options->weights);
-        if (status)
-            status = sl__spread(r->pipeline, status);
-    }
-    int64_t *const data[] = {r->ids, r->labels};
-    for (int i = 0; i < 2; i++) {
-        r->arrays[i] = (sl_array){SL_I64, 2, {r->rows, length}, data[i]};
-        r->batch[i] =
-            (sl_argument){names[i], SL_SPREAD_SPLIT, 0, &r->arrays[i], 1};
-    }
+    sl_status status = prepare_reader(comm, options, outputs, r);
     if (status)
         close_reader(r);
     return status;
 }
 
 /* ------------------------------------------------------------ evaluating -- */
+
+static sl_status sum_losses(reader *r, const sl_windows *windows, int64_t count,
+                            double *total)
+{
+    for (int64_t at = 0; at < count; at += r->rows) {
+        int found;
+        /* The last batch is filled up with windows that do not count. */
+        sl_status status = sl_windows_read(windows, at, r->rows, r->batch.ids,
+                                           r->batch.labels);
+        if (status)
+            return sl__spread(r->pipeline, status);
+        SL__TRY(sl_pipeline_eval(r->pipeline, r->batch.arguments, 2));
+        const double *losses = sl_pipeline_losses(r->pipeline, &found);
+        assert(!losses || found == r->rows);
+        for (int64_t i = 0; losses && i < r->rows && at + i < count; i++)
+            *total += losses[i];
+    }
+    return SL_OK;
+}
 
 sl_status sl_evaluate(sl_comm *comm, const sl_inference_options *options,
                       const sl_windows *windows, int64_t most, double *out_loss,
@@ -98,27 +101,11 @@ sl_status sl_evaluate(sl_comm *comm, const sl_inference_options *options,
     int64_t count = sl_windows_count(windows);
     double total = 0;
     count = most > 0 && most < count ? most : count;
-    sl_status status = sl__check_windows(windows);
-    if (!status)
-        status = open_reader(comm, options, windows->length, false, &r);
-    if (status)
-        return status;
-    for (int64_t at = 0; at < count && !status; at += r.rows) {
-        int found;
-        /* The last batch is filled up with windows that do not count. */
-        status = sl_windows_read(windows, at, r.rows, r.ids, r.labels);
-        if (status)
-            status = sl__spread(r.pipeline, status);
-        if (!status)
-            status = sl_pipeline_eval(r.pipeline, r.batch, 2);
-        const double *losses =
-            status ? NULL : sl_pipeline_losses(r.pipeline, &found);
-        for (int64_t i = 0; losses && i < r.rows && at + i < count; i++)
-            total += losses[i];
-    }
+    SL__TRY(sl__check_windows(windows));
+    SL__TRY(open_reader(comm, options, windows->length, false, &r));
+    sl_status status = sum_losses(&r, windows, count, &total);
     close_reader(&r);
-    if (status)
-        return status;
+    SL__TRY(status);
     if (!isfinite(total))
         return sl_fail(SL_EINVAL, "the loss is not finite");
     *out_loss = total / (double)count;
@@ -173,11 +160,8 @@ static sl_status choose_all(reader *r, const sl_sampling *how, int64_t place,
     sl_array logits;
     choice *choices;
     int count = r->model.config.vocabulary;
-    sl_status status = sl_pipeline_output(r->pipeline, "logits", &logits);
-    if (!status)
-        status = sl__alloc((size_t)count, sizeof *choices, &choices);
-    if (status)
-        return status;
+    SL__TRY(sl_pipeline_output(r->pipeline, "logits", &logits));
+    SL__TRY(sl__alloc((size_t)count, sizeof *choices, &choices));
     for (int64_t s = 0; s < r->rows; s++) {
         const float *at = (const float *)logits.data +
                           (s * r->length + place) * (int64_t)count;
@@ -203,38 +187,41 @@ static int rank_of_logits(const reader *r)
     return 0;
 }
 
+/* The latest tokens of every sample, as far as the model's positions go. */
+static void fill_ids(reader *r, const int64_t *texts, int64_t whole,
+                     int64_t first, int64_t used)
+{
+    assert(used > 0 && used <= r->length && first + used <= whole);
+    /* What comes after the last token is not looked at by it. */
+    memset(r->batch.ids, 0, sizeof *texts * (size_t)(r->rows * r->length));
+    for (int64_t s = 0; s < r->rows; s++)
+        memcpy(r->batch.ids + s * r->length, texts + s * whole + first,
+               sizeof *texts * (size_t)used);
+}
+
 static sl_status add_tokens(sl_comm *comm, reader *r, const sl_sampling *how,
                             int64_t *texts, int64_t *next)
 {
     int ranks[SL_COMM_MAX_RANKS], root = rank_of_logits(r);
-    sl_group all = {ranks, sl_comm_size(comm)};
+    const sl_group all = sl__all_ranks(comm, ranks);
     int64_t whole = how->prompt_count + how->tokens;
-    sl_status status = SL_OK;
-    for (int i = 0; i < all.count; i++)
-        ranks[i] = i;
-    for (int64_t n = 0; n < how->tokens && !status; n++) {
+    for (int64_t n = 0; n < how->tokens; n++) {
         int64_t there = how->prompt_count + n;
         int64_t first = there > r->length ? there - r->length : 0;
-        int64_t used = there - first;
-        /* What comes after the last token is not looked at by it. */
-        memset(r->ids, 0, sizeof *r->ids * (size_t)(r->rows * r->length));
-        for (int64_t s = 0; s < r->rows; s++)
-            memcpy(r->ids + s * r->length, texts + s * whole + first,
-                   sizeof *texts * (size_t)used);
-        status = sl_pipeline_eval(r->pipeline, r->batch, 2);
-        if (!status && sl_comm_rank(comm) == root)
-            status = choose_all(r, how, used - 1, n, next);
-        if (!status)
-            status = sl_comm_broadcast(comm, &all, SL__TAG_END, root, next,
-                                       sizeof *next * (size_t)r->rows,
-                                       r->pipeline->options.timeout_s);
-        for (int64_t s = 0; s < r->rows && !status; s++) {
+        fill_ids(r, texts, whole, first, there - first);
+        SL__TRY(sl_pipeline_eval(r->pipeline, r->batch.arguments, 2));
+        if (sl_comm_rank(comm) == root)
+            SL__TRY(choose_all(r, how, there - first - 1, n, next));
+        SL__TRY(sl_comm_broadcast(comm, &all, SL__TAG_END, root, next,
+                                  sizeof *next * (size_t)r->rows,
+                                  r->pipeline->options.timeout_s));
+        for (int64_t s = 0; s < r->rows; s++) {
             texts[s * whole + there] = next[s];
             if (sl_comm_rank(comm) == 0)
                 how->tell(how->context, (int)s, next[s]);
         }
     }
-    return status;
+    return SL_OK;
 }
 
 static sl_status check_prompt(const sl_inference_options *options,
@@ -269,22 +256,18 @@ sl_status sl_continue(sl_comm *comm, const sl_inference_options *options,
     reader r;
     int64_t *texts = NULL, *next = NULL;
     int64_t length = options->config.positions;
-    sl_status status = check_prompt(options, sampling);
-    if (status)
-        return status;
+    SL__TRY(check_prompt(options, sampling));
     int64_t whole = sampling->prompt_count + sampling->tokens;
     length = whole < length ? whole : length;
-    status = open_reader(comm, options, length, true, &r);
-    if (status)
-        return status;
-    status = sl__alloc((size_t)(r.rows * whole), sizeof *texts, &texts);
-    if (!status)
-        status = sl__alloc((size_t)r.rows, sizeof *next, &next);
-    for (int64_t s = 0; s < r.rows && !status; s++)
+    sl_status status;
+    SL__TRY(open_reader(comm, options, length, true, &r));
+    SL__TRY_OR(end, sl__alloc((size_t)(r.rows * whole), sizeof *texts, &texts));
+    SL__TRY_OR(end, sl__alloc((size_t)r.rows, sizeof *next, &next));
+    for (int64_t s = 0; s < r.rows; s++)
         memcpy(texts + s * whole, sampling->prompt,
                sizeof *texts * (size_t)sampling->prompt_count);
-    if (!status)
-        status = add_tokens(comm, &r, sampling, texts, next);
+    SL__TRY_OR(end, add_tokens(comm, &r, sampling, texts, next));
+end:
     if (status)
         status = sl__spread(r.pipeline, status);
     free(texts);

@@ -4,8 +4,9 @@
 #include "sluice/train.h"
 
 #include "base/arguments.h"
+#include "base/try.h"
 
-/* Cuts a graph that was built; it goes. */
+/* Cuts a graph, and destroys it. */
 static sl_status cut(sl_graph *graph, const sl_cut_options *options,
                      const sl_model *like, sl_model **out)
 {
@@ -22,9 +23,7 @@ sl_status sl_gpt2_model(void *spec, int64_t rows, const sl_model *like,
     SL__NEED(spec, out);
     const sl_gpt2_model_spec *own = spec;
     sl_graph *graph;
-    sl_status status = sl_graph_create(&graph);
-    if (status)
-        return status;
+    SL__TRY(sl_graph_create(&graph));
     sl_gpt2_build(graph, &own->config, &own->options, rows, own->length);
     return cut(graph, &own->cut, like, out);
 }
@@ -35,9 +34,7 @@ sl_status sl_mlp_model(void *spec, int64_t rows, const sl_model *like,
     SL__NEED(spec, out);
     const sl_mlp_model_spec *own = spec;
     sl_graph *graph;
-    sl_status status = sl_graph_create(&graph);
-    if (status)
-        return status;
+    SL__TRY(sl_graph_create(&graph));
     sl_mlp_build(graph, &own->config, rows);
     return cut(graph, &own->cut, like, out);
 }

@@ -59,12 +59,10 @@ static sl_status start_whole(const sl__parameter *own, const sl_start *values,
 {
     size_t bytes = (size_t)own->port.bytes;
     void *data;
-    sl_status status = sl__alloc(bytes, 1, &data);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(bytes, 1, &data));
     fill(&own->port, values, key, 0, bytes / sl_dtype_bytes(own->port.dtype),
          data);
-    status = sl_memory_write(own->memory, &own->port, 0, data, bytes);
+    sl_status status = sl_memory_write(own->memory, &own->port, 0, data, bytes);
     free(data);
     return status;
 }

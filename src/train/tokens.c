@@ -2,7 +2,7 @@
  *
  * Tokens from files. Text is read at once; files of tokens stay open, and are
  * read where they are needed, so that what has changed under us is noticed. */
-#include "sluice/train.h"
+#include "train/train.h"
 
 #include "base/arguments.h"
 #include "base/files.h"
@@ -47,18 +47,14 @@ static bool is_binary(const char *path)
 
 static sl_status read_text(sl_tokens *tokens, part *own, int64_t size)
 {
-    sl_status status =
-        sl__grow(&tokens->text, &tokens->text_capacity,
-                 tokens->text_bytes + (size_t)size + 1, sizeof *tokens->text);
     size_t done = 0;
-    if (!status)
-        status =
-            sl__read_some(own->fd, own->path, tokens->text + tokens->text_bytes,
-                          (size_t)size, &done);
+    SL__TRY(sl__grow(&tokens->text, &tokens->text_capacity,
+                     tokens->text_bytes + (size_t)size + 1,
+                     sizeof *tokens->text));
+    SL__TRY(sl__read_some(own->fd, own->path, tokens->text + tokens->text_bytes,
+                          (size_t)size, &done));
     close(own->fd);
     own->fd = -1;
-    if (status)
-        return status;
     own->bytes = 1;
     own->offset = (int64_t)tokens->text_bytes;
     own->count = (int64_t)done;
@@ -75,12 +71,8 @@ static sl_status read_header(part *own, int64_t size)
     own->bytes = 2;
     own->count = size / own->bytes;
     header[0] = 0;
-    if (size >= (int64_t)sizeof header) {
-        sl_status status =
-            sl__read_at(own->fd, own->path, 0, header, sizeof header);
-        if (status)
-            return status;
-    }
+    if (size >= (int64_t)sizeof header)
+        SL__TRY(sl__read_at(own->fd, own->path, 0, header, sizeof header));
     if (header[0] == MAGIC_16 || header[0] == MAGIC_32) {
         int version = header[0] == MAGIC_16 ? 1 : 7;
         own->bytes = header[0] == MAGIC_16 ? 2 : 4;
@@ -103,19 +95,13 @@ static sl_status read_header(part *own, int64_t size)
 static sl_status add_file(sl_tokens *tokens, const char *path)
 {
     int64_t bytes;
-    sl_status status = sl__grow(&tokens->parts, &tokens->capacity,
-                                tokens->count + 1, sizeof *tokens->parts);
-    if (status)
-        return status;
+    SL__TRY(sl__grow(&tokens->parts, &tokens->capacity, tokens->count + 1,
+                     sizeof *tokens->parts));
     part *own = &tokens->parts[tokens->count];
     *own = (part){0};
-    status = sl__open_file(path, &own->fd, &bytes);
-    if (status)
-        return status;
+    SL__TRY(sl__open_file(path, &own->fd, &bytes));
     tokens->count++;
-    status = sl__alloc(strlen(path) + 1, 1, &own->path);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(strlen(path) + 1, 1, &own->path));
     memcpy(own->path, path, strlen(path) + 1);
     bool binary = is_binary(path);
     if (tokens->count > 1 && binary != is_binary(tokens->parts[0].path))
@@ -123,10 +109,10 @@ static sl_status add_file(sl_tokens *tokens, const char *path)
                        "'%.200s' and '%.200s' are of two kinds: tokens and "
                        "text",
                        tokens->parts[0].path, path);
-    status = binary ? read_header(own, bytes) : read_text(tokens, own, bytes);
+    SL__TRY(binary ? read_header(own, bytes) : read_text(tokens, own, bytes));
     own->first = tokens->total;
-    tokens->total += status ? 0 : own->count;
-    return status;
+    tokens->total += own->count;
+    return SL_OK;
 }
 
 /* -------------------------------------------------------------- folders -- */
@@ -158,8 +144,23 @@ static bool is_wanted(const char *path)
     return status || !memchr(start, '\0', got);
 }
 
-/* All files of a folder and of those in it that are wanted; links to folders are
- * not followed. */
+static sl_status add_folder(sl_tokens *tokens, const char *path, int depth);
+
+/* A file of a folder, or a folder in it; links to folders are not followed. */
+static sl_status add_entry(sl_tokens *tokens, const char *path, int depth)
+{
+    struct stat about;
+    if (lstat(path, &about))
+        return sl__fail_file(path, "read");
+    if (S_ISDIR(about.st_mode))
+        return add_folder(tokens, path, depth + 1);
+    if (S_ISLNK(about.st_mode) && stat(path, &about))
+        return SL_OK;
+    return S_ISREG(about.st_mode) && is_wanted(path) ? add_file(tokens, path)
+                                                     : SL_OK;
+}
+
+/* All files of a folder, and of folders in it, that are wanted. */
 static sl_status add_folder(sl_tokens *tokens, const char *path, int depth)
 {
     enum { DEPTH_MAX = 64 };
@@ -171,21 +172,11 @@ static sl_status add_folder(sl_tokens *tokens, const char *path, int depth)
         return sl__fail_file(path, "read");
     sl_status status = SL_OK;
     for (int i = 0; i < count; i++) {
-        char *full = NULL;
-        struct stat about;
-        if (!status && asprintf(&full, "%s/%s", path, entries[i]->d_name) < 0) {
-            full = NULL;
+        char *full = status ? NULL : sl__join_path(path, entries[i]->d_name);
+        if (full)
+            status = add_entry(tokens, full, depth);
+        else if (!status)
             status = sl_fail(SL_ENOMEM, "out of memory");
-        }
-        if (!status && lstat(full, &about))
-            status = sl__fail_file(full, "read");
-        if (!status && S_ISLNK(about.st_mode) && stat(full, &about) == 0 &&
-            S_ISDIR(about.st_mode))
-            about.st_mode = 0;
-        if (!status && S_ISDIR(about.st_mode))
-            status = add_folder(tokens, full, depth + 1);
-        else if (!status && S_ISREG(about.st_mode) && is_wanted(full))
-            status = add_file(tokens, full);
         free(full);
         free(entries[i]);
     }
@@ -204,11 +195,9 @@ sl_status sl_tokens_open(const char *path, sl_tokens **out)
         return sl__fail_file(path, "open");
     if (!S_ISDIR(about.st_mode) && !S_ISREG(about.st_mode))
         return sl_fail(SL_EINVAL, "'%.300s' is not a file or a folder", path);
-    sl_status status = sl__alloc(1, sizeof *tokens, &tokens);
-    if (status)
-        return status;
-    status = S_ISDIR(about.st_mode) ? add_folder(tokens, path, 0)
-                                    : add_file(tokens, path);
+    SL__TRY(sl__alloc(1, sizeof *tokens, &tokens));
+    sl_status status = S_ISDIR(about.st_mode) ? add_folder(tokens, path, 0)
+                                              : add_file(tokens, path);
     if (!status && tokens->total == 0)
         status = sl_fail(SL_EINVAL, "'%.300s' has no tokens in it", path);
     if (status)
@@ -260,11 +249,9 @@ static sl_status read_part(const sl_tokens *tokens, const part *own,
     } piece;
     for (int64_t at = 0; at < count; at += PIECE) {
         int64_t now = count - at < PIECE ? count - at : PIECE;
-        sl_status status = sl__read_at(own->fd, own->path,
-                                       own->offset + (first + at) * own->bytes,
-                                       &piece, (size_t)(now * own->bytes));
-        if (status)
-            return status;
+        SL__TRY(sl__read_at(own->fd, own->path,
+                            own->offset + (first + at) * own->bytes, &piece,
+                            (size_t)(now * own->bytes)));
         for (int64_t i = 0; i < now; i++)
             out[at + i] = own->bytes == 2 ? piece.narrow[i] : piece.wide[i];
     }
@@ -287,9 +274,7 @@ sl_status sl_tokens_read(const sl_tokens *tokens, int64_t first, int64_t count,
         if (left <= 0)
             continue;
         int64_t now = left < count ? left : count;
-        sl_status status = read_part(tokens, own, skip, now, out);
-        if (status)
-            return status;
+        SL__TRY(read_part(tokens, own, skip, now, out));
         first += now;
         count -= now;
         out += now;

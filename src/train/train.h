@@ -8,6 +8,7 @@
 
 #include "base/device.h"
 #include "base/files.h"
+#include "base/try.h"
 
 /* -------------------------------------------------------- parameters.c -- */
 
@@ -45,6 +46,9 @@ const char *sl__gpt2_refusal(const sl_gpt2_config *config,
                              char room[SL__REFUSAL_MAX]);
 
 /* ------------------------------------------------------------- agree.c -- */
+
+/* The group of all ranks, whose numbers are in `ranks`. */
+sl_group sl__all_ranks(const sl_comm *comm, int ranks[SL_COMM_MAX_RANKS]);
 
 /* Fails on all ranks where these options differ between any of them. */
 sl_status sl__train_agree(sl_comm *comm, const sl_train_options *options);
@@ -84,8 +88,24 @@ int sl__optimizer_state_count(const sl_optimizer *optimizer);
 const sl__optimizer_state *sl__optimizer_state_at(const sl_optimizer *optimizer,
                                                   int index);
 
-/* Whether windows can be read: theirs is a range, and has one. (windows.c) */
+/* ----------------------------------------------------------- windows.c -- */
+
+/* Whether windows can be read: theirs is a range, and has one. */
 sl_status sl__check_windows(const sl_windows *windows);
+
+/* The arguments `input_ids` and `labels` of a batch (rows, length). */
+typedef struct sl__batch {
+    int64_t *ids, *labels;
+    sl_array arrays[2];
+    sl_argument arguments[2];
+} sl__batch;
+sl_status sl__create_batch(int64_t rows, int64_t length, sl__batch *out);
+void sl__clear_batch(sl__batch *batch);
+
+/* --------------------------------------------------------- inference.c -- */
+
+/* Reads weights from a file or folder into the parameters of this rank. */
+sl_status sl__load_weights(const char *path, sl_pipeline *pipeline);
 
 /* ----------------------------------------------------------- weights.c -- */
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which tokens a step sees: windows in an order that is a function of the seed
- * alone. The order of an epoch is a keyed permutation, computed where it is
- * needed: nothing is stored, and any place of it can be resumed from. */
+ * Which tokens a step sees: windows in an order that depends on the seed alone.
+ * The order of an epoch is a keyed permutation, computed place by place: nothing
+ * is stored, and a run can resume from any place. */
 #include "train/train.h"
 
 #include "base/arguments.h"
 #include "base/memory.h"
 #include "tensor/random.h"
+
+#include <assert.h>
 
 static int64_t stride_of(const sl_windows *windows)
 {
@@ -36,9 +38,7 @@ static sl_status check_range(const sl_windows *windows)
 
 sl_status sl__check_windows(const sl_windows *windows)
 {
-    sl_status status = check_range(windows);
-    if (status)
-        return status;
+    SL__TRY(check_range(windows));
     if (sl_windows_count(windows) == 0)
         return sl_fail(SL_EINVAL,
                        "%lld tokens are fewer than the %llu of a sequence and "
@@ -84,46 +84,42 @@ static sl_status refuse_token(const sl_windows *windows, const char *what,
 sl_status sl_windows_check(const sl_windows *windows, const char *what)
 {
     SL__NEED(windows, windows->tokens, what);
-    enum { PIECE = 1 << 14, MOST = 1 << 24 };
+    enum { PIECE = 1 << 11, MOST = 1 << 24 };
     int64_t count = windows->count < MOST ? windows->count : MOST;
-    int64_t *ids = NULL;
+    int64_t ids[PIECE];
     if (sl_tokens_are_bytes(windows->tokens) && windows->vocabulary >= 256)
         return SL_OK;
-    sl_status status = check_range(windows);
-    if (!status)
-        status = sl__alloc(PIECE, sizeof *ids, &ids);
-    for (int64_t at = 0; at < count && !status; at += PIECE) {
+    SL__TRY(check_range(windows));
+    for (int64_t at = 0; at < count; at += PIECE) {
         int64_t some = count - at < PIECE ? count - at : PIECE;
-        status =
-            sl_tokens_read(windows->tokens, windows->first + at, some, ids);
-        for (int64_t i = 0; i < some && !status; i++) {
+        int64_t place = windows->first + at;
+        SL__TRY(sl_tokens_read(windows->tokens, place, some, ids));
+        for (int64_t i = 0; i < some; i++) {
             if (ids[i] >= windows->vocabulary)
-                status = refuse_token(windows, what, ids[i],
-                                      windows->first + at + i);
+                return refuse_token(windows, what, ids[i], place + i);
         }
     }
-    free(ids);
-    return status;
+    return SL_OK;
 }
 
 static sl_status read_one(const sl_windows *windows, int64_t number,
                           int64_t *ids, int64_t *labels)
 {
     int64_t count = sl_windows_count(windows), length = windows->length;
+    assert(count > 0 && number >= 0);
     int64_t epoch = number / count, place = number % count;
     if (windows->shuffled)
         place = permute(sl__mix(windows->seed) + sl__mix((uint64_t)epoch + 1),
                         count, place);
     int64_t first = windows->first + place * stride_of(windows);
-    sl_status status = sl_tokens_read(windows->tokens, first, length, ids);
-    if (!status)
-        status = sl_tokens_read(windows->tokens, first + 1, length, labels);
-    for (int64_t i = 0; i < length && !status; i++) {
+    SL__TRY(sl_tokens_read(windows->tokens, first, length, ids));
+    SL__TRY(sl_tokens_read(windows->tokens, first + 1, length, labels));
+    for (int64_t i = 0; i < length; i++) {
         int64_t token = ids[i] < windows->vocabulary ? labels[i] : ids[i];
         if (token >= windows->vocabulary)
             return refuse_token(windows, "data", token, first + i);
     }
-    return status;
+    return SL_OK;
 }
 
 sl_status sl_windows_read(const sl_windows *windows, int64_t number,
@@ -132,11 +128,38 @@ sl_status sl_windows_read(const sl_windows *windows, int64_t number,
     SL__NEED(windows, windows->tokens);
     if (rows > 0)
         SL__NEED(ids, labels);
-    sl_status status = sl__check_windows(windows);
+    SL__TRY(sl__check_windows(windows));
     if (number < 0 || rows < 0 || number > INT64_MAX - rows)
         return sl_fail(SL_EINVAL, "there is no window %lld", (long long)number);
-    for (int64_t i = 0; i < rows && !status; i++)
-        status = read_one(windows, number + i, ids + i * windows->length,
-                          labels + i * windows->length);
-    return status;
+    for (int64_t i = 0; i < rows; i++)
+        SL__TRY(read_one(windows, number + i, ids + i * windows->length,
+                         labels + i * windows->length));
+    return SL_OK;
+}
+
+/* -------------------------------------------------------------- batches -- */
+
+sl_status sl__create_batch(int64_t rows, int64_t length, sl__batch *out)
+{
+    static const char *const names[] = {"input_ids", "labels"};
+    int64_t **const data[] = {&out->ids, &out->labels};
+    int64_t tokens;
+    *out = (sl__batch){0};
+    if (__builtin_mul_overflow(rows, length, &tokens))
+        return sl_fail(SL_ENOMEM,
+                       "out of memory: %lld sequences of %lld tokens",
+                       (long long)rows, (long long)length);
+    for (int i = 0; i < 2; i++) {
+        SL__TRY(sl__alloc((size_t)tokens, sizeof **data[i], data[i]));
+        out->arrays[i] = (sl_array){SL_I64, 2, {rows, length}, *data[i]};
+        out->arguments[i] =
+            (sl_argument){names[i], SL_SPREAD_SPLIT, 0, &out->arrays[i], 1};
+    }
+    return SL_OK;
+}
+
+void sl__clear_batch(sl__batch *batch)
+{
+    free(batch->ids);
+    free(batch->labels);
 }
