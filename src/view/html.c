@@ -331,17 +331,15 @@ sl_status sl_view_write_report(const sl_timeline *const *timelines,
         SL__NEED(points);
     const curve losses = {points, point_count};
     sl__packed data[SL_VIEW_MAX_TIMELINES] = {0};
-    sl__writer *writer = NULL;
+    sl__writer *writer;
     if (count < 1 || count > SL_VIEW_MAX_TIMELINES)
         return sl_fail(SL_EINVAL,
                        "a page shows from 1 to %d timelines, not "
                        "%zu",
                        SL_VIEW_MAX_TIMELINES, count);
-    for (size_t i = 0; i < count; i++) {
-        if (!timelines[i])
-            return sl_fail(SL_EINVAL, "timeline %zu of %zu is NULL", i, count);
-    }
-    sl_status status = sl__alloc(1, sizeof *writer, &writer);
+    SL__TRY(sl__check_given(timelines, count));
+    SL__TRY(sl__alloc(1, sizeof *writer, &writer));
+    sl_status status = SL_OK;
     for (size_t i = 0; i < count && !status; i++)
         status = sl__timeline_encode(timelines[i], &data[i]);
     if (!status) {

@@ -161,9 +161,7 @@ static void explain_track(reasons *own)
 sl_status sl__explain_idle(sl_timeline *timeline)
 {
     reasons own = {.timeline = timeline};
-    sl_status status = sl__lookup_create(timeline, &own.lookup);
-    if (status)
-        return status;
+    SL__TRY(sl__lookup_create(timeline, &own.lookup));
     for (own.rank = 0; own.rank < timeline->ranks; own.rank++)
         explain_track(&own);
     sl__lookup_clear(&own.lookup);

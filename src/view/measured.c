@@ -66,7 +66,8 @@ static sl_status check_event(const maker *own, const sl_event *event)
     return SL_OK;
 }
 
-/* A receive tells of the message: its sender posted it as it says itself. */
+/* A receive is where a message is known from; when it was posted, its sender
+ * says (note_posts). */
 static sl_status add_message(maker *own, const sl_event *event)
 {
     const sl__message message = {.forward = event->action.kind == SL_RECV_F,
@@ -94,17 +95,15 @@ static sl_status add_event(maker *own, const sl_event *event)
     bool comm = event->kind == SL_EVENT_SEND || event->kind == SL_EVENT_RECV;
     bool waits = event->kind == SL_EVENT_WAIT;
     sl__block *block;
-    sl_status status = check_event(own, event);
-    if (status || event->kind == SL_EVENT_END)
-        return status;
+    SL__TRY(check_event(own, event));
+    if (event->kind == SL_EVENT_END)
+        return SL_OK;
     if (event->kind == SL_EVENT_TIES && event->end_s == event->start_s)
         return SL_OK; /* There were none. */
-    status = sl__blocks_add(waits  ? &track->waits
-                            : comm ? &track->comms
-                                   : &track->blocks,
-                            &block);
-    if (status)
-        return status;
+    SL__TRY(sl__blocks_add(waits  ? &track->waits
+                           : comm ? &track->comms
+                                  : &track->blocks,
+                           &block));
     block->action = event->action;
     block->kind = kinds[event->kind] ? kinds[event->kind] : event->action.kind;
     block->start = event->start_s;
@@ -190,9 +189,10 @@ static int compare_sends(const void *a, const void *b)
 /* A message has left when its sender posted it, if that is known. */
 static void note_posts(sl_timeline *timeline)
 {
-    if (timeline->message_count)
-        qsort(timeline->messages, timeline->message_count,
-              sizeof *timeline->messages, compare_sends);
+    size_t count = timeline->message_count, size = sizeof(sl__message);
+    if (count == 0)
+        return;
+    qsort(timeline->messages, count, size, compare_sends);
     for (int r = 0; r < timeline->ranks; r++) {
         const sl__blocks *comms = &timeline->tracks[r].comms;
         for (size_t i = 0; i < comms->count; i++) {
@@ -207,12 +207,8 @@ static void note_posts(sl_timeline *timeline)
                                         .to_stage = send->peer_stage,
                                         .microbatch = send->action.microbatch,
                                         .edge = send->edge};
-            sl__message *found =
-                timeline->message_count
-                    ? bsearch(&wanted, timeline->messages,
-                              timeline->message_count,
-                              sizeof *timeline->messages, compare_sends)
-                    : NULL;
+            sl__message *found = bsearch(&wanted, timeline->messages, count,
+                                         size, compare_sends);
             if (found && send->start <= found->arrived)
                 found->sent = send->start;
         }
@@ -254,17 +250,14 @@ static sl_status finish(sl_timeline *timeline)
     }
     note_posts(timeline);
     bool keeps = has_backward(timeline);
-    sl_status status = SL_OK;
     sl__timeline_sort(timeline);
-    for (int r = 0; r < timeline->ranks && !status; r++) {
-        status = check_track(timeline, r);
+    for (int r = 0; r < timeline->ranks; r++) {
+        SL__TRY(check_track(timeline, r));
         hold_bytes(&timeline->tracks[r], keeps);
     }
-    if (!status)
-        status = sl__timeline_finish(timeline);
-    if (!status)
-        sl__mark_critical(timeline);
-    return status;
+    SL__TRY(sl__timeline_finish(timeline));
+    sl__mark_critical(timeline);
+    return SL_OK;
 }
 
 /* Whether an event is a cell of the schedule that ran, or the first of one that
@@ -285,27 +278,32 @@ static bool is_cell(const sl_event *event)
     return event->peer_stage == sl__peer_stage(&event->action);
 }
 
-static sl_status read_cells(const sl__rank_events *ranks, int count,
-                            sl_schedule **out)
+static sl_status read_cells(const sl__rank_events *rank, int row,
+                            sl_schedule *to)
 {
-    sl_schedule *made;
-    sl_status status = sl_schedule_create(count, &made);
-    for (int r = 0; r < count && !status; r++) {
-        const sl_action *last = NULL;
-        for (size_t i = 0; i < ranks[r].count && !status; i++) {
-            const sl_event *event = &ranks[r].events[i];
-            if (!is_cell(event) ||
-                (last && sl_action_equal(last, &event->action)))
-                continue;
-            last = &event->action;
-            status = sl_schedule_append(made, r, event->action);
-        }
+    const sl_action *last = NULL;
+    for (size_t i = 0; i < rank->count; i++) {
+        const sl_event *event = &rank->events[i];
+        if (!is_cell(event) || (last && sl_action_equal(last, &event->action)))
+            continue;
+        last = &event->action;
+        SL__TRY(sl_schedule_append(to, row, event->action));
     }
-    if (status)
-        sl_schedule_destroy(made);
-    else
-        *out = made;
-    return status;
+    return SL_OK;
+}
+
+static sl_status read_events(maker *own, const sl__rank_events *ranks)
+{
+    sl_timeline *timeline = own->timeline;
+    SL__TRY(sl_schedule_create(timeline->ranks, &timeline->ran));
+    for (; own->rank < timeline->ranks; own->rank++) {
+        const sl__rank_events *rank = &ranks[own->rank];
+        timeline->tracks[own->rank].planned_bytes = rank->slabs;
+        for (size_t i = 0; i < rank->count; i++)
+            SL__TRY(add_event(own, &rank->events[i]));
+        SL__TRY(read_cells(rank, own->rank, timeline->ran));
+    }
+    return finish(timeline);
 }
 
 sl_status sl__timeline_from_events(const char *title,
@@ -313,23 +311,13 @@ sl_status sl__timeline_from_events(const char *title,
                                    sl_timeline **out)
 {
     maker own = {0};
-    sl_status status = sl__timeline_create(title, count, &own.timeline);
-    for (; !status && own.rank < count; own.rank++) {
-        const sl__rank_events *rank = &ranks[own.rank];
-        own.timeline->tracks[own.rank].planned_bytes = rank->slabs;
-        for (size_t i = 0; i < rank->count && !status; i++)
-            status = add_event(&own, &rank->events[i]);
-    }
-    if (!status)
-        status = read_cells(ranks, count, &own.timeline->ran);
-    if (!status)
-        status = finish(own.timeline);
-    if (status) {
+    SL__TRY(sl__timeline_create(title, count, &own.timeline));
+    sl_status status = read_events(&own, ranks);
+    if (status)
         sl_timeline_destroy(own.timeline);
-        return status;
-    }
-    *out = own.timeline;
-    return SL_OK;
+    else
+        *out = own.timeline;
+    return status;
 }
 
 sl_status sl_timeline_measured(const char *title, const sl_trace *run,
@@ -338,14 +326,12 @@ sl_status sl_timeline_measured(const char *title, const sl_trace *run,
     SL__NEED(title, run, out);
     sl__rank_events *ranks = NULL;
     int count = sl_trace_ranks(run);
-    sl_status status = sl__alloc((size_t)count, sizeof *ranks, &ranks);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc((size_t)count, sizeof *ranks, &ranks));
     for (int r = 0; r < count; r++) {
         ranks[r].events = sl_trace_events(run, r, &ranks[r].count);
         ranks[r].slabs = sl_trace_rank(run, r).bytes.activations;
     }
-    status = sl__timeline_from_events(title, ranks, count, out);
+    sl_status status = sl__timeline_from_events(title, ranks, count, out);
     free(ranks);
     return status;
 }

@@ -441,11 +441,10 @@ static sl_status draw_memory(const picture *own, const panel *one, int rank,
 {
     const sl__track *track = &one->timeline->tracks[rank];
     size_t count = 2 * track->blocks.count;
-    double *xs = NULL, *ys = NULL, scale = (MEMORY - 1) / own->most_bytes;
-    sl_status status = sl__alloc(count + 1, sizeof *xs, &xs);
-    if (!status)
-        status = sl__alloc(count + 1, sizeof *ys, &ys);
-    for (size_t i = 0; i < track->blocks.count && !status; i++) {
+    double *xs, *ys, scale = (MEMORY - 1) / own->most_bytes;
+    SL__TRY(sl__alloc(2 * (count + 1), sizeof *xs, &xs));
+    ys = xs + count + 1;
+    for (size_t i = 0; i < track->blocks.count; i++) {
         const sl__block *block = &track->blocks.data[i];
         xs[2 * i] = x_of(own, one, block->start);
         ys[2 * i] = (double)block->held.during * scale;
@@ -453,16 +452,15 @@ static sl_status draw_memory(const picture *own, const panel *one, int rank,
         ys[2 * i + 1] = (double)block->held.after * scale;
         xs[2 * i + 2] = xs[2 * i + 1];
     }
-    if (!status && count)
+    if (count)
         own->canvas->ops->area(own->canvas, y + MEMORY, xs, ys, count, curve);
-    if (!status && track->planned_bytes > 0) {
+    if (track->planned_bytes > 0) {
         double top = y + MEMORY - (double)track->planned_bytes * scale;
         own->canvas->ops->line(own->canvas, one->x, top, one->x + one->width,
                                top, soft_colour(own), true);
     }
     free(xs);
-    free(ys);
-    return status;
+    return SL_OK;
 }
 
 static sl_status draw_rank(const picture *own, const panel *one, int rank)
@@ -478,11 +476,9 @@ static sl_status draw_rank(const picture *own, const panel *one, int rank)
             "row", NULL);
     draw_gaps(own, one, rank, y);
     sl__thin thin;
-    sl_status status =
-        sl__thin_find(blocks, own->begin, one->width / (own->end - own->begin),
-                      one->width, &thin);
-    if (status)
-        return status;
+    SL__TRY(sl__thin_find(blocks, own->begin,
+                          one->width / (own->end - own->begin), one->width,
+                          &thin));
     draw_shares(own, one, y, &thin);
     for (size_t i = 0; i < blocks->count; i++) {
         draw_block(own, one, i, y, &thin);
@@ -592,10 +588,7 @@ static sl_status start(picture *own, const sl_timeline *const *timelines,
         return sl_fail(SL_EINVAL,
                        "a picture shows from 1 to %d timelines, not %zu",
                        SL_VIEW_MAX_TIMELINES, count);
-    for (size_t i = 0; i < count; i++) {
-        if (!timelines[i])
-            return sl_fail(SL_EINVAL, "timeline %zu of %zu is NULL", i, count);
-    }
+    SL__TRY(sl__check_given(timelines, count));
     if (own->options->width < NARROWEST || own->options->width > WIDEST)
         return sl_fail(SL_EINVAL,
                        "a picture is from %d to %d pixels wide, not %d",
@@ -611,9 +604,7 @@ sl_status sl__picture_size(const sl_timeline *const *timelines, size_t count,
                            double *out_height)
 {
     picture own;
-    sl_status status = start(&own, timelines, count, options);
-    if (status)
-        return status;
+    SL__TRY(start(&own, timelines, count, options));
     put_legend(&own);
     *out_width = own.options->width;
     *out_height = ceil(own.height);
@@ -626,17 +617,12 @@ sl_status sl__picture_draw(const sl_timeline *const *timelines, size_t count,
 {
     picture own;
     double width, height;
-    sl_status status =
-        sl__picture_size(timelines, count, options, &width, &height);
-    if (!status)
-        status = start(&own, timelines, count, options);
-    if (status)
-        return status;
+    sl_status status = SL_OK;
+    SL__TRY(sl__picture_size(timelines, count, options, &width, &height));
+    SL__TRY(start(&own, timelines, count, options));
     own.canvas = canvas;
     if (own.plan)
-        status = sl__lookup_create(own.plan, &own.lookup);
-    if (status)
-        return status;
+        SL__TRY(sl__lookup_create(own.plan, &own.lookup));
     const sl__colour back = own.options->dark ? (sl__colour){0x14, 0x17, 0x1b}
                                               : (sl__colour){255, 255, 255};
     put_box(&own, 0, width, 0, height, back, "back", NULL);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a run should have looked like: a simulation of its order, or of another
- * schedule, with what its compute took in the mean. */
+ * The plan of a run: a simulation of its order, with the mean times of its
+ * compute; and those means as costs, for other schedules. */
 #include "view/timeline.h"
 
 #include "base/arguments.h"
 #include "base/memory.h"
-#include "base/try.h"
 #include "schedule/mean_costs.h"
 
+#include <assert.h>
 #include <math.h>
 
 /* ------------------------------------------------------------- replicas -- */
@@ -31,15 +31,15 @@ static bool repeats(const sl__blocks *blocks, uint8_t *seen)
 /* By rank: whether it does what an earlier one does, on other data. */
 static sl_status find_replicas(const sl_timeline *run, uint8_t **out)
 {
-    uint8_t *seen = NULL, *found = NULL;
-    sl_status status = sl__alloc((size_t)run->stages, 1, &seen);
-    if (!status)
-        status = sl__alloc((size_t)run->ranks, 1, &found);
-    for (int r = 0; r < run->ranks && !status; r++)
+    uint8_t *seen, *found;
+    sl_status status;
+    SL__TRY(sl__alloc((size_t)run->stages, 1, &seen));
+    SL__TRY_OR(free_seen, sl__alloc((size_t)run->ranks, 1, &found));
+    for (int r = 0; r < run->ranks; r++)
         found[r] = repeats(&run->tracks[r].blocks, seen);
+    *out = found;
+free_seen:
     free(seen);
-    if (!status)
-        *out = found;
     return status;
 }
 
@@ -50,9 +50,7 @@ static sl_status measure_bytes(const sl_timeline *run, const uint8_t *replicas,
                                sl_costs *costs)
 {
     size_t count = run->stages > 1 ? (size_t)run->stages - 1 : 0;
-    sl_status status = sl__alloc(count, sizeof *costs->edges, &costs->edges);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(count, sizeof *costs->edges, &costs->edges));
     costs->edge_count = count;
     for (size_t i = 0; i < run->message_count; i++) {
         const sl__message *message = &run->messages[i];
@@ -72,9 +70,7 @@ static sl_status measure_costs(const sl_timeline *run, const uint8_t *replicas,
                                sl_costs *out)
 {
     sl__means *means = NULL;
-    sl_status status = sl__means_create(run->stages, &means);
-    if (status)
-        return status;
+    SL__TRY(sl__means_create(run->stages, &means));
     for (int r = 0; r < run->ranks; r++) {
         const sl__blocks *blocks = &run->tracks[r].blocks;
         for (size_t i = 0; i < blocks->count; i++) {
@@ -84,10 +80,9 @@ static sl_status measure_costs(const sl_timeline *run, const uint8_t *replicas,
                               block->bytes);
         }
     }
-    status = sl__means_costs(means, out);
+    sl_status status = sl__means_costs(means, out);
     sl__means_destroy(means);
-    if (status)
-        return status;
+    SL__TRY(status);
     status = measure_bytes(run, replicas, out);
     if (status)
         sl_costs_clear(out);
@@ -114,9 +109,9 @@ static sl_status recut(const sl_costs *from, size_t stages, sl_costs *out)
     size_t had = from->stage_count;
     size_t parts = stages > had ? stages / had : 1;
     size_t joins = stages > had ? 1 : had / stages;
-    sl_status status = sl__alloc(stages, sizeof *made.stages, &made.stages);
-    if (!status)
-        status = sl__alloc(stages - 1, sizeof *made.edges, &made.edges);
+    assert(stages % had == 0 || had % stages == 0);
+    SL__TRY(sl__alloc(stages, sizeof *made.stages, &made.stages));
+    sl_status status = sl__alloc(stages - 1, sizeof *made.edges, &made.edges);
     if (status) {
         sl_costs_clear(&made);
         return status;
@@ -141,7 +136,7 @@ sl_status sl_timeline_costs(const sl_timeline *run, int stages, sl_costs *out)
 {
     SL__NEED(run, out);
     uint8_t *replicas = NULL;
-    sl_costs costs, other;
+    sl_costs costs;
     if (run->stages < 1 || stages < 1 ||
         (stages % run->stages != 0 && run->stages % stages != 0))
         return sl_fail(
@@ -149,19 +144,16 @@ sl_status sl_timeline_costs(const sl_timeline *run, int stages, sl_costs *out)
             "the run has %d stages and the schedule %d: times of one "
             "say nothing of the other",
             run->stages, stages);
-    sl_status status = find_replicas(run, &replicas);
-    if (!status)
-        status = measure_costs(run, replicas, &costs);
+    SL__TRY(find_replicas(run, &replicas));
+    sl_status status = measure_costs(run, replicas, &costs);
     free(replicas);
-    if (status || stages == run->stages) {
-        if (!status)
-            *out = costs;
-        return status;
+    SL__TRY(status);
+    if (stages == run->stages) {
+        *out = costs;
+        return SL_OK;
     }
-    status = recut(&costs, (size_t)stages, &other);
+    status = recut(&costs, (size_t)stages, out);
     sl_costs_clear(&costs);
-    if (!status)
-        *out = other;
     return status;
 }
 
@@ -219,29 +211,29 @@ sl_status sl_timeline_planned(const char *title, const sl_timeline *run,
                               sl_timeline **out)
 {
     SL__NEED(title, run, out);
-    uint8_t *replicas = NULL;
+    uint8_t *replicas;
     sl_costs costs = SL_COSTS_INIT;
-    sl_schedule *order = NULL;
-    sl_simulation *simulation = NULL;
-    sl_timeline *made = NULL;
-    sl_status status = find_replicas(run, &replicas);
-    if (!status && run->stages)
-        status = measure_costs(run, replicas, &costs);
-    if (!status)
-        status = order_of(run, replicas, &order);
-    if (!status)
-        status = sl_simulate(order, &costs, SL_ASYNC, &simulation);
-    if (!status)
-        status = sl_timeline_simulated(title, order, &costs, simulation, &made);
+    sl_schedule *order;
+    sl_simulation *simulation;
+    sl_status status;
+    SL__TRY(find_replicas(run, &replicas));
+    if (run->stages)
+        SL__TRY_OR(free_replicas, measure_costs(run, replicas, &costs));
+    SL__TRY_OR(clear_costs, order_of(run, replicas, &order));
+    SL__TRY_OR(destroy_order,
+               sl_simulate(order, &costs, SL_ASYNC, &simulation));
+    SL__TRY_OR(destroy_simulation,
+               sl_timeline_simulated(title, order, &costs, simulation, out));
+    (*out)->seconds = (*out)->plan = true;
+destroy_simulation:
     sl_simulation_destroy(simulation);
+destroy_order:
     sl_schedule_destroy(order);
+clear_costs:
     sl_costs_clear(&costs);
+free_replicas:
     free(replicas);
-    if (status)
-        return status;
-    made->seconds = made->plan = true;
-    *out = made;
-    return SL_OK;
+    return status;
 }
 
 void sl_timeline_set_seconds(sl_timeline *timeline)

@@ -114,10 +114,7 @@ sl_status sl_view_write_png(const sl_timeline *const *timelines, size_t count,
     SL__NEED(timelines, write);
     double width, height;
     png own = {.canvas = {&ops}, .write = write, .context = context};
-    sl_status status =
-        sl__picture_size(timelines, count, options, &width, &height);
-    if (status)
-        return status;
+    SL__TRY(sl__picture_size(timelines, count, options, &width, &height));
     if (width * FINER > LARGEST || height * FINER > LARGEST)
         return sl_fail(SL_EINVAL,
                        "a PNG is at most %d pixels wide and high, and this "
@@ -127,7 +124,7 @@ sl_status sl_view_write_png(const sl_timeline *const *timelines, size_t count,
         CAIRO_FORMAT_RGB24, (int)width * FINER, (int)height * FINER);
     own.cairo = cairo_create(surface);
     cairo_scale(own.cairo, FINER, FINER);
-    status = sl__picture_draw(timelines, count, options, &own.canvas);
+    sl_status status = sl__picture_draw(timelines, count, options, &own.canvas);
     if (!status)
         status = finish(&own, surface);
     cairo_destroy(own.cairo);

@@ -104,32 +104,18 @@ static sl_status read_slice(reader *own, const json_t *json)
     int64_t rank, peer, peer_stage, edge, bytes;
     double length;
     const json_t *args = json_object_get(json, "args");
-    sl_status status =
-        read_whole(own, json, "pid", true, own->count - 1, &rank);
-    if (!status)
-        status = read_kind(own, json, &event.kind);
-    if (!status)
-        status = read_action(own, args, &event.action);
-    if (!status)
-        status = read_time(own, json, "ts", &event.start_s);
-    if (!status)
-        status = read_time(own, json, "dur", &length);
-    if (!status)
-        status = read_whole(own, args, "peer", false, own->count - 1, &peer);
-    if (!status)
-        status = read_whole(own, args, "peer_stage", false, SL_MAX_STAGES - 1,
-                            &peer_stage);
-    if (!status)
-        status = read_whole(own, args, "edge", false, MANY, &edge);
-    if (!status)
-        status =
-            read_whole(own, args, "bytes", false, INT64_C(1) << 40, &bytes);
-    if (status)
-        return status;
+    SL__TRY(read_whole(own, json, "pid", true, own->count - 1, &rank));
+    SL__TRY(read_kind(own, json, &event.kind));
+    SL__TRY(read_action(own, args, &event.action));
+    SL__TRY(read_time(own, json, "ts", &event.start_s));
+    SL__TRY(read_time(own, json, "dur", &length));
+    SL__TRY(read_whole(own, args, "peer", false, own->count - 1, &peer));
+    SL__TRY(read_whole(own, args, "peer_stage", false, SL_MAX_STAGES - 1,
+                       &peer_stage));
+    SL__TRY(read_whole(own, args, "edge", false, MANY, &edge));
+    SL__TRY(read_whole(own, args, "bytes", false, INT64_C(1) << 40, &bytes));
     list *to = &own->ranks[rank];
-    status = sl__grow(&to->data, &to->capacity, to->count + 1, sizeof event);
-    if (status)
-        return status;
+    SL__TRY(sl__grow(&to->data, &to->capacity, to->count + 1, sizeof event));
     event.end_s = event.start_s + length;
     event.peer = (int)peer;
     event.peer_stage = (int)peer_stage;
@@ -174,11 +160,9 @@ static sl_status read_head(const json_t *root, reader *own)
         return sl_fail(SL_EPARSE, "\"ranks\" must be from 1 to %d",
                        SL_MAX_RANKS);
     own->count = (int)json_integer_value(ranks);
-    sl_status status =
-        sl__alloc((size_t)own->count, sizeof *own->ranks, &own->ranks);
-    if (!status)
-        status = sl__alloc((size_t)own->count, sizeof *own->views, &own->views);
-    for (int r = 0; r < own->count && !status; r++) {
+    SL__TRY(sl__alloc((size_t)own->count, sizeof *own->ranks, &own->ranks));
+    SL__TRY(sl__alloc((size_t)own->count, sizeof *own->views, &own->views));
+    for (int r = 0; r < own->count; r++) {
         const json_t *bytes =
             json_array_get(json_object_get(head, "bytes"), (size_t)r);
         const json_t *slabs = json_object_get(bytes, "slabs");
@@ -187,26 +171,24 @@ static sl_status read_head(const json_t *root, reader *own)
                 ? json_integer_value(slabs)
                 : -1;
     }
-    return status;
+    return SL_OK;
 }
 
 static sl_status read_root(const char *title, const json_t *root, reader *own,
                            sl_timeline **out)
 {
     const json_t *events = json_object_get(root, "traceEvents");
-    sl_status status = read_head(root, own);
-    if (!status && !json_is_array(events))
-        status = sl_fail(SL_EPARSE, "\"traceEvents\" is no array");
-    for (; !status && own->number < json_array_size(events); own->number++) {
+    SL__TRY(read_head(root, own));
+    if (!json_is_array(events))
+        return sl_fail(SL_EPARSE, "\"traceEvents\" is no array");
+    for (; own->number < json_array_size(events); own->number++) {
         const json_t *event = json_array_get(events, own->number);
         const char *phase = json_string_value(json_object_get(event, "ph"));
         if (!phase)
-            status = refuse(own, "it has no \"ph\"");
-        else if (strcmp(phase, "X") == 0)
-            status = read_slice(own, event);
+            return refuse(own, "it has no \"ph\"");
+        if (strcmp(phase, "X") == 0)
+            SL__TRY(read_slice(own, event));
     }
-    if (status)
-        return status;
     start_at_zero(own);
     for (int r = 0; r < own->count; r++) {
         own->views[r].events = own->ranks[r].data;

@@ -5,43 +5,22 @@
  * and an arrow per message. */
 #include "base/arguments.h"
 #include "base/memory.h"
-#include "base/writer.h"
+#include "base/try.h"
 #include "sluice/view.h"
-
-#include <stdio.h>
+#include "view/chrome.h"
 
 /* Seconds in the trace's microseconds. */
 #define UNIT 1e6
 
 typedef struct tracer {
-    sl__writer writer;
-    double *lanes; /* by track of messages of a rank: when it is free */
-    size_t lane_count;
-    size_t lane_capacity;
+    sl__chrome chrome;
     double zero_s; /* before everything: viewers drop what is below 0 */
-    bool some;     /* whether an event was written */
 } tracer;
-
-static void open_event(tracer *trace, const char *phase, int rank, int track)
-{
-    sl__puts(&trace->writer, trace->some ? ",\n" : "\n");
-    trace->some = true;
-    sl__printf(&trace->writer, "{\"ph\": \"%s\", \"pid\": %d, \"tid\": %d",
-               phase, rank, track);
-}
 
 static void put_time(tracer *trace, double seconds)
 {
-    sl__printf(&trace->writer, ", \"ts\": %.3f",
+    sl__printf(&trace->chrome.writer, ", \"ts\": %.3f",
                (seconds - trace->zero_s) * UNIT);
-}
-
-static void put_name(tracer *trace, const char *kind, int rank, int track,
-                     const char *name)
-{
-    open_event(trace, "M", rank, track);
-    sl__printf(&trace->writer,
-               ", \"name\": \"%s\", \"args\": {\"name\": \"%s\"}}", kind, name);
 }
 
 static bool is_message(sl_event_kind kind)
@@ -57,22 +36,23 @@ static void put_slice(tracer *trace, const sl_event *event, int rank, int track)
     bool own = event->kind == SL_EVENT_COMPUTE || is_message(event->kind) ||
                event->kind == SL_EVENT_STATE ||
                sl_action_kind_family(event->action.kind) == SL_FAMILY_WAIT;
-    open_event(trace, "X", rank, track);
-    sl__printf(&trace->writer, ", \"name\": \"%s%s%s\", \"cat\": \"%s\"",
+    sl__chrome_open(&trace->chrome, "X", rank, track);
+    sl__printf(&trace->chrome.writer, ", \"name\": \"%s%s%s\", \"cat\": \"%s\"",
                own ? "" : kind, own || !*action ? "" : " ", action, kind);
     put_time(trace, event->start_s);
-    sl__printf(&trace->writer, ", \"dur\": %.3f",
+    sl__printf(&trace->chrome.writer, ", \"dur\": %.3f",
                (event->end_s - event->start_s) * UNIT);
-    sl__printf(&trace->writer, ", \"args\": {\"action\": \"%s\"", action);
+    sl__printf(&trace->chrome.writer, ", \"args\": {\"action\": \"%s\"",
+               action);
     if (event->peer >= 0)
-        sl__printf(&trace->writer, ", \"peer\": %d, \"peer_stage\": %d",
+        sl__printf(&trace->chrome.writer, ", \"peer\": %d, \"peer_stage\": %d",
                    event->peer, event->peer_stage);
     if (event->edge >= 0)
-        sl__printf(&trace->writer, ", \"edge\": %d", event->edge);
+        sl__printf(&trace->chrome.writer, ", \"edge\": %d", event->edge);
     if (event->bytes)
-        sl__printf(&trace->writer, ", \"bytes\": %lld",
+        sl__printf(&trace->chrome.writer, ", \"bytes\": %lld",
                    (long long)event->bytes);
-    sl__puts(&trace->writer, "}}");
+    sl__puts(&trace->chrome.writer, "}}");
 }
 
 /* One end of a message's arrow: from when it was posted to when it was there,
@@ -84,67 +64,39 @@ static void put_arrow(tracer *trace, const sl_event *event, int rank, int track)
     bool forward =
         event->action.kind == SL_SEND_F || event->action.kind == SL_RECV_F;
     int from = sends ? rank : event->peer, to = sends ? event->peer : rank;
-    open_event(trace, sends ? "s" : "f", rank, track);
-    sl__printf(&trace->writer,
+    sl__chrome_open(&trace->chrome, sends ? "s" : "f", rank, track);
+    sl__printf(&trace->chrome.writer,
                ", \"name\": \"message\", \"cat\": \"message\", \"id\": "
                "\"%d-%d.%d%c%d\"%s",
                from, to, event->edge, forward ? 'F' : 'B',
                event->action.microbatch, sends ? "" : ", \"bp\": \"e\"");
     put_time(trace, sends ? event->start_s : event->end_s - 1e-9);
-    sl__putc(&trace->writer, '}');
-}
-
-/* The track, from 1, on which a message fits after those before it. */
-static int pick_lane(tracer *trace, const sl_event *event)
-{
-    size_t lane = 0;
-    while (lane < trace->lane_count && trace->lanes[lane] > event->start_s)
-        lane++;
-    if (lane == trace->lane_count) {
-        sl_status status = sl__grow(&trace->lanes, &trace->lane_capacity,
-                                    lane + 1, sizeof *trace->lanes);
-        if (status) {
-            trace->writer.status = status;
-            return 1;
-        }
-        trace->lane_count++;
-    }
-    trace->lanes[lane] = event->end_s;
-    return (int)lane + 1;
+    sl__putc(&trace->chrome.writer, '}');
 }
 
 static void put_rank(tracer *trace, const sl_trace *run, int rank)
 {
-    char name[32];
     size_t count;
     const sl_event *events = sl_trace_events(run, rank, &count);
-    trace->lane_count = 0;
-    snprintf(name, sizeof name, "rank %d", rank);
-    put_name(trace, "process_name", rank, 0, name);
-    put_name(trace, "thread_name", rank, 0, "rank");
-    open_event(trace, "M", rank, 0);
-    sl__printf(&trace->writer,
-               ", \"name\": \"process_sort_index\", \"args\": "
-               "{\"sort_index\": %d}}",
-               rank);
-    for (size_t i = 0; i < count && !trace->writer.status; i++) {
+    sl__chrome_begin_rank(&trace->chrome, rank, "rank");
+    for (size_t i = 0; i < count && !trace->chrome.writer.status; i++) {
         if (!is_message(events[i].kind)) {
             put_slice(trace, &events[i], rank, 0);
             continue;
         }
-        int track = pick_lane(trace, &events[i]);
+        int track =
+            sl__chrome_lane(&trace->chrome, events[i].start_s, events[i].end_s);
         put_slice(trace, &events[i], rank, track);
         if (events[i].edge >= 0)
             put_arrow(trace, &events[i], rank, track);
     }
-    for (size_t lane = 1; lane <= trace->lane_count; lane++)
-        put_name(trace, "thread_name", rank, (int)lane, "messages");
+    sl__chrome_end_rank(&trace->chrome, rank, "messages");
 }
 
 static void put_summary(tracer *trace, const sl_trace *run,
                         const sl_trace_summary *all)
 {
-    sl__writer *writer = &trace->writer;
+    sl__writer *writer = &trace->chrome.writer;
     sl__printf(writer,
                "\"sluice\": {\"version\": 1, \"ranks\": %d, \"planned_s\": "
                "%.9f, \"measured_s\": %.9f, \"bubble_planned\": %.6f, "
@@ -169,11 +121,8 @@ sl_status sl_view_write_run(const sl_trace *run, sl_write_fn write,
     SL__NEED(run, write);
     sl_trace_summary all;
     tracer *trace;
-    sl_status status = sl_trace_summarize(run, &all);
-    if (!status)
-        status = sl__alloc(1, sizeof *trace, &trace);
-    if (status)
-        return status;
+    SL__TRY(sl_trace_summarize(run, &all));
+    SL__TRY(sl__alloc(1, sizeof *trace, &trace));
     for (int r = 0; r < sl_trace_ranks(run); r++) {
         size_t count;
         const sl_event *events = sl_trace_events(run, r, &count);
@@ -182,15 +131,16 @@ sl_status sl_view_write_run(const sl_trace *run, sl_write_fn write,
                 trace->zero_s = events[i].start_s;
         }
     }
-    sl__writer_start(&trace->writer, write, context);
-    sl__puts(&trace->writer, "{\"displayTimeUnit\": \"ms\", ");
+    sl__writer_start(&trace->chrome.writer, write, context);
+    sl__puts(&trace->chrome.writer, "{\"displayTimeUnit\": \"ms\", ");
     put_summary(trace, run, &all);
-    sl__puts(&trace->writer, ",\n\"traceEvents\": [");
-    for (int r = 0; r < sl_trace_ranks(run) && !trace->writer.status; r++)
+    sl__puts(&trace->chrome.writer, ",\n\"traceEvents\": [");
+    for (int r = 0; r < sl_trace_ranks(run) && !trace->chrome.writer.status;
+         r++)
         put_rank(trace, run, r);
-    sl__puts(&trace->writer, "\n]}\n");
-    status = sl__writer_finish(&trace->writer);
-    free(trace->lanes);
+    sl__puts(&trace->chrome.writer, "\n]}\n");
+    sl_status status = sl__writer_finish(&trace->chrome.writer);
+    free(trace->chrome.lanes);
     free(trace);
     return status;
 }

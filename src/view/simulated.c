@@ -30,6 +30,12 @@ static sl_edge_cost edge_between(const sl_costs *costs, int a, int b)
     return costs->edge;
 }
 
+static double message_time(const sl_edge_cost *edge)
+{
+    return edge->latency +
+           (edge->bandwidth > 0 ? (double)edge->bytes / edge->bandwidth : 0);
+}
+
 /* ------------------------------------------------------------- messages -- */
 
 static sl_status add_message(maker *own, bool forward, int stage, int rank,
@@ -61,20 +67,17 @@ static sl_status add_implied(maker *own, const sl_action *action, int rank,
 {
     sl_action parts[2];
     int count = sl_action_parts(action, parts);
-    sl_status status = SL_OK;
-    for (int i = 0; i < count && !status; i++) {
+    for (int i = 0; i < count; i++) {
         bool forward = parts[i].kind == SL_FORWARD;
         if (!forward && !sl__is_backward(parts[i].kind))
             continue;
         sl_edge_cost edge = edge_between(own->costs, parts[i].stage,
                                          parts[i].stage + (forward ? 1 : -1));
-        double took = edge.latency;
-        if (edge.bandwidth > 0)
-            took += (double)edge.bytes / edge.bandwidth;
-        status = add_message(own, forward, parts[i].stage, rank,
-                             parts[i].microbatch, end, end + took);
+        SL__TRY(add_message(own, forward, parts[i].stage, rank,
+                            parts[i].microbatch, end,
+                            end + message_time(&edge)));
     }
-    return status;
+    return SL_OK;
 }
 
 /* --------------------------------------------------------------- blocks -- */
@@ -108,9 +111,7 @@ static sl_status add_action(maker *own, int rank, size_t step)
     sl__blocks *blocks = comm ? &track->comms : &track->blocks;
     sl_interval when = sl_simulation_action(own->simulation, rank, step);
     sl__block *block;
-    sl_status status = sl__blocks_add(blocks, &block);
-    if (status)
-        return status;
+    SL__TRY(sl__blocks_add(blocks, &block));
     own->blocks[rank][step] =
         comm ? ~(int)(blocks->count - 1) : (int)blocks->count - 1;
     block->action = *action;
@@ -134,13 +135,12 @@ static sl_status add_action(maker *own, int rank, size_t step)
 static sl_status add_rank(maker *own, int rank)
 {
     size_t length = sl_schedule_length(own->schedule, rank);
-    sl_status status =
-        sl__alloc(length, sizeof *own->blocks[rank], &own->blocks[rank]);
-    for (size_t step = 0; step < length && !status; step++) {
+    SL__TRY(sl__alloc(length, sizeof *own->blocks[rank], &own->blocks[rank]));
+    for (size_t step = 0; step < length; step++) {
         if (sl_schedule_row(own->schedule, rank)[step].kind != SL_IDLE)
-            status = add_action(own, rank, step);
+            SL__TRY(add_action(own, rank, step));
     }
-    return status;
+    return SL_OK;
 }
 
 static void mark_path(maker *own)
@@ -177,10 +177,7 @@ static void note_stage(sl__given *given, const sl_stage_cost *cost, bool first)
 
 static void note_edge(sl__given *given, const sl_edge_cost *cost, bool first)
 {
-    double took = cost->latency;
-    if (cost->bandwidth > 0)
-        took += (double)cost->bytes / cost->bandwidth;
-    widen(&given->message, took, first);
+    widen(&given->message, message_time(cost), first);
     widen(&given->message_bytes, (double)cost->bytes, first);
 }
 
@@ -217,15 +214,12 @@ void sl_timeline_set_microbatch_bytes(sl_timeline *timeline, int64_t bytes)
 static sl_status make(maker *own)
 {
     sl_status status = sl_placement_derive(own->schedule, &own->placement);
-    if (status == SL_EUNSOUND)
-        status = SL_OK; /* An odd schedule has no neighbours to name. */
-    if (!status)
-        status = sl__alloc((size_t)own->extent.ranks, sizeof *own->blocks,
-                           &own->blocks);
-    for (int rank = 0; rank < own->extent.ranks && !status; rank++)
-        status = add_rank(own, rank);
-    if (status)
-        return status;
+    if (status != SL_EUNSOUND) /* An odd schedule has no neighbours to name. */
+        SL__TRY(status);
+    SL__TRY(sl__alloc((size_t)own->extent.ranks, sizeof *own->blocks,
+                      &own->blocks));
+    for (int rank = 0; rank < own->extent.ranks; rank++)
+        SL__TRY(add_rank(own, rank));
     mark_path(own);
     for (int rank = 0; rank < own->extent.ranks; rank++) {
         sl_rank_usage usage = sl_simulation_rank(own->simulation, rank);
@@ -248,19 +242,16 @@ sl_status sl_timeline_simulated(const char *title, const sl_schedule *schedule,
                  .costs = costs ? costs : &usual,
                  .simulation = simulation,
                  .extent = sl_schedule_extent(schedule)};
-    sl_status status = sl__check_simulated(simulation, schedule);
-    if (!status)
-        status = sl__timeline_create(title, own.extent.ranks, &own.timeline);
-    if (!status)
-        status = make(&own);
+    SL__TRY(sl__check_simulated(simulation, schedule));
+    SL__TRY(sl__timeline_create(title, own.extent.ranks, &own.timeline));
+    sl_status status = make(&own);
     for (int rank = 0; own.blocks && rank < own.extent.ranks; rank++)
         free(own.blocks[rank]);
     free(own.blocks);
     sl_placement_destroy(own.placement);
-    if (status) {
+    if (status)
         sl_timeline_destroy(own.timeline);
-        return status;
-    }
-    *out = own.timeline;
-    return SL_OK;
+    else
+        *out = own.timeline;
+    return status;
 }

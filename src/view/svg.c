@@ -93,13 +93,9 @@ sl_status sl_view_write_svg(const sl_timeline *const *timelines, size_t count,
 {
     SL__NEED(timelines, write);
     double width, height;
-    svg *own = NULL;
-    sl_status status =
-        sl__picture_size(timelines, count, options, &width, &height);
-    if (!status)
-        status = sl__alloc(1, sizeof *own, &own);
-    if (status)
-        return status;
+    svg *own;
+    SL__TRY(sl__picture_size(timelines, count, options, &width, &height));
+    SL__TRY(sl__alloc(1, sizeof *own, &own));
     own->canvas.ops = &ops;
     sl__writer_start(&own->writer, write, context);
     sl__printf(&own->writer,
@@ -108,7 +104,8 @@ sl_status sl_view_write_svg(const sl_timeline *const *timelines, size_t count,
                "height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" "
                "font-family=\"DejaVu Sans, Helvetica, Arial, sans-serif\">\n",
                width, height, width, height);
-    status = sl__picture_draw(timelines, count, options, &own->canvas);
+    sl_status status =
+        sl__picture_draw(timelines, count, options, &own->canvas);
     sl__puts(&own->writer, "</svg>\n");
     sl_status written = sl__writer_finish(&own->writer);
     free(own);

@@ -57,10 +57,7 @@ sl_status sl__thin_find(const sl__blocks *blocks, double begin, double scale,
         some = width_of(&made, i) < THINNEST;
     if (some) {
         made.count = (size_t)ceil(width / SL__WINDOW);
-        sl_status status =
-            sl__alloc(made.count, sizeof *made.windows, &made.windows);
-        if (status)
-            return status;
+        SL__TRY(sl__alloc(made.count, sizeof *made.windows, &made.windows));
         for (size_t i = 0; i < blocks->count; i++)
             cover(&made, i);
     }

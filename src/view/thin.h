@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Blocks too thin to be seen one by one. Side by side their colours would mix to
- * one that is no kind's, so where kinds alternate each has a part of the row's
- * height, by the time that it takes within a few pixels. draw.js does the same on the page. */
+ * one that no kind has, so where kinds alternate each gets a part of the row's
+ * height, by its share of the time within a few pixels. draw.js does the same on
+ * the page. */
 #ifndef SL_VIEW_THIN_H
 #define SL_VIEW_THIN_H
 

@@ -6,29 +6,28 @@
 #include "base/memory.h"
 #include "schedule/action.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 sl_status sl__timeline_create(const char *title, int ranks, sl_timeline **out)
 {
-    sl_timeline *made = NULL;
-    sl_status status = sl__alloc(1, sizeof *made, &made);
-    if (status)
-        return status;
+    sl_timeline *made;
+    sl_status status;
+    SL__TRY(sl__alloc(1, sizeof *made, &made));
     made->ranks = ranks;
-    status = sl__alloc((size_t)ranks, sizeof *made->tracks, &made->tracks);
-    if (!status)
-        status = sl__alloc(strlen(title) + 1, 1, &made->title);
-    if (status) {
-        sl_timeline_destroy(made);
-        return status;
-    }
+    SL__TRY_OR(destroy,
+               sl__alloc((size_t)ranks, sizeof *made->tracks, &made->tracks));
+    SL__TRY_OR(destroy, sl__alloc(strlen(title) + 1, 1, &made->title));
     memcpy(made->title, title, strlen(title));
     for (int r = 0; r < ranks; r++)
         made->tracks[r].planned_bytes = -1;
     *out = made;
     return SL_OK;
+destroy:
+    sl_timeline_destroy(made);
+    return status;
 }
 
 void sl_timeline_destroy(sl_timeline *timeline)
@@ -49,10 +48,8 @@ void sl_timeline_destroy(sl_timeline *timeline)
 
 sl_status sl__blocks_add(sl__blocks *blocks, sl__block **out)
 {
-    sl_status status = sl__grow(&blocks->data, &blocks->capacity,
-                                blocks->count + 1, sizeof *blocks->data);
-    if (status)
-        return status;
+    SL__TRY(sl__grow(&blocks->data, &blocks->capacity, blocks->count + 1,
+                     sizeof *blocks->data));
     *out = &blocks->data[blocks->count];
     **out = (sl__block){.order = (uint32_t)blocks->count,
                         .by = {-1, -1},
@@ -65,17 +62,18 @@ sl_status sl__blocks_add(sl__blocks *blocks, sl__block **out)
 
 sl_status sl__messages_add(sl_timeline *timeline, const sl__message *message)
 {
-    sl_status status =
-        sl__grow(&timeline->messages, &timeline->message_capacity,
-                 timeline->message_count + 1, sizeof *timeline->messages);
-    if (!status)
-        timeline->messages[timeline->message_count++] = *message;
-    return status;
+    assert(message->from_rank >= 0 && message->from_rank < timeline->ranks);
+    assert(message->to_rank >= 0 && message->to_rank < timeline->ranks);
+    SL__TRY(sl__grow(&timeline->messages, &timeline->message_capacity,
+                     timeline->message_count + 1, sizeof *timeline->messages));
+    timeline->messages[timeline->message_count++] = *message;
+    return SL_OK;
 }
 
 const char *sl__block_kind_text(int kind)
 {
     static const char *const words[] = {"copy", "pack", "ties", "data"};
+    assert(kind >= 0 && kind < SL__BLOCK_KINDS);
     return kind < SL_ACTION_KINDS ? sl_action_kind_text((sl_action_kind)kind)
                                   : words[kind - SL_ACTION_KINDS];
 }
@@ -147,6 +145,21 @@ static void span_blocks(sl_timeline *timeline, const sl__blocks *blocks)
     }
 }
 
+/* The invariant of timeline.h. */
+static void check_order(const sl_timeline *timeline)
+{
+    for (int r = 0; r < timeline->ranks; r++) {
+        const sl__blocks *blocks = &timeline->tracks[r].blocks;
+        for (size_t i = 0; i < blocks->count; i++) {
+            const sl__block *block = &blocks->data[i];
+            assert(block->start <= block->end);
+            assert(block->start >= timeline->begin);
+            assert(block->end <= timeline->end);
+            assert(i == 0 || block[-1].end <= block->start);
+        }
+    }
+}
+
 static void sum_track(sl__track *track, double makespan)
 {
     track->busy = track->overhead = 0;
@@ -204,6 +217,7 @@ sl_status sl__timeline_finish(sl_timeline *timeline)
     if (timeline->message_count)
         qsort(timeline->messages, timeline->message_count,
               sizeof *timeline->messages, compare_messages);
+    check_order(timeline);
     sum_all(timeline);
     return sl__explain_idle(timeline);
 }
@@ -261,11 +275,10 @@ sl_status sl__lookup_create(const sl_timeline *timeline, sl__lookup *out)
     sl__lookup made = {0};
     for (int r = 0; r < timeline->ranks; r++)
         count += note_track(timeline, r, NULL);
-    sl_status status = sl__alloc(count, sizeof *made.entries, &made.entries);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(count, sizeof *made.entries, &made.entries));
     for (int r = 0; r < timeline->ranks; r++)
         made.count += note_track(timeline, r, made.entries + made.count);
+    assert(made.count == count);
     if (made.count)
         qsort(made.entries, made.count, sizeof *made.entries, compare_entries);
     *out = made;
@@ -320,6 +333,15 @@ void sl__find_plan(const sl_timeline *const *timelines, size_t count,
     }
     *out_run = run;
     *out_plan = plan;
+}
+
+sl_status sl__check_given(const sl_timeline *const *timelines, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!timelines[i])
+            return sl_fail(SL_EINVAL, "timeline %zu of %zu is NULL", i, count);
+    }
+    return SL_OK;
 }
 
 sl_timeline_summary sl_timeline_summarize(const sl_timeline *timeline)

@@ -12,6 +12,8 @@
 
 #include "sluice/view.h"
 
+#include "base/try.h"
+
 /* Kinds of blocks: those of actions, and what only runs have. */
 enum {
     SL__BLOCK_COPY = SL_ACTION_KINDS,
@@ -188,6 +190,9 @@ static inline sl__class sl__class_of(uint8_t kind)
  * microbatches. NULL where there is none. */
 void sl__find_plan(const sl_timeline *const *timelines, size_t count,
                    const sl_timeline **out_run, const sl_timeline **out_plan);
+
+/* Refuses a NULL among them. */
+sl_status sl__check_given(const sl_timeline *const *timelines, size_t count);
 
 /* Says why ranks were idle before each block, and sums it up (idle.c). */
 sl_status sl__explain_idle(sl_timeline *timeline);

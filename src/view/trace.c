@@ -9,10 +9,10 @@
 #include "schedule/simulation.h"
 #include "base/arguments.h"
 #include "base/memory.h"
-#include "base/writer.h"
+#include "base/try.h"
+#include "view/chrome.h"
 
 #include <math.h>
-#include <stdio.h>
 
 /* One unit of simulated time in the trace's microseconds. */
 #define UNIT 1000.0
@@ -30,15 +30,11 @@ enum {
 };
 
 typedef struct tracer {
-    sl__writer writer;
+    sl__chrome chrome;
     const sl_schedule *schedule;
     const sl_simulation *simulation;
     sl_extent extent;
     uint8_t *ends; /* by message: which of its ends there are */
-    double *lanes; /* by communication track of a rank: when it is free */
-    size_t lane_count;
-    size_t lane_capacity;
-    bool some; /* whether an event was written */
 } tracer;
 
 static const char *category(uint8_t kind)
@@ -83,27 +79,10 @@ static size_t comm_number(const tracer *trace, const sl_action *action)
 
 /* ---------------------------------------------------------------- events -- */
 
-static void event_open(tracer *trace, const char *phase, int rank)
-{
-    sl__puts(&trace->writer, trace->some ? ",\n" : "\n");
-    trace->some = true;
-    sl__printf(&trace->writer, "{\"ph\": \"%s\", \"pid\": %d", phase, rank);
-}
-
 static void put_time(tracer *trace, const char *key, double time)
 {
-    sl__printf(&trace->writer, ", \"%s\": ", key);
-    sl__put_number(&trace->writer, time);
-}
-
-static void put_name(tracer *trace, const char *kind, int rank, int track,
-                     const char *name)
-{
-    event_open(trace, "M", rank);
-    sl__printf(&trace->writer,
-               ", \"tid\": %d, \"name\": \"%s\", \"args\": {\"name\": "
-               "\"%s\"}}",
-               track, kind, name);
+    sl__printf(&trace->chrome.writer, ", \"%s\": ", key);
+    sl__put_number(&trace->chrome.writer, time);
 }
 
 static void put_slice(tracer *trace, const sl_action *action, int rank,
@@ -111,13 +90,12 @@ static void put_slice(tracer *trace, const sl_action *action, int rank,
 {
     char text[SL_ACTION_TEXT_MAX];
     sl_action_print(action, text);
-    event_open(trace, "X", rank);
-    sl__printf(&trace->writer,
-               ", \"tid\": %d, \"name\": \"%s\", \"cat\": \"%s\"", track, text,
-               category(action->kind));
+    sl__chrome_open(&trace->chrome, "X", rank, track);
+    sl__printf(&trace->chrome.writer, ", \"name\": \"%s\", \"cat\": \"%s\"",
+               text, category(action->kind));
     put_time(trace, "ts", start);
     put_time(trace, "dur", length);
-    sl__printf(&trace->writer, ", \"args\": {\"step\": %zu}}", step);
+    sl__printf(&trace->chrome.writer, ", \"args\": {\"step\": %zu}}", step);
 }
 
 /* One end of an arrow; only of a message that has both ends, and once. */
@@ -129,23 +107,22 @@ static void put_arrow(tracer *trace, bool start, size_t number, int rank,
         (trace->ends[number] & drew))
         return;
     trace->ends[number] |= drew;
-    event_open(trace, start ? "s" : "f", rank);
-    sl__printf(&trace->writer,
-               ", \"tid\": %d, \"name\": \"message\", \"cat\": \"message\", "
-               "\"id\": %zu%s",
-               track, number, start ? "" : ", \"bp\": \"e\"");
+    sl__chrome_open(&trace->chrome, start ? "s" : "f", rank, track);
+    sl__printf(&trace->chrome.writer,
+               ", \"name\": \"message\", \"cat\": \"message\", \"id\": %zu%s",
+               number, start ? "" : ", \"bp\": \"e\"");
     put_time(trace, "ts", time);
-    sl__putc(&trace->writer, '}');
+    sl__putc(&trace->chrome.writer, '}');
 }
 
 static void put_bytes(tracer *trace, int rank, double time, int64_t bytes)
 {
-    event_open(trace, "C", rank);
-    sl__puts(&trace->writer, ", \"name\": \"activation bytes\"");
+    sl__chrome_open(&trace->chrome, "C", rank, -1);
+    sl__puts(&trace->chrome.writer, ", \"name\": \"activation bytes\"");
     put_time(trace, "ts", time);
-    sl__puts(&trace->writer, ", \"args\": {\"bytes\": ");
-    sl__put_integer(&trace->writer, bytes);
-    sl__puts(&trace->writer, "}}");
+    sl__puts(&trace->chrome.writer, ", \"args\": {\"bytes\": ");
+    sl__put_integer(&trace->chrome.writer, bytes);
+    sl__puts(&trace->chrome.writer, "}}");
 }
 
 /* --------------------------------------------------------------- compute -- */
@@ -214,25 +191,6 @@ static void put_compute(tracer *trace, const sl_placement *placement, int rank,
 
 /* --------------------------------------------------------- communication -- */
 
-/* The track, from 1, on which a message fits after those before it. */
-static int pick_lane(tracer *trace, double start, double end)
-{
-    size_t lane = 0;
-    while (lane < trace->lane_count && trace->lanes[lane] > start)
-        lane++;
-    if (lane == trace->lane_count) {
-        sl_status status = sl__grow(&trace->lanes, &trace->lane_capacity,
-                                    lane + 1, sizeof *trace->lanes);
-        if (status) {
-            trace->writer.status = status;
-            return 1;
-        }
-        trace->lane_count++;
-    }
-    trace->lanes[lane] = end;
-    return (int)lane + 1;
-}
-
 static void put_comm(tracer *trace, int rank, size_t step)
 {
     const sl_action *action = &sl_schedule_row(trace->schedule, rank)[step];
@@ -240,7 +198,7 @@ static void put_comm(tracer *trace, int rank, size_t step)
     size_t number = comm_number(trace, action);
     double start = when.start * UNIT;
     double length = fmax((when.end - when.start) * UNIT, SHORTEST);
-    int track = pick_lane(trace, start, start + length);
+    int track = sl__chrome_lane(&trace->chrome, start, start + length);
     put_slice(trace, action, rank, step, track, start, length);
     put_arrow(trace, sl__is_send(action->kind), number, rank, track, start);
 }
@@ -252,24 +210,16 @@ static void put_reduction(tracer *trace, int rank, size_t step)
     sl_interval when = sl_simulation_action(trace->simulation, rank, step);
     double start = when.start * UNIT, end = when.end * UNIT;
     if (end > start)
-        put_slice(trace, action, rank, step, pick_lane(trace, start, end),
-                  start, end - start);
+        put_slice(trace, action, rank, step,
+                  sl__chrome_lane(&trace->chrome, start, end), start,
+                  end - start);
 }
 
 /* ----------------------------------------------------------------- ranks -- */
 
 static void put_rank(tracer *trace, const sl_placement *placement, int rank)
 {
-    char name[32];
-    trace->lane_count = 0;
-    snprintf(name, sizeof name, "rank %d", rank);
-    put_name(trace, "process_name", rank, 0, name);
-    put_name(trace, "thread_name", rank, 0, "compute");
-    event_open(trace, "M", rank);
-    sl__printf(&trace->writer,
-               ", \"tid\": 0, \"name\": \"process_sort_index\", \"args\": "
-               "{\"sort_index\": %d}}",
-               rank);
+    sl__chrome_begin_rank(&trace->chrome, rank, "compute");
     for (size_t step = 0; step < sl_schedule_length(trace->schedule, rank);
          step++) {
         uint8_t kind = sl_schedule_row(trace->schedule, rank)[step].kind;
@@ -281,8 +231,7 @@ static void put_rank(tracer *trace, const sl_placement *placement, int rank)
         else if (family != SL_FAMILY_NOTHING)
             put_compute(trace, placement, rank, step);
     }
-    for (size_t lane = 1; lane <= trace->lane_count; lane++)
-        put_name(trace, "thread_name", rank, (int)lane, "communication");
+    sl__chrome_end_rank(&trace->chrome, rank, "communication");
 }
 
 /* Notes which messages have both their ends. */
@@ -305,12 +254,27 @@ static void note_ends(tracer *trace, const sl_placement *placement)
 static void put_all(tracer *trace, const sl_placement *placement)
 {
     note_ends(trace, placement);
-    sl__puts(&trace->writer, "{\"displayTimeUnit\": \"ms\", "
-                             "\"traceEvents\": [");
-    for (int rank = 0; rank < trace->extent.ranks && !trace->writer.status;
-         rank++)
+    sl__puts(&trace->chrome.writer, "{\"displayTimeUnit\": \"ms\", "
+                                    "\"traceEvents\": [");
+    for (int rank = 0;
+         rank < trace->extent.ranks && !trace->chrome.writer.status; rank++)
         put_rank(trace, placement, rank);
-    sl__puts(&trace->writer, "\n]}\n");
+    sl__puts(&trace->chrome.writer, "\n]}\n");
+}
+
+static sl_status write_all(tracer *trace, sl_placement **placement,
+                           sl_write_fn write, void *context)
+{
+    /* Two directions; a stage more, for ends that point out of the pipeline. */
+    size_t messages = 2 * ((size_t)trace->extent.stages + 1) *
+                      (size_t)trace->extent.microbatches;
+    SL__TRY(sl__alloc(messages, 1, &trace->ends));
+    sl_status status = sl_placement_derive(trace->schedule, placement);
+    if (status != SL_EUNSOUND) /* An odd schedule has no implied arrows. */
+        SL__TRY(status);
+    sl__writer_start(&trace->chrome.writer, write, context);
+    put_all(trace, *placement);
+    return sl__writer_finish(&trace->chrome.writer);
 }
 
 sl_status sl_view_write_trace(const sl_schedule *schedule,
@@ -318,27 +282,14 @@ sl_status sl_view_write_trace(const sl_schedule *schedule,
                               sl_write_fn write, void *context)
 {
     SL__NEED(schedule, simulation, write);
+    SL__TRY(sl__check_simulated(simulation, schedule));
     tracer trace = {.schedule = schedule,
                     .simulation = simulation,
                     .extent = sl_schedule_extent(schedule)};
-    /* Two directions; a stage more, for ends that point out of the pipeline. */
-    size_t messages = 2 * ((size_t)trace.extent.stages + 1) *
-                      (size_t)trace.extent.microbatches;
     sl_placement *placement = NULL;
-    sl_status status = sl__check_simulated(simulation, schedule);
-    if (!status)
-        status = sl__alloc(messages, 1, &trace.ends);
-    if (!status)
-        status = sl_placement_derive(schedule, &placement);
-    if (status == SL_EUNSOUND)
-        status = SL_OK; /* An odd schedule has no implied arrows. */
-    if (!status) {
-        sl__writer_start(&trace.writer, write, context);
-        put_all(&trace, placement);
-        status = sl__writer_finish(&trace.writer);
-    }
+    sl_status status = write_all(&trace, &placement, write, context);
     free(trace.ends);
-    free(trace.lanes);
+    free(trace.chrome.lanes);
     sl_placement_destroy(placement);
     return status;
 }
