@@ -28,37 +28,35 @@ typedef struct request {
 #define AT(field) offsetof(request, field)
 static const cli_option options[] = {
     CLI_HEADED("Model:"),
-    CLI_OPTION("model", MODELS, CLI_CHOICE, model,
+    CLI_VALUED("model", MODELS, CHOICE, model,
                "Model (mlp); empty computes nothing, and shows the overhead of "
                "a step"),
-    CLI_OPTION("d", "N", CLI_SIZE, width, "Width (512)"),
-    CLI_OPTION("layers", "N", CLI_SIZE, layers, "Layers (8)"),
-    CLI_OPTION("heads", "N", CLI_SIZE, heads, "Attention heads of gpt2 (8)"),
-    CLI_OPTION("seq", "N", CLI_SIZE, length, "Sequence length of gpt2 (128)"),
-    CLI_OPTION("vocab", "N", CLI_SIZE, vocabulary,
-               "Vocabulary size of gpt2 (1024)"),
+    CLI_OPTION("d", SIZE, width, "Width (512)"),
+    CLI_OPTION("layers", SIZE, layers, "Layers (8)"),
+    CLI_OPTION("heads", SIZE, heads, "Attention heads of gpt2 (8)"),
+    CLI_OPTION("seq", SIZE, length, "Sequence length of gpt2 (128)"),
+    CLI_OPTION("vocab", SIZE, vocabulary, "Vocabulary size of gpt2 (1024)"),
     CLI_SWITCH("untied", untied, "Give lm_head its own weight"),
     CLI_HEADED("Pipeline:"),
-    CLI_OPTION("schedule", "NAME|FILE.csv", CLI_TEXT, schedule,
+    CLI_VALUED("schedule", "NAME|FILE.csv", TEXT, schedule,
                "Schedule, by name or from a file (1F1B)"),
-    CLI_OPTION("passes", "LIST", CLI_TEXT, passes, CLI_PASSES_HELP),
+    CLI_VALUED("passes", "LIST", TEXT, passes, CLI_PASSES_HELP),
     CLI_RANKS("Ranks (2; under mpirun, the number of processes)", sizes),
     CLI_STAGES_PER_RANK(sizes),
     CLI_MICROBATCHES("Microbatches in a step (8)", sizes),
-    CLI_OPTION("microbatch-size", "N", CLI_SIZE, rows,
+    CLI_OPTION("microbatch-size", SIZE, rows,
                "Rows, or sequences, in a microbatch (4)"),
     CLI_THREADS(threads),
-    CLI_OPTION(
-        "transport", "threads|mpi", CLI_CHOICE, transport,
+    CLI_VALUED(
+        "transport", "threads|mpi", CHOICE, transport,
         "Ranks as threads, or as processes (mpi under mpirun, else threads)"),
     CLI_SWITCH("recompute", recompute, CLI_RECOMPUTE_HELP),
     CLI_SWITCH("no-work-stealing", alone, CLI_NO_WORK_STEALING_HELP),
     CLI_HEADED("Measurement:"),
-    CLI_OPTION("steps", "N", CLI_SIZE, steps, "Steps to time (10)"),
-    CLI_OPTION("warmup", "N", CLI_SIZE, warmup,
-               "Steps to run before these (3)"),
-    CLI_OPTION(
-        "trace", "FILE", CLI_TEXT, trace,
+    CLI_OPTION("steps", SIZE, steps, "Steps to time (10)"),
+    CLI_OPTION("warmup", SIZE, warmup, "Steps to run before these (3)"),
+    CLI_VALUED(
+        "trace", "FILE", TEXT, trace,
         "Write a step as a Chrome/Perfetto trace; with - write nothing else"),
     CLI_SWITCH("json", json, "Print JSON"),
     {0},
@@ -73,13 +71,17 @@ static error_t take_step(const char *argument, void *unused)
 }
 
 static const cli_command command = {
-    options, take_step, 0, "step",
-    "Time a whole training step of a pipeline: forward and backward of all "
-    "microbatches, and an SGD step. The figure is the median.\v"
-    "  sluice bench step --layers 16 --schedule Interleaved1F1B -p 4 -v 2 -m "
-    "16\n"
-    "  sluice bench step --model gpt2 --d 512 --layers 8 --seq 256 -p 4 -t 3\n"
-    "  mpirun -n 4 sluice bench step --schedule mine.csv"};
+    .options = options,
+    .take = take_step,
+    .arguments = "step",
+    .help = "Time a whole training step of a pipeline: forward and backward of "
+            "all microbatches, and an SGD step. The figure is the median.\v"
+            "  sluice bench step --layers 16 --schedule Interleaved1F1B -p 4 "
+            "-v 2 -m 16\n"
+            "  sluice bench step --model gpt2 --d 512 --layers 8 --seq 256 -p "
+            "4 -t 3\n"
+            "  mpirun -n 4 sluice bench step --schedule mine.csv",
+};
 
 static bool is_gpt2(const request *r)
 {
@@ -123,8 +125,9 @@ static sl_status build(void *context, int64_t rows, const sl_model *like,
 static sl_status fill_parameters(const request *r, sl_pipeline *pipeline)
 {
     const sl_gpt2_config config = {.layers = r->layers};
-    return is_gpt2(r) ? sl_pipeline_start(pipeline, sl_gpt2_start, &config, 1)
-                      : sl_pipeline_start(pipeline, sl_mlp_start, NULL, 1);
+    return is_gpt2(r)
+               ? sl_pipeline_start(pipeline, sl_gpt2_start, &config, 1)
+               : sl_pipeline_start(pipeline, sl_mlp_start, NULL, 1);
 }
 
 /* Small numbers of either sign. */

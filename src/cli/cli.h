@@ -68,33 +68,34 @@ typedef struct cli_option {
     /* Refuses a value with cli_refuse. */
     error_t (*parse)(const char *text, void *at);
 } cli_option;
-/* Entries of such a table, where AT(field) is an offset in the request. */
+
+/* Entries of such a table, where AT(field) is an offset in the request. Those
+ * without a value of their own take a plain number: N, or X with a fraction. */
 #define CLI_HEADED(title)                                                      \
     {                                                                          \
         .help = title                                                          \
     }
-#define CLI_OPTION(name, value, kind, field, help)                             \
-    {                                                                          \
-        name, 0, value, kind, AT(field), help, NULL                            \
-    }
 #define CLI_LETTERED(letter, name, value, kind, field, help)                   \
     {                                                                          \
-        name, letter, value, kind, AT(field), help, NULL                       \
+        name, letter, value, CLI_##kind, AT(field), help, NULL                 \
     }
+#define CLI_VALUED(name, value, kind, field, help)                             \
+    CLI_LETTERED(0, name, value, kind, field, help)
+#define CLI_OPTION(name, kind, field, help)                                    \
+    CLI_VALUED(name, CLI_##kind == CLI_NUMBER ? "X" : "N", kind, field, help)
+#define CLI_SWITCH(name, field, help) CLI_VALUED(name, NULL, FLAG, field, help)
 #define CLI_PARSED(name, value, field, help, parse)                            \
     {                                                                          \
         name, 0, value, CLI_CUSTOM, AT(field), help, parse                     \
     }
-#define CLI_SWITCH(name, field, help)                                          \
-    {                                                                          \
-        name, 0, NULL, CLI_FLAG, AT(field), help, NULL                         \
-    }
 
 typedef struct cli_command {
     const cli_option *options;
-    /* What becomes of an argument that is no option, at this offset. */
-    error_t (*take)(const char *argument, void *at);
+    /* The argument that is no option, at this offset: a text, which is given
+     * once, and called this. Or what `take` makes of each. */
+    const char *noun;
     size_t offset;
+    error_t (*take)(const char *argument, void *at);
     const char *arguments; /* as the usage line names them; or NULL */
     const char *help;      /* what stands before the options, \v, and after */
 } cli_command;
@@ -126,9 +127,6 @@ error_t cli_parse_number(const char *option, const char *text, double *out);
 error_t cli_parse_choice(const char *option, const char *text,
                          const char *words, int *out);
 
-/* Takes a FILE argument: a second is refused. `file` is a const char *. */
-error_t cli_take_file(const char *argument, void *file);
-
 /* What options mean that more than one verb has. */
 #define CLI_RECOMPUTE_HELP                                                     \
     "Save only the inputs of a stage, and run its forward again in backward: " \
@@ -138,15 +136,14 @@ error_t cli_take_file(const char *argument, void *file);
 
 /* Options that more than one verb has. */
 #define CLI_RANKS(help, sizes)                                                 \
-    CLI_LETTERED('p', "ranks", "N", CLI_SIZE, sizes.ranks, help)
+    CLI_LETTERED('p', "ranks", "N", SIZE, sizes.ranks, help)
 #define CLI_STAGES_PER_RANK(sizes)                                             \
-    CLI_LETTERED('v', "stages-per-rank", "N", CLI_SIZE, sizes.stages_per_rank, \
+    CLI_LETTERED('v', "stages-per-rank", "N", SIZE, sizes.stages_per_rank,     \
                  "Stages on each rank (1; 2 for zbv and dualpipev)")
 #define CLI_MICROBATCHES(help, sizes)                                          \
-    CLI_LETTERED('m', "microbatches", "N", CLI_SIZE, sizes.microbatches, help)
+    CLI_LETTERED('m', "microbatches", "N", SIZE, sizes.microbatches, help)
 #define CLI_THREADS(field)                                                     \
-    CLI_LETTERED('t', "threads", "N", CLI_SIZE, field,                         \
-                 "Threads of each rank (1)")
+    CLI_LETTERED('t', "threads", "N", SIZE, field, "Threads of each rank (1)")
 /* In the order of sl_reading. */
 #define CLI_COMM_WORDS "async|per-edge|ordered|blocking"
 #define CLI_COMM_HELP                                                          \
@@ -170,10 +167,6 @@ FILE *cli_open_output(const char *path, bool append);
 
 /* Says why a file could not be opened: errno. Returns CLI_WRONG. (files.c) */
 int cli_say_unwritable(const char *verb, const char *path);
-
-/* Opens a file to write behind what is there; NULL after saying why not.
- * (files.c) */
-FILE *cli_open_append(const char *verb, const char *path);
 
 /* ------------------------------------------------------------ schedules.c */
 

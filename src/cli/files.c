@@ -52,14 +52,6 @@ FILE *cli_open_output(const char *path, bool append)
     return fdopen(fd, append ? "a" : "w");
 }
 
-FILE *cli_open_append(const char *verb, const char *path)
-{
-    FILE *file = cli_open_output(path, true);
-    if (!file)
-        cli_say_unwritable(verb, path);
-    return file;
-}
-
 /* ---------------------------------------------------------------- input -- */
 
 /* No schedule within the limits has as much text. */

@@ -23,19 +23,13 @@ void cli_find_model(const char *named, char *out, size_t size)
     snprintf(out, size, "%s", run ? latest : named);
 }
 
-void infer_find_model(infer_request *asked)
+int infer_find_model(const char *verb, infer_request *asked)
 {
-    if (!asked->model)
-        return;
+    char path[4300];
     cli_find_model(asked->model, asked->found, sizeof asked->found);
     asked->model = asked->found;
-}
-
-int infer_config(const char *verb, const char *model, sl_gpt2_config *out)
-{
-    char path[4200];
-    snprintf(path, sizeof path, "%s/config.json", model);
-    return cli_read_config(verb, path, out);
+    snprintf(path, sizeof path, "%s/config.json", asked->found);
+    return cli_read_config(verb, path, &asked->config);
 }
 
 typedef struct job {
@@ -55,7 +49,6 @@ static int choose_and_run(const char *verb, const infer_request *asked,
                           sl_comm *comm, job *own, sl_schedule **schedule)
 {
     const sl_sizes usual = {comm ? sl_comm_size(comm) : 1, 0, asked->samples};
-    CLI_TRY(infer_config(verb, asked->model, &own->options.config));
     CLI_TRY(cli_choose_schedule(verb, asked->schedule, &asked->sizes, &usual,
                                 schedule));
     CLI_TRY(cli_check_job(verb, *schedule, comm));
@@ -68,7 +61,8 @@ static int choose_and_run(const char *verb, const infer_request *asked,
 int infer_run(const char *verb, const infer_request *asked, infer_fn act,
               void *context, bool *out_first)
 {
-    job own = {.options = {.weights = asked->model,
+    job own = {.options = {.config = asked->config,
+                           .weights = asked->model,
                            .stage = SL_STAGE_OPTIONS_INIT,
                            .timeout_s = asked->timeout_s},
                .act = act,

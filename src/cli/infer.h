@@ -14,10 +14,12 @@ typedef struct infer_request {
     int threads;
     double timeout_s;
     char found[4200]; /* where the model is, in the folder that was named */
+    sl_gpt2_config config;
 } infer_request;
 #define INFER_REQUEST_INIT                                                     \
     {                                                                          \
-        NULL, "ForwardOnly", {0, 0, 0}, 1, 1, 600, ""                          \
+        .schedule = "ForwardOnly", .samples = 1, .threads = 1,                 \
+        .timeout_s = 600                                                       \
     }
 
 /* infer.def has entries of a table of options, for a request with a `layout`;
@@ -33,10 +35,8 @@ typedef sl_status (*infer_fn)(sl_comm *comm,
 int infer_run(const char *verb, const infer_request *asked, infer_fn act,
               void *context, bool *out_first);
 
-/* Where the model that is named is a run, takes its latest checkpoint. */
-void infer_find_model(infer_request *asked);
-
-/* The config of the model's folder. */
-int infer_config(const char *verb, const char *model, sl_gpt2_config *out);
+/* Finds the model that is named, of a run its latest checkpoint, and reads its
+ * config. */
+int infer_find_model(const char *verb, infer_request *asked);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks that a launcher has started: whether there are any, and what they tell
- * each other before they begin. */
+ * Ranks: on threads, or as processes that a launcher started; and what these
+ * exchange before they begin. */
 #include "cli.h"
 
 /* Between what pipelines use and what a bench does. */

@@ -34,20 +34,21 @@ static void print_help(FILE *out)
           out);
     for (size_t i = 0; i < VERB_COUNT; i++)
         fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].summary);
-    fputs("\n"
-          "Schedules are CSV, one line per rank, so verbs compose:\n"
-          "\n"
-          "  sluice schedule zbv -p 4 -m 8 | sluice lower | sluice check\n"
-          "  sluice schedule 1f1b -p 4 -m 8 --as grid\n"
-          "  sluice schedule interleaved -p 4 -v 2 -m 8 | sluice simulate\n"
-          "  sluice view 1f1b zbv -p 4 -m 8 --open\n"
-          "  sluice cut --model gpt2 -p 4\n"
-          "  sluice train book.txt -p 4 --out run\n"
-          "\n"
-          "`sluice VERB --help` explains a verb; `sluice --version` tells the\n"
-          "version. Exit status: 0 done, 1 the work failed or the check found\n"
-          "faults, 2 the request or the input was wrong.\n",
-          out);
+    fputs(
+        "\n"
+        "Schedules are CSV, one line per rank, so verbs compose:\n"
+        "\n"
+        "  sluice schedule zbv -p 4 -m 8 | sluice lower | sluice check\n"
+        "  sluice schedule 1f1b -p 4 -m 8 --as grid\n"
+        "  sluice schedule interleaved -p 4 -v 2 -m 8 | sluice simulate\n"
+        "  sluice view 1f1b zbv -p 4 -m 8 --open\n"
+        "  sluice cut --model gpt2 -p 4\n"
+        "  sluice train book.txt -p 4 --out run\n"
+        "\n"
+        "`sluice VERB --help` explains a verb; `sluice --version` prints the\n"
+        "version. Exit status: 0 done, 1 the work failed or the check found\n"
+        "faults, 2 the request or the input was wrong.\n",
+        out);
 }
 
 static int run_verb(int argc, char **argv)

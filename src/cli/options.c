@@ -68,7 +68,7 @@ static bool takes_value(const cli_option *option)
 }
 
 /* Finds a long option by name or unambiguous beginning, as getopt does; `*many`
- * tells that it begins several. */
+ * where it begins several. */
 static const cli_option *find_long(const cli_option *options, const char *name,
                                    size_t length, bool *many)
 {
@@ -237,7 +237,7 @@ error_t cli_parse_number(const char *option, const char *text, double *out)
     return 0;
 }
 
-/* Integers are exact; a form like 3e9 is taken as far as it is. */
+/* Integers are exact; 3e9 is allowed where a double is. */
 static error_t parse_bytes(const char *option, const char *text, int64_t *out)
 {
     char *end;
@@ -354,13 +354,26 @@ static struct {
     bool given[MOST_OPTIONS];
 } latest;
 
+static error_t take_argument(char *argument)
+{
+    const cli_command *command = latest.command;
+    void *at = (char *)latest.request + command->offset;
+    const char **taken = at;
+    if (command->take)
+        return command->take(argument, at);
+    if (*taken)
+        return cli_refuse("one %s at a time: '%.60s' and '%.60s'",
+                          command->noun, *taken, argument);
+    *taken = argument;
+    return 0;
+}
+
 static error_t parse_key(int key, char *argument, struct argp_state *state)
 {
     (void)state;
     const cli_option *options = latest.command->options;
     if (key == ARGP_KEY_ARG)
-        return latest.command->take(argument, (char *)latest.request +
-                                                  latest.command->offset);
+        return take_argument(argument);
     for (int i = 0; !is_last(&options[i]); i++) {
         if (key != (options[i].letter ? options[i].letter : FIRST_KEY + i))
             continue;
@@ -409,14 +422,4 @@ int cli_parse(const char *verb, const cli_command *command, int argc,
         return CLI_DONE;
     return cli_say(verb, CLI_WRONG, "%s",
                    refusal[0] ? refusal : strerror(error));
-}
-
-error_t cli_take_file(const char *argument, void *file)
-{
-    const char **taken = file;
-    if (*taken)
-        return cli_refuse("one FILE at a time: '%.60s' and '%.60s'", *taken,
-                          argument);
-    *taken = argument;
-    return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of `sluice train` share: what is asked for, options from a
+ * What the files of `sluice train` share: the request, options from a
  * file (train_options.c), the run (train_run.c) and what is shown of it
  * (train_shown.c). */
 #ifndef SL_CLI_TRAIN_H
@@ -97,7 +97,7 @@ typedef struct train_shown train_shown;
  * cannot be written. */
 int train_show(const train_request *asked, int64_t steps, int64_t done,
                train_shown **out);
-void train_print_step(train_shown *shown, const sl_train_news *news);
+void train_print_step(train_shown *shown, const sl_train_news *metrics);
 
 /* Ends the live line; says whether the log could be written. */
 int train_shown_end(train_shown *shown);

@@ -97,7 +97,7 @@ static void say_unheld(const run *own)
 }
 
 /* Keeps the losses of a step; there is room up to the next power of two. */
-static void keep_losses(run *own, const sl_train_news *news)
+static void keep_losses(run *own, const sl_train_news *metrics)
 {
     size_t count = own->loss_count;
     if ((count & (count - 1)) == 0) {
@@ -108,10 +108,10 @@ static void keep_losses(run *own, const sl_train_news *news)
         own->losses = grown;
     }
     own->losses[own->loss_count++] =
-        (sl_view_point){news->step, news->loss, news->validation};
+        (sl_view_point){metrics->step, metrics->loss, metrics->validation};
 }
 
-static void print_step(void *context, const sl_train_news *news)
+static void print_step(void *context, const sl_train_news *metrics)
 {
     run *own = context;
     if (!own->said) {
@@ -122,9 +122,9 @@ static void print_step(void *context, const sl_train_news *news)
     if (!own->said && own->asked->out)
         own->kept = keep_options(own);
     own->said = true;
-    train_print_step(own->shown, news);
+    train_print_step(own->shown, metrics);
     if (own->asked->report)
-        keep_losses(own, news);
+        keep_losses(own, metrics);
 }
 
 static sl_status write_document(const void *what, sl_write_fn write, void *sink)
@@ -461,37 +461,21 @@ static bool is_in_folder(const char *path, const char *folder)
            (inner[length] == '/' || inner[length] == '\0');
 }
 
-/* What a run writes is not its data the next time, nor do its files replace each
- * other. */
-static int check_folders(const train_request *asked)
+/* Whether a path is one of the files that a run keeps in its folder. */
+static bool is_own_file(const char *path, const char *folder)
 {
     static const char *const own[] = {"options.json", "latest", "best",
                                       ".lock"};
-    const char *const written[] = {asked->out, asked->log, asked->trace,
-                                   asked->report};
-    static const char *const options[] = {"--out", "--log", "--trace",
-                                          "--report"};
-    struct stat about;
-    bool folder = stat(asked->data, &about) == 0 && S_ISDIR(about.st_mode);
-    for (int i = 0; i < 4; i++) {
-        if (folder && written[i] && is_in_folder(written[i], asked->data))
-            return cli_say(VERB, CLI_WRONG,
-                           "%s is in %.200s, all files of which are trained "
-                           "on: the next run would read it",
-                           options[i], asked->data);
-        const char *slash = i && written[i] ? strrchr(written[i], '/') : NULL;
-        for (int k = 0; k < 4 && slash && asked->out; k++) {
-            if (strcmp(slash + 1, own[k]) == 0 &&
-                is_in_folder(written[i], asked->out))
-                return cli_say(VERB, CLI_WRONG,
-                               "%s %.200s is a file that the run keeps itself",
-                               options[i], written[i]);
-        }
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    for (int i = 0; slash && i < 4; i++) {
+        if (strcmp(slash + 1, own[i]) == 0)
+            return is_in_folder(path, folder);
     }
-    return CLI_DONE;
+    return false;
 }
 
-/* What is written must be writable, and nothing else. */
+/* What a run writes must not be its data the next time, nor may its files
+ * replace each other, or what it reads. */
 static int check_files(const train_request *asked)
 {
     const struct {
@@ -501,17 +485,28 @@ static int check_files(const train_request *asked)
                  {"--config", asked->config},     {"--options", asked->options},
                  {"--schedule", asked->schedule}, {"--init", asked->init},
                  {"--log", asked->log},           {"--trace", asked->trace},
-                 {"--report", asked->report}};
+                 {"--report", asked->report},     {"--out", asked->out}};
     enum { COUNT = sizeof files / sizeof *files, FIRST_WRITTEN = 6 };
+    struct stat about;
+    bool folder = stat(asked->data, &about) == 0 && S_ISDIR(about.st_mode);
     for (int i = FIRST_WRITTEN; i < COUNT; i++) {
-        for (int k = 0; k < i; k++) {
-            if (is_same_file(files[i].path, files[k].path))
+        const char *option = files[i].option, *path = files[i].path;
+        for (int k = 0; k < i && path != asked->out; k++) {
+            if (is_same_file(path, files[k].path))
                 return cli_say(VERB, CLI_WRONG,
                                "%s and %s name one file, %.200s",
-                               files[k].option, files[i].option, files[i].path);
+                               files[k].option, option, path);
         }
+        if (folder && is_in_folder(path, asked->data))
+            return cli_say(VERB, CLI_WRONG,
+                           "%s is in %.200s, all files of which are trained "
+                           "on: the next run would read it",
+                           option, asked->data);
+        if (path != asked->out && is_own_file(path, asked->out))
+            return cli_say(VERB, CLI_WRONG,
+                           "%s %.200s is a file that the run keeps itself",
+                           option, path);
     }
-    CLI_TRY(check_folders(asked));
     CLI_TRY(cli_check_writable(VERB, asked->trace));
     return cli_check_writable(VERB, asked->report);
 }

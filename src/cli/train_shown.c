@@ -81,9 +81,9 @@ static int open_log(const train_request *asked, int64_t done,
     shown->csv = cli_ends_in(asked->log, ".csv");
     if (done > 0 && is_same_log(asked))
         CLI_TRY(cut_log(asked->log, done));
-    shown->log = cli_open_append(VERB, asked->log);
+    shown->log = cli_open_output(asked->log, true);
     if (!shown->log)
-        return CLI_WRONG;
+        return cli_say_unwritable(VERB, asked->log);
     if (shown->csv && fseek(shown->log, 0, SEEK_END) == 0 &&
         ftell(shown->log) == 0)
         fputs(heads, shown->log);
@@ -109,7 +109,7 @@ int train_show(const train_request *asked, int64_t steps, int64_t done,
     return CLI_DONE;
 }
 
-static void write_log(const train_shown *shown, const sl_train_news *news)
+static void write_log(const train_shown *shown, const sl_train_news *metrics)
 {
     static const char csv[] = "%lld,%.9g,%.9g,%.9g,%.6f,%.6f,%.1f,%.4f,%lld,"
                               "%lld,";
@@ -117,15 +117,15 @@ static void write_log(const train_shown *shown, const sl_train_news *news)
         "{\"step\": %lld, \"loss\": %.9g, \"norm\": %.9g, \"rate\": %.9g, "
         "\"seconds\": %.6f, \"data_s\": %.6f, \"tokens_per_s\": %.1f, "
         "\"bubble\": %.4f, \"sequences\": %lld, \"bytes\": %lld";
-    fprintf(shown->log, shown->csv ? csv : json, (long long)news->step,
-            news->loss, news->norm, news->rate, news->seconds, news->reading,
-            news->tokens_per_s, news->bubble, (long long)news->sequences,
-            (long long)news->bytes);
-    if (isfinite(news->validation))
+    fprintf(shown->log, shown->csv ? csv : json, (long long)metrics->step,
+            metrics->loss, metrics->norm, metrics->rate, metrics->seconds,
+            metrics->reading, metrics->tokens_per_s, metrics->bubble,
+            (long long)metrics->sequences, (long long)metrics->bytes);
+    if (isfinite(metrics->validation))
         fprintf(shown->log, shown->csv ? "%.9g" : ", \"val_loss\": %.9g",
-                news->validation);
+                metrics->validation);
     fprintf(shown->log, shown->csv ? ",%s\n" : ", \"saved\": %s}\n",
-            news->saved ? "true" : "false");
+            metrics->saved ? "true" : "false");
     fflush(shown->log);
 }
 
@@ -141,30 +141,31 @@ static void say_time(double seconds, char *out, size_t size)
         snprintf(out, size, "%llds", all);
 }
 
-void train_print_step(train_shown *shown, const sl_train_news *news)
+void train_print_step(train_shown *shown, const sl_train_news *metrics)
 {
     char left[32], more[64] = "";
     if (shown->log)
-        write_log(shown, news);
-    shown->seconds = shown->count++ ? 0.9 * shown->seconds + 0.1 * news->seconds
-                                    : news->seconds;
-    bool last = news->step == shown->steps;
-    bool notable = isfinite(news->validation) || news->saved || last;
+        write_log(shown, metrics);
+    shown->seconds = shown->count++
+                         ? 0.9 * shown->seconds + 0.1 * metrics->seconds
+                         : metrics->seconds;
+    bool last = metrics->step == shown->steps;
+    bool notable = isfinite(metrics->validation) || metrics->saved || last;
     /* Off a terminal: the first ones, then fewer. */
-    bool due = notable || shown->count <= 3 || news->step % 10 == 0;
+    bool due = notable || shown->count <= 3 || metrics->step % 10 == 0;
     if (!shown->live && !due)
         return;
-    say_time((double)(shown->steps - news->step) * shown->seconds, left,
+    say_time((double)(shown->steps - metrics->step) * shown->seconds, left,
              sizeof left);
-    if (isfinite(news->validation))
-        snprintf(more, sizeof more, "  val %.4f", news->validation);
+    if (isfinite(metrics->validation))
+        snprintf(more, sizeof more, "  val %.4f", metrics->validation);
     fprintf(stderr,
             "%sstep %lld/%lld  loss %.4f%s  %.0f tok/s  bubble %.2f  %.0f MB  "
             "%s%s%s",
-            shown->live ? "\r" : "", (long long)news->step,
-            (long long)shown->steps, news->loss, more, news->tokens_per_s,
-            news->bubble, (double)news->bytes * 1e-6, left,
-            news->saved ? "  saving" : "", shown->live ? "\033[K" : "\n");
+            shown->live ? "\r" : "", (long long)metrics->step,
+            (long long)shown->steps, metrics->loss, more, metrics->tokens_per_s,
+            metrics->bubble, (double)metrics->bytes * 1e-6, left,
+            metrics->saved ? "  saving" : "", shown->live ? "\033[K" : "\n");
     shown->line = shown->live;
     /* What one may want to read later stays. */
     if (shown->live && notable) {

@@ -32,9 +32,9 @@ static error_t parse_layer(const char *text, void *out)
 
 #define AT(field) offsetof(request, bench.field)
 static const cli_option options[] = {
-    CLI_LETTERED('t', "threads", "N", CLI_SIZE, threads,
+    CLI_LETTERED('t', "threads", "N", SIZE, threads,
                  "Threads of each program (1)"),
-    CLI_OPTION("seconds", "S", CLI_NUMBER, seconds,
+    CLI_VALUED("seconds", "S", NUMBER, seconds,
                "Seconds to spend on each figure (0.5)"),
     CLI_SWITCH("json", json, "Print JSON"),
     CLI_HEADED("kernels:"),
@@ -43,14 +43,13 @@ static const cli_option options[] = {
      "and 512x2048x512)",
      parse_layer},
     CLI_HEADED("stage:"),
-    CLI_OPTION("model", "mlp|gpt2", CLI_CHOICE, model,
+    CLI_VALUED("model", "mlp|gpt2", CHOICE, model,
                "One block of this model (both)"),
-    CLI_OPTION("d", "N", CLI_SIZE, width, "Width (512)"),
-    CLI_OPTION("rows", "N", CLI_SIZE, rows,
-               "Rows of the mlp's microbatch (16)"),
-    CLI_OPTION("heads", "N", CLI_SIZE, heads, "Heads of the gpt2 block (8)"),
-    CLI_OPTION("seq", "N", CLI_SIZE, length, "Sequence length of gpt2 (256)"),
-    CLI_OPTION("sequences", "N", CLI_SIZE, sequences,
+    CLI_OPTION("d", SIZE, width, "Width (512)"),
+    CLI_OPTION("rows", SIZE, rows, "Rows of the mlp's microbatch (16)"),
+    CLI_OPTION("heads", SIZE, heads, "Heads of the gpt2 block (8)"),
+    CLI_OPTION("seq", SIZE, length, "Sequence length of gpt2 (256)"),
+    CLI_OPTION("sequences", SIZE, sequences,
                "Sequences of gpt2's microbatch (2)"),
     CLI_SWITCH("recompute", recompute,
                "Save only inputs, and run forward again in backward"),
@@ -72,21 +71,25 @@ static error_t take_benchmark(const char *text, void *out)
 }
 
 static const cli_command command = {
-    options, take_benchmark, offsetof(request, what),
-    "kernels|stage\nstep [OPTIONS OF ITS OWN]",
-    "Time compute on this machine: kernels, one stage, or whole training "
-    "steps. Beside each figure of kernels and stage stands the rate of "
-    "oneDNN's product with packed weights, measured in the same run on the "
-    "same threads.\v"
-    "kernels: a linear layer forward, for its input (dI) and its weight (dW), "
-    "and what a kernel call costs beyond its work. stage: one block forward "
-    "and backward; `F+B` is its rate over the packed one, `I+W/B` what "
-    "splitting backward costs. step: forward, backward and SGD "
-    "under a schedule, on ranks that are threads or processes; `sluice bench "
-    "step --help` shows its options.\n\n"
-    "  sluice bench kernels\n"
-    "  sluice bench step --model gpt2 -p 4 -t 3\n"
-    "  sluice bench stage --model gpt2 --d 768 --heads 12 --seq 1024 -t 4"};
+    .options = options,
+    .offset = offsetof(request, what),
+    .take = take_benchmark,
+    .arguments = "kernels|stage\nstep [OPTIONS OF ITS OWN]",
+    .help =
+        "Time compute on this machine: kernels, one stage, or whole training "
+        "steps. Beside each figure of kernels and stage stands the rate of "
+        "oneDNN's product with packed weights, measured in the same run on the "
+        "same threads.\v"
+        "kernels: a linear layer forward, for its input (dI) and its weight "
+        "(dW), and what a kernel call costs beyond its work. stage: one block "
+        "forward and backward; `F+B` is its rate over the packed one, `I+W/B` "
+        "what splitting backward costs. step: forward, backward and SGD under "
+        "a schedule, on ranks that are threads or processes; `sluice bench "
+        "step --help` shows its options.\n\n"
+        "  sluice bench kernels\n"
+        "  sluice bench step --model gpt2 -p 4 -t 3\n"
+        "  sluice bench stage --model gpt2 --d 768 --heads 12 --seq 1024 -t 4",
+};
 
 static int refuse_idle_options(const request *asked)
 {

@@ -15,12 +15,11 @@ typedef struct request {
 
 #define AT(field) offsetof(request, field)
 static const cli_option options[] = {
-    CLI_OPTION(
-        "comm", CLI_COMM_WORDS, CLI_CHOICE, options.reading,
-        "Fail on a deadlock under this reading of communication (async); "
-        "deadlocks under the others are reported all the same"),
+    CLI_VALUED("comm", CLI_COMM_WORDS, CHOICE, options.reading,
+               "Fail on a deadlock under this reading of communication "
+               "(async); deadlocks under the others are reported all the same"),
     CLI_RANKS("Expect this many ranks", options),
-    CLI_OPTION("stages", "N", CLI_SIZE, options.stages,
+    CLI_OPTION("stages", SIZE, options.stages,
                "Expect this many stages in all"),
     CLI_MICROBATCHES("Expect this many microbatches", options),
     CLI_SWITCH("json", json, "Print the findings as JSON"),
@@ -28,18 +27,24 @@ static const cli_option options[] = {
 };
 
 static const cli_command command = {
-    options, cli_take_file, AT(file), "[FILE]",
-    "Check a compute-only or lowered schedule. FILE is CSV; `-` or nothing is "
-    "standard input. Exit status: 0 sound, 1 with findings, 2 unreadable.\v"
-    "A schedule is sound when all work is there once and in order, messages "
-    "pair up, sharding and gradient reduction are in place, and it cannot "
-    "deadlock under the reading of --comm: async (each message is waited for "
-    "only by its user and its WAIT_SEND), per-edge (those from one rank to "
-    "another complete in the order they were posted, as with an NCCL "
-    "communicator for each), ordered (all of a rank's do, as on one NCCL "
-    "stream) or blocking (each message holds its rank).\n\n"
-    "  sluice schedule zbv -p 4 -m 8 --as lowered | sluice check\n"
-    "  sluice check mine.csv --comm ordered --json"};
+    .options = options,
+    .noun = "FILE",
+    .offset = AT(file),
+    .arguments = "[FILE]",
+    .help =
+        "Check a compute-only or lowered schedule. FILE is CSV; `-` or nothing "
+        "is standard input. Exit status: 0 sound, 1 with findings, 2 "
+        "unreadable.\v"
+        "A schedule is sound when all work is there once and in order, "
+        "messages pair up, sharding and gradient reduction are in place, and "
+        "it cannot deadlock under the reading of --comm: async (each message "
+        "is waited for only by its user and its WAIT_SEND), per-edge (those "
+        "from one rank to another complete in the order they were posted, as "
+        "with an NCCL communicator for each), ordered (all of a rank's do, as "
+        "on one NCCL stream) or blocking (each message holds its rank).\n\n"
+        "  sluice schedule zbv -p 4 -m 8 --as lowered | sluice check\n"
+        "  sluice check mine.csv --comm ordered --json",
+};
 
 static void print_deadlock(const sl_schedule *schedule, const sl_report *report,
                            sl_reading reading, const char *label)

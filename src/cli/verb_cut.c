@@ -25,32 +25,32 @@ typedef struct request {
 #define AT(field) offsetof(request, field)
 static const cli_option options[] = {
     CLI_HEADED("Model:"),
-    CLI_OPTION("model", "gpt2|mlp", CLI_CHOICE, model, "Model (gpt2)"),
-    CLI_OPTION("config", "FILE", CLI_TEXT, config,
+    CLI_VALUED("model", "gpt2|mlp", CHOICE, model, "Model (gpt2)"),
+    CLI_VALUED("config", "FILE", TEXT, config,
                "A GPT-2 with the sizes of this config.json"),
-    CLI_OPTION("layers", "N", CLI_SIZE, layers, "Layers (12; mlp: 16)"),
-    CLI_OPTION("d", "N", CLI_SIZE, width, "Width (768; mlp: 512)"),
-    CLI_OPTION("heads", "N", CLI_SIZE, heads, "Attention heads (12)"),
-    CLI_OPTION("vocab", "N", CLI_SIZE, vocabulary, "Vocabulary size (50257)"),
+    CLI_OPTION("layers", SIZE, layers, "Layers (12; mlp: 16)"),
+    CLI_OPTION("d", SIZE, width, "Width (768; mlp: 512)"),
+    CLI_OPTION("heads", SIZE, heads, "Attention heads (12)"),
+    CLI_OPTION("vocab", SIZE, vocabulary, "Vocabulary size (50257)"),
     CLI_SWITCH("untied", untied, "Give lm_head its own weight"),
-    CLI_OPTION("seq", "N", CLI_SIZE, length,
+    CLI_OPTION("seq", SIZE, length,
                "Sequence length (1024; with --config: its longest)"),
-    CLI_OPTION("microbatch-size", "N", CLI_SIZE, rows,
+    CLI_OPTION("microbatch-size", SIZE, rows,
                "Sequences in a microbatch (1; mlp: rows, 16)"),
     CLI_HEADED("Cut:"),
     CLI_RANKS("Cut into ranks times stages per rank, by cost", sizes),
-    CLI_LETTERED('v', "stages-per-rank", "N", CLI_SIZE, sizes.stages_per_rank,
+    CLI_LETTERED('v', "stages-per-rank", "N", SIZE, sizes.stages_per_rank,
                  "Stages on each rank (1)"),
-    CLI_OPTION("at", "NAMES", CLI_TEXT, at,
+    CLI_VALUED("at", "NAMES", TEXT, at,
                "Cut at modules: transformer.h.4,after transformer.h.8"),
     CLI_SWITCH("whole", whole,
                "Cut only between modules, even where a cut inside one would be "
                "more even"),
     CLI_SWITCH("measure", measure,
                "Balance the seconds that modules take here, not their flops"),
-    CLI_LETTERED('t', "threads", "N", CLI_SIZE, threads,
+    CLI_LETTERED('t', "threads", "N", SIZE, threads,
                  "Threads to measure with (1)"),
-    CLI_OPTION("route", "direct|hop", CLI_CHOICE, hop,
+    CLI_VALUED("route", "direct|hop", CHOICE, hop,
                "How tensors reach a stage that is not the next (direct)"),
     CLI_HEADED("Output:"),
     CLI_SWITCH("json", json, "Print JSON"),
@@ -65,19 +65,22 @@ static error_t refuse_argument(const char *argument, void *unused)
 }
 
 static const cli_command command = {
-    options, refuse_argument, 0, NULL,
-    "Show how a model is cut into pipeline stages: the modules, parameters and "
-    "floating point operations of each, what crosses between them per "
-    "microbatch, which parameters are tied, and how even the cut is.\v"
-    "A cut by cost makes the largest stage as small as it can be; it cuts "
-    "inside a module where that makes it at least 3% smaller. Among equally "
-    "good cuts it takes the one that sends the fewest bytes between stages. "
-    "`sluice train` cuts the same way. Balance is the mean stage over the "
-    "largest.\n\n"
-    "  sluice cut -p 4\n"
-    "  sluice cut --config config.json -p 4 -v 2 --microbatch-size 4\n"
-    "  sluice cut --at transformer.h.4,transformer.h.8\n"
-    "  sluice cut --model mlp -p 4 --measure --json"};
+    .options = options,
+    .take = refuse_argument,
+    .help =
+        "Show how a model is cut into pipeline stages: the modules, parameters "
+        "and floating point operations of each, what crosses between them per "
+        "microbatch, which parameters are tied, and how even the cut is.\v"
+        "A cut by cost makes the largest stage as small as it can be; it cuts "
+        "inside a module where that makes it at least 3% smaller. Among "
+        "equally good cuts it takes the one that sends the fewest bytes "
+        "between stages. `sluice train` cuts the same way. Balance is the mean "
+        "stage over the largest.\n\n"
+        "  sluice cut -p 4\n"
+        "  sluice cut --config config.json -p 4 -v 2 --microbatch-size 4\n"
+        "  sluice cut --at transformer.h.4,transformer.h.8\n"
+        "  sluice cut --model mlp -p 4 --measure --json",
+};
 
 /* ------------------------------------------------------------- refusing -- */
 

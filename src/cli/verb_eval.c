@@ -24,12 +24,12 @@ typedef struct request {
 #define INFER_MICROBATCHES "Microbatches, of one sequence each (8)"
 static const cli_option options[] = {
     CLI_HEADED("Data:"),
-    CLI_OPTION("seq", "N", CLI_SIZE, length,
+    CLI_OPTION("seq", SIZE, length,
                "Sequence length, in tokens (the model's longest)"),
-    CLI_OPTION("stride", "N", CLI_SIZE, stride,
+    CLI_OPTION("stride", SIZE, stride,
                "Tokens from the start of one sequence to the start of the next "
                "(--seq)"),
-    CLI_OPTION("max", "N", CLI_SIZE, most, "Sequences at most (all)"),
+    CLI_OPTION("max", SIZE, most, "Sequences at most (all)"),
     CLI_SWITCH("json", json, "Print JSON"),
 #include "infer.def"
     {0},
@@ -46,14 +46,18 @@ static error_t take_argument(const char *argument, void *out)
 }
 
 static const cli_command command = {
-    options, take_argument, 0, "MODEL DATA",
-    "Evaluate a model on text: its mean loss and perplexity over the sequences "
-    "of DATA, in their order. MODEL is a folder with config.json and "
-    "safetensors, or a run, whose latest checkpoint is taken. DATA is text or "
-    "a .bin file of token ids, as for `sluice train`.\v"
-    "  sluice eval run book.txt\n"
-    "  sluice eval run/best book.txt\n"
-    "  sluice eval gpt2 val.bin --seq 1024 -p 4 -m 16"};
+    .options = options,
+    .take = take_argument,
+    .arguments = "MODEL DATA",
+    .help =
+        "Evaluate a model on text: its mean loss and perplexity over the "
+        "sequences of DATA, in their order. MODEL is a folder with config.json "
+        "and safetensors, or a run, whose latest checkpoint is taken. DATA is "
+        "text or a .bin file of token ids, as for `sluice train`.\v"
+        "  sluice eval run book.txt\n"
+        "  sluice eval run/best book.txt\n"
+        "  sluice eval gpt2 val.bin --seq 1024 -p 4 -m 16",
+};
 
 static sl_status act(sl_comm *comm, const sl_inference_options *how,
                      void *context)
@@ -99,10 +103,11 @@ static int print(const request *r)
     return cli_flush(VERB, SL_OK);
 }
 
-static int evaluate(request *r, int vocabulary)
+static int evaluate(request *r)
 {
     bool first;
-    CLI_TRY(cli_check_vocabulary(VERB, r->tokens, r->data, vocabulary));
+    CLI_TRY(cli_check_vocabulary(VERB, r->tokens, r->data,
+                                 r->layout.config.vocabulary));
     CLI_TRY(infer_run(VERB, &r->layout, act, r, &first));
     return first ? print(r) : CLI_DONE;
 }
@@ -110,15 +115,13 @@ static int evaluate(request *r, int vocabulary)
 int verb_eval(int argc, char **argv)
 {
     request asked = {.layout = INFER_REQUEST_INIT};
-    sl_gpt2_config config;
     asked.layout.samples = 8;
     CLI_TRY(cli_parse(VERB, &command, argc, argv, &asked));
     if (!asked.data)
         return cli_say(VERB, CLI_WRONG, "say which model, and on what data");
-    infer_find_model(&asked.layout);
-    CLI_TRY(infer_config(VERB, asked.layout.model, &config));
+    CLI_TRY(infer_find_model(VERB, &asked.layout));
     CLI_TRY(cli_result(VERB, sl_tokens_open(asked.data, &asked.tokens)));
-    int exit_status = evaluate(&asked, config.vocabulary);
+    int exit_status = evaluate(&asked);
     sl_tokens_close(asked.tokens);
     return exit_status;
 }

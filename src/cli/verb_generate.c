@@ -27,36 +27,31 @@ typedef struct request {
 #define INFER_MICROBATCHES "Samples to generate, one to a microbatch (1)"
 static const cli_option options[] = {
     CLI_HEADED("Text:"),
-    CLI_OPTION("prompt", "TEXT", CLI_TEXT, prompt,
+    CLI_VALUED("prompt", "TEXT", TEXT, prompt,
                "Text to continue, for a model whose tokens are bytes"),
-    CLI_OPTION("ids", "N,N,...", CLI_TEXT, ids,
+    CLI_VALUED("ids", "N,N,...", TEXT, ids,
                "Token ids to continue, for any model"),
-    CLI_OPTION("tokens", "N", CLI_SIZE, tokens, "Tokens to generate (200)"),
-    CLI_OPTION("temperature", "X", CLI_NUMBER, temperature,
+    CLI_OPTION("tokens", SIZE, tokens, "Tokens to generate (200)"),
+    CLI_OPTION("temperature", NUMBER, temperature,
                "Sampling temperature; 0: always the likeliest token (0.8)"),
-    CLI_OPTION("top-k", "N", CLI_SIZE, top,
-               "Sample from the N likeliest tokens (all)"),
-    CLI_OPTION("seed", "N", CLI_INT, seed, "Seed for sampling (1)"),
+    CLI_OPTION("top-k", SIZE, top, "Sample from the N likeliest tokens (all)"),
+    CLI_OPTION("seed", INT, seed, "Seed for sampling (1)"),
 #include "infer.def"
     {0},
 };
 
-static error_t take_model(const char *argument, void *out)
-{
-    const char **model = out;
-    if (*model)
-        return cli_refuse("one model at a time: '%.60s'", argument);
-    *model = argument;
-    return 0;
-}
-
 static const cli_command command = {
-    options, take_model, AT(layout.model), "MODEL",
-    "Generate text with a model. MODEL is a folder with config.json and "
-    "safetensors, or a run, whose latest checkpoint is taken. There is no "
-    "key-value cache: every token computes the whole sequence.\v"
-    "  sluice generate run --prompt 'The schedule '\n"
-    "  sluice generate run/best --prompt 'A' -p 2 -m 4 --temperature 0.5"};
+    .options = options,
+    .noun = "MODEL",
+    .offset = AT(layout.model),
+    .arguments = "MODEL",
+    .help =
+        "Generate text with a model. MODEL is a folder with config.json and "
+        "safetensors, or a run, whose latest checkpoint is taken. There is no "
+        "key-value cache: every token computes the whole sequence.\v"
+        "  sluice generate run --prompt 'The schedule '\n"
+        "  sluice generate run/best --prompt 'A' -p 2 -m 4 --temperature 0.5",
+};
 
 /* ---------------------------------------------------------------- prompts -- */
 
@@ -170,21 +165,19 @@ int verb_generate(int argc, char **argv)
                      .tokens = 200,
                      .seed = 1,
                      .temperature = 0.8};
-    sl_gpt2_config config;
     CLI_TRY(cli_parse(VERB, &command, argc, argv, &asked));
     if (!asked.layout.model || (!asked.prompt && !asked.ids))
         return cli_say(VERB, CLI_WRONG,
                        "say which model, and a --prompt or --ids");
-    infer_find_model(&asked.layout);
-    CLI_TRY(infer_config(VERB, asked.layout.model, &config));
-    asked.bytes = config.vocabulary <= 256;
+    CLI_TRY(infer_find_model(VERB, &asked.layout));
+    asked.bytes = asked.layout.config.vocabulary <= 256;
     if (asked.prompt && asked.ids)
         return cli_say(VERB, CLI_WRONG, "--prompt or --ids, not both");
     if (asked.prompt && !asked.bytes)
         return cli_say(VERB, CLI_WRONG,
                        "the model has a vocabulary of %d, so its tokens are "
                        "not bytes of text: give --ids",
-                       config.vocabulary);
+                       asked.layout.config.vocabulary);
     int exit_status = generate(&asked);
     free(asked.start);
     free(asked.made);

@@ -16,27 +16,30 @@ typedef struct request {
 
 #define AT(field) offsetof(request, field)
 static const cli_option options[] = {
-    CLI_OPTION(
-        "passes", "LIST", CLI_TEXT, passes,
-        "Exactly these passes, in this order, between commas: drop-idle, "
-        "merge-bw, delay-w=N, unshard, reduce-grad, wait-reduce, send-recv, "
-        "wait-send, defer-recv, send-budget=N, drop-waits (default: those that "
-        "--for needs)"),
+    CLI_VALUED("passes", "LIST", TEXT, passes,
+               "Exactly these passes, in this order, between commas: "
+               "drop-idle, merge-bw, delay-w=N, unshard, reduce-grad, "
+               "wait-reduce, send-recv, wait-send, defer-recv, send-budget=N, "
+               "drop-waits (default: those that --for needs)"),
 #include "lowering.def"
     {0},
 };
 
 static const cli_command command = {
-    options, cli_take_file, AT(file), "[FILE]",
-    "Lower a compute-only schedule: add the communication, sharding and "
-    "gradient reductions that running it takes. A lowered one is converted to "
-    "the form of --for: only waits are added or dropped. FILE is CSV; `-` or "
-    "nothing is standard input.\v"
-    "  sluice schedule zbv -p 4 -m 8 | sluice lower\n"
-    "  sluice lower of-2.11.csv >of-2.15.csv\n"
-    "  sluice lower of-2.15.csv --for torch-2.11 >of-2.11.csv\n"
-    "  sluice lower mine.csv --recv defer --send-budget 4\n"
-    "  sluice lower mine.csv --passes merge-bw,send-recv --recv late"};
+    .options = options,
+    .noun = "FILE",
+    .offset = AT(file),
+    .arguments = "[FILE]",
+    .help = "Lower a compute-only schedule: add the communication, sharding "
+            "and gradient reductions that running it takes. A lowered one is "
+            "converted to the form of --for: only waits are added or dropped. "
+            "FILE is CSV; `-` or nothing is standard input.\v"
+            "  sluice schedule zbv -p 4 -m 8 | sluice lower\n"
+            "  sluice lower of-2.11.csv >of-2.15.csv\n"
+            "  sluice lower of-2.15.csv --for torch-2.11 >of-2.11.csv\n"
+            "  sluice lower mine.csv --recv defer --send-budget 4\n"
+            "  sluice lower mine.csv --passes merge-bw,send-recv --recv late",
+};
 
 /* Whether a pass is among those that were named. */
 static bool names(const request *asked, const char *pass)

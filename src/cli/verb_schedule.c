@@ -26,16 +26,14 @@ static const cli_option options[] = {
     CLI_RANKS("Ranks", sizes),
     CLI_STAGES_PER_RANK(sizes),
     CLI_MICROBATCHES("Microbatches in a step", sizes),
-    CLI_OPTION(
-        "as", FORMS, CLI_CHOICE, as,
+    CLI_VALUED(
+        "as", FORMS, CHOICE, as,
         "order: compute without idle cells (the default); compute: with "
         "PyTorch's idle cells; comms: order + send-recv, which PyTorch up to "
-        "2.14 "
-        "runs without dividing gradients by the microbatches, for there is no "
-        "REDUCE_GRAD in it, and 2.15 refuses; lowered: order + unshard + "
+        "2.14 runs without dividing gradients by the microbatches, for there "
+        "is no REDUCE_GRAD in it, and 2.15 refuses; lowered: order + unshard + "
         "reduce-grad + send-recv + wait-send, what PyTorch runs; grid: a "
-        "table, "
-        "time down and ranks across; json"),
+        "table, time down and ranks across; json"),
 #include "lowering.def"
     CLI_HEADED("Other:"),
     CLI_SWITCH("list", list, "List the schedules there are"),
@@ -43,24 +41,19 @@ static const cli_option options[] = {
     {0},
 };
 
-static error_t take_name(const char *argument, void *out)
-{
-    const char **name = out;
-    if (*name)
-        return cli_refuse("one NAME at a time: '%.40s' and '%.40s'", *name,
-                          argument);
-    *name = argument;
-    return 0;
-}
-
 static const cli_command command = {
-    options, take_name, AT(name), "NAME -p P -m M\n--list",
-    "Generate the schedule NAME and print it as CSV, one line per rank.\v"
-    "NAME is PyTorch's (ScheduleZBVZeroBubble, ZBVZeroBubble) or a short one "
-    "(gpipe, 1f1b, bfs, interleaved, zb1p, zbv, dualpipev, forward), in any "
-    "case. Sizes may stand with it: interleaved:v=2,p=4,m=8.\n\n"
-    "  sluice schedule 1f1b -p 4 -m 8 --as grid\n"
-    "  sluice schedule zbv -p 4 -m 8 | sluice lower | sluice check"};
+    .options = options,
+    .noun = "NAME",
+    .offset = AT(name),
+    .arguments = "NAME -p P -m M\n--list",
+    .help =
+        "Generate the schedule NAME and print it as CSV, one line per rank.\v"
+        "NAME is PyTorch's (ScheduleZBVZeroBubble, ZBVZeroBubble) or a short "
+        "one (gpipe, 1f1b, bfs, interleaved, zb1p, zbv, dualpipev, forward), "
+        "in any case. Sizes may stand with it: interleaved:v=2,p=4,m=8.\n\n"
+        "  sluice schedule 1f1b -p 4 -m 8 --as grid\n"
+        "  sluice schedule zbv -p 4 -m 8 | sluice lower | sluice check",
+};
 
 static int list_text(void)
 {

@@ -22,26 +22,31 @@ typedef struct request {
 #define AT(field) offsetof(request, field)
 static const cli_option options[] = {
 #include "costs.def"
-    CLI_OPTION("comm", CLI_COMM_WORDS, CLI_CHOICE, reading, CLI_COMM_HELP),
+    CLI_VALUED("comm", CLI_COMM_WORDS, CHOICE, reading, CLI_COMM_HELP),
     CLI_HEADED("Output:"),
     CLI_SWITCH("json", json, "Print results as JSON"),
     CLI_SWITCH("actions", actions,
                "With --json: also the start and end of every action"),
-    CLI_OPTION("trace", "OUT.json", CLI_TEXT, trace,
+    CLI_VALUED("trace", "OUT.json", TEXT, trace,
                "Write a Chrome/Perfetto trace; `-` is standard output"),
     {0},
 };
 
 static const cli_command command = {
-    options, cli_take_file, AT(file), "[FILE]",
-    "Simulate a schedule: how long it takes, where ranks are idle, and how "
-    "many activations they hold. FILE is CSV, compute-only or lowered; `-` or "
-    "nothing is standard input.\v"
-    "Makespan and idle time are in the unit of the costs; bubble is 1 - busy / "
-    "(ranks x makespan).\n\n"
-    "  sluice schedule 1f1b -p 4 -m 8 | sluice simulate\n"
-    "  sluice schedule zbv -p 4 -m 8 --as lowered |\n"
-    "      sluice simulate --latency 0.1 --comm ordered --trace zbv.json"};
+    .options = options,
+    .noun = "FILE",
+    .offset = AT(file),
+    .arguments = "[FILE]",
+    .help =
+        "Simulate a schedule: how long it takes, where ranks are idle, and how "
+        "many activations they hold. FILE is CSV, compute-only or lowered; `-` "
+        "or nothing is standard input.\v"
+        "Makespan and idle time are in the unit of the costs; bubble is 1 - "
+        "busy / (ranks x makespan).\n\n"
+        "  sluice schedule 1f1b -p 4 -m 8 | sluice simulate\n"
+        "  sluice schedule zbv -p 4 -m 8 --as lowered |\n"
+        "      sluice simulate --latency 0.1 --comm ordered --trace zbv.json",
+};
 
 static int refuse_contradictions(const request *asked)
 {

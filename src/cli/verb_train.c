@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `sluice train`: a GPT-2 on text or tokens, on ranks that are threads, or
- * processes where it was launched as some of a job's. */
+ * `sluice train`: trains a GPT-2 on text or tokens, on ranks that are threads, or
+ * processes that mpirun started. */
 #include "train.h"
 
 #include <assert.h>
@@ -25,133 +25,122 @@ static error_t parse_options(const char *text, void *out)
 #define AT(field) offsetof(train_request, field)
 static const cli_option options[] = {
     CLI_HEADED("Data:"),
-    CLI_OPTION("data", "DATA", CLI_TEXT, usual_data,
+    CLI_VALUED("data", "DATA", TEXT, usual_data,
                "The same as DATA, for an --options file"),
-    CLI_OPTION("val", "DATA", CLI_TEXT, validation, "Data to validate with"),
-    CLI_OPTION("val-fraction", "X", CLI_NUMBER, fraction,
+    CLI_VALUED("val", "DATA", TEXT, validation, "Data to validate with"),
+    CLI_OPTION("val-fraction", NUMBER, fraction,
                "Without --val: the fraction of DATA, from its end, that is "
-               "held out for "
-               "validation (0.05)"),
-    CLI_OPTION("seq", "N", CLI_SIZE, length, "Tokens of a sequence (128)"),
-    CLI_OPTION("stride", "N", CLI_SIZE, stride,
+               "held out for validation (0.05)"),
+    CLI_OPTION("seq", SIZE, length, "Tokens of a sequence (128)"),
+    CLI_OPTION("stride", SIZE, stride,
                "Tokens from the start of one sequence to the start of the next "
                "(--seq)"),
-    CLI_OPTION("batch", "N", CLI_SIZE, batch,
+    CLI_OPTION("batch", SIZE, batch,
                "Sequences in a step, of all microbatches (32)"),
     CLI_HEADED("Model:"),
-    CLI_OPTION("config", "FILE", CLI_TEXT, config,
+    CLI_VALUED("config", "FILE", TEXT, config,
                "Hugging Face's config.json; the options below override it"),
-    CLI_OPTION("layers", "N", CLI_SIZE, layers, "Layers (4)"),
-    CLI_OPTION("d", "N", CLI_SIZE, width, "Width (128)"),
-    CLI_OPTION("heads", "N", CLI_SIZE, heads, "Attention heads (4)"),
-    CLI_OPTION("vocab", "N", CLI_SIZE, vocabulary,
+    CLI_OPTION("layers", SIZE, layers, "Layers (4)"),
+    CLI_OPTION("d", SIZE, width, "Width (128)"),
+    CLI_OPTION("heads", SIZE, heads, "Attention heads (4)"),
+    CLI_OPTION("vocab", SIZE, vocabulary,
                "Vocabulary size (256 for text, 50304 for tokens)"),
-    CLI_OPTION("positions", "N", CLI_SIZE, positions,
+    CLI_OPTION("positions", SIZE, positions,
                "Longest sequence the model can take (--seq)"),
     CLI_SWITCH("untied", untied,
                "Give lm_head a weight of its own, not that of the embedding"),
-    CLI_OPTION("init", "PATH", CLI_TEXT, init,
+    CLI_VALUED("init", "PATH", TEXT, init,
                "Start from the weights in a Hugging Face folder or a "
                "safetensors file"),
     CLI_HEADED("Layout:"),
-    CLI_OPTION("schedule", "NAME|FILE.csv", CLI_TEXT, schedule,
+    CLI_VALUED("schedule", "NAME|FILE.csv", TEXT, schedule,
                "Schedule, by name or from a file (1F1B)"),
-    CLI_OPTION("passes", "LIST", CLI_TEXT, passes, CLI_PASSES_HELP),
+    CLI_VALUED("passes", "LIST", TEXT, passes, CLI_PASSES_HELP),
     CLI_RANKS("Ranks (1; under mpirun, the number of processes)", sizes),
     CLI_STAGES_PER_RANK(sizes),
     CLI_MICROBATCHES("Microbatches in a step (4)", sizes),
-    CLI_OPTION("cut", "NAMES", CLI_TEXT, cut,
+    CLI_VALUED("cut", "NAMES", TEXT, cut,
                "Cut before or after these modules: 'transformer.h.2,after "
                "transformer.h.5' (by cost)"),
     CLI_SWITCH("recompute", recompute, CLI_RECOMPUTE_HELP),
     CLI_THREADS(threads),
     CLI_SWITCH("no-work-stealing", alone, CLI_NO_WORK_STEALING_HELP),
     CLI_HEADED("Optimization:"),
-    CLI_OPTION("optimizer", "adamw|sgd", CLI_CHOICE, optimizer.kind,
+    CLI_VALUED("optimizer", "adamw|sgd", CHOICE, optimizer.kind,
                "Optimizer (adamw)"),
-    CLI_OPTION("lr", "X", CLI_NUMBER, rate.rate, "Learning rate (0.001)"),
-    CLI_OPTION("lr-decay", "constant|linear|cosine", CLI_CHOICE, rate.kind,
+    CLI_OPTION("lr", NUMBER, rate.rate, "Learning rate (0.001)"),
+    CLI_VALUED("lr-decay", "constant|linear|cosine", CHOICE, rate.kind,
                "How the learning rate decays after the warm-up (cosine)"),
-    CLI_OPTION("lr-last", "X", CLI_NUMBER, rate.last,
+    CLI_OPTION("lr-last", NUMBER, rate.last,
                "Learning rate at the last step, as a fraction of --lr (0.1)"),
-    CLI_OPTION("warmup", "N", CLI_COUNT, warmup,
-               "Steps of linear warm-up (20)"),
-    CLI_OPTION("weight-decay", "X", CLI_NUMBER, optimizer.decay,
+    CLI_OPTION("warmup", COUNT, warmup, "Steps of linear warm-up (20)"),
+    CLI_OPTION("weight-decay", NUMBER, optimizer.decay,
                "Decoupled weight decay (0.1)"),
     CLI_SWITCH("decay-all", optimizer.decay_all,
                "Decay biases and norms as well, not only matrices"),
-    CLI_OPTION("beta1", "X", CLI_NUMBER, optimizer.beta1,
+    CLI_OPTION("beta1", NUMBER, optimizer.beta1,
                "AdamW: decay of the first moment (0.9)"),
-    CLI_OPTION("beta2", "X", CLI_NUMBER, optimizer.beta2,
+    CLI_OPTION("beta2", NUMBER, optimizer.beta2,
                "AdamW: decay of the second moment (0.95)"),
-    CLI_OPTION("eps", "X", CLI_NUMBER, optimizer.epsilon,
-               "AdamW: epsilon (1e-8)"),
-    CLI_OPTION("momentum", "X", CLI_NUMBER, optimizer.momentum,
-               "SGD: momentum (0.9)"),
-    CLI_OPTION("clip", "X", CLI_NUMBER, optimizer.clip,
+    CLI_OPTION("eps", NUMBER, optimizer.epsilon, "AdamW: epsilon (1e-8)"),
+    CLI_OPTION("momentum", NUMBER, optimizer.momentum, "SGD: momentum (0.9)"),
+    CLI_OPTION("clip", NUMBER, optimizer.clip,
                "Clip the norm of the gradient to this; 0: never (1)"),
     CLI_HEADED("Run:"),
-    CLI_OPTION("steps", "N", CLI_SIZE, steps, "Optimizer steps (200)"),
-    CLI_OPTION("epochs", "N", CLI_SIZE, epochs,
+    CLI_OPTION("steps", SIZE, steps, "Optimizer steps (200)"),
+    CLI_OPTION("epochs", SIZE, epochs,
                "Passes over the data, instead of --steps"),
-    CLI_OPTION("seed", "N", CLI_COUNT, seed,
+    CLI_OPTION("seed", COUNT, seed,
                "Seed for initial weights and data order (1)"),
-    CLI_OPTION("eval-every", "N", CLI_COUNT, eval_every,
+    CLI_OPTION("eval-every", COUNT, eval_every,
                "Steps between validations; 0: none (100)"),
-    CLI_OPTION("eval-batches", "N", CLI_SIZE, eval_batches,
+    CLI_OPTION("eval-batches", SIZE, eval_batches,
                "Batches of a validation, at most (10)"),
-    CLI_OPTION("out", "DIR", CLI_TEXT, out, "Folder for checkpoints"),
-    CLI_OPTION("save-every", "N", CLI_COUNT, save_every,
+    CLI_VALUED("out", "DIR", TEXT, out, "Folder for checkpoints"),
+    CLI_OPTION("save-every", COUNT, save_every,
                "Steps between checkpoints; 0: only at the end (0)"),
-    CLI_OPTION("keep", "N", CLI_SIZE, keep,
+    CLI_OPTION("keep", SIZE, keep,
                "Checkpoints to keep, besides the one with the least validation "
                "loss (3)"),
-    CLI_SWITCH(
-        "resume", resume,
-        "Continue the run in --out from its newest sound checkpoint, with its "
-        "options; others given here override them"),
-    CLI_OPTION(
-        "log", "FILE", CLI_TEXT, log,
+    CLI_SWITCH("resume", resume,
+               "Continue the run in --out from its newest sound checkpoint, "
+               "with its options; others given here override them"),
+    CLI_VALUED(
+        "log", "FILE", TEXT, log,
         "Append a line per step: JSON, or CSV where the name ends in .csv"),
-    CLI_OPTION("trace", "FILE", CLI_TEXT, trace,
+    CLI_VALUED("trace", "FILE", TEXT, trace,
                "Write the last step as a Chrome/Perfetto trace"),
-    CLI_OPTION("report", "FILE.html", CLI_TEXT, report,
+    CLI_VALUED("report", "FILE.html", TEXT, report,
                "Write a page of the last step, planned above measured"),
     CLI_PARSED("options", "FILE", options,
                "Read options from JSON, an object with their long names",
                parse_options),
-    CLI_OPTION("timeout", "S", CLI_NUMBER, timeout_s,
+    CLI_VALUED("timeout", "S", NUMBER, timeout_s,
                "Seconds that a rank may wait for another (600)"),
-    CLI_SWITCH(
-        "dry-run", dry_run,
-        "Print the layout, the memory of every rank and the messages between "
-        "them, and end"),
+    CLI_SWITCH("dry-run", dry_run,
+               "Print the layout, the memory of every rank and the messages "
+               "between them, and end"),
     {0},
 };
 
-static error_t take_data(const char *argument, void *out)
-{
-    const char **data = out;
-    if (*data)
-        return cli_refuse("one DATA at a time: '%.60s' and '%.60s'", *data,
-                          argument);
-    *data = argument;
-    return 0;
-}
-
 static const cli_command command = {
-    options, take_data, AT(data), "DATA\n--out DIR --resume",
-    "Train a GPT-2. DATA is a text file, whose bytes are the tokens, a folder "
-    "of such files, or a .bin file of token ids as nanoGPT and llm.c write "
-    "them.\v"
-    "  sluice train book.txt --out run\n"
-    "  sluice train --out run --resume --steps 500\n"
-    "  sluice train src -p 4 -v 2 -m 8 --schedule Interleaved1F1B --dry-run\n"
-    "  mpirun -n 4 sluice train tokens.bin --out run\n"
-    "\n"
-    "The same seed sees the same data on any layout. Ctrl-C finishes the step, "
-    "writes a checkpoint and ends with status 130; a second one ends at once. "
-    "Dropout rates in a config are ignored: training runs without dropout."};
+    .options = options,
+    .noun = "DATA",
+    .offset = AT(data),
+    .arguments = "DATA\n--out DIR --resume",
+    .help = "Train a GPT-2. DATA is a text file, whose bytes are the tokens, a "
+            "folder of such files, or a .bin file of token ids as nanoGPT and "
+            "llm.c write them.\v"
+            "  sluice train book.txt --out run\n"
+            "  sluice train --out run --resume --steps 500\n"
+            "  sluice train src -p 4 -v 2 -m 8 --schedule Interleaved1F1B "
+            "--dry-run\n"
+            "  mpirun -n 4 sluice train tokens.bin --out run\n\n"
+            "The same seed sees the same data on any layout. Ctrl-C finishes "
+            "the step, writes a checkpoint and ends with status 130; a second "
+            "one ends at once. Dropout rates in a config are ignored: training "
+            "runs without dropout.",
+};
 
 int train_items(const train_request *r, train_item *out)
 {

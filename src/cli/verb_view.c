@@ -36,29 +36,26 @@ static const cli_option options[] = {
     CLI_RANKS("Ranks, of a NAME (4)", sizes),
     CLI_STAGES_PER_RANK(sizes),
     CLI_MICROBATCHES("Microbatches in a step (8)", sizes),
-    CLI_OPTION("run", "TRACE", CLI_TEXT, run,
+    CLI_VALUED("run", "TRACE", TEXT, run,
                "A measured run, as `sluice train --trace` writes it; schedules "
-               "beside it "
-               "cost what each stage took on average, and costs given here are "
-               "seconds"),
+               "beside it cost what each stage took on average, and costs "
+               "given here are seconds"),
     CLI_SWITCH(
         "plan", plan,
         "With --run: above it the plan, a simulation of the run's own order"),
     CLI_HEADED("What simulations cost:"),
 #include "costs.def"
-    CLI_SWITCH(
-        "per-rank", per_rank,
-        "Divide costs and activations of a rank among its stages, so that "
-        "schedules with more or fewer stages do the same work"),
-    CLI_OPTION("comm", CLI_COMM_WORDS, CLI_CHOICE, reading, CLI_COMM_HELP),
+    CLI_SWITCH("per-rank", per_rank,
+               "Divide costs and activations of a rank among its stages, so "
+               "that schedules with more or fewer stages do the same work"),
+    CLI_VALUED("comm", CLI_COMM_WORDS, CHOICE, reading, CLI_COMM_HELP),
     CLI_HEADED("Output:"),
-    CLI_LETTERED(
-        'o', "out", "FILE", CLI_TEXT, out,
-        "Write FILE (timeline.html): .html, .svg, .png or .json (Chrome and "
-        "Perfetto) by its name; - is standard output"),
-    CLI_OPTION("as", FORMS, CLI_CHOICE, as, "Write this, whatever the name"),
+    CLI_LETTERED('o', "out", "FILE", TEXT, out,
+                 "Write FILE (timeline.html): .html, .svg, .png or .json "
+                 "(Chrome and Perfetto) by its name; - is standard output"),
+    CLI_VALUED("as", FORMS, CHOICE, as, "Write this, whatever the name"),
     CLI_SWITCH("open", open, "Open it in the browser"),
-    CLI_OPTION("width", "PIXELS", CLI_SIZE, picture.width,
+    CLI_VALUED("width", "PIXELS", SIZE, picture.width,
                "Width of a picture (1200)"),
     CLI_SWITCH("beside", picture.beside,
                "In a picture: side by side, not one above the other"),
@@ -79,19 +76,22 @@ static error_t take_shown(const char *argument, void *out)
 }
 
 static const cli_command command = {
-    options, take_shown, 0, "[FILE|NAME[:SIZES]...]",
-    "Draw a schedule, or a run, or up to four beside each other. FILE is CSV, "
-    "compute-only or lowered, `-` standard input; NAME is one of `sluice "
-    "schedule --list`. SIZES are for this one alone, over -p, -v and -m: "
-    "interleaved:v=2, zbv:p=8,m=32.\v"
-    "The page needs no network and no other file. docs/reading-a-timeline.md "
-    "explains how to read it.\n\n"
-    "  sluice view zbv -p 4 -m 8 --open\n"
-    "  sluice view 1f1b zbv -p 4 -m 8 --per-rank -o compared.html\n"
-    "  sluice view 1f1b zbv --per-rank --beside -o compared.svg\n"
-    "  sluice view 1f1b interleaved:v=2 interleaved:v=4 -p 4 -m 8\n"
-    "  sluice train book.txt -p 4 --trace step.json --out run\n"
-    "  sluice view --run step.json --plan -o step.html"};
+    .options = options,
+    .take = take_shown,
+    .arguments = "[FILE|NAME[:SIZES]...]",
+    .help = "Draw a schedule, or a run, or up to four beside each other. FILE "
+            "is CSV, compute-only or lowered, `-` standard input; NAME is one "
+            "of `sluice schedule --list`. SIZES are for this one alone, over "
+            "-p, -v and -m: interleaved:v=2, zbv:p=8,m=32.\v"
+            "The page needs no network and no other file. "
+            "docs/reading-a-timeline.md explains how to read it.\n\n"
+            "  sluice view zbv -p 4 -m 8 --open\n"
+            "  sluice view 1f1b zbv -p 4 -m 8 --per-rank -o compared.html\n"
+            "  sluice view 1f1b zbv --per-rank --beside -o compared.svg\n"
+            "  sluice view 1f1b interleaved:v=2 interleaved:v=4 -p 4 -m 8\n"
+            "  sluice train book.txt -p 4 --trace step.json --out run\n"
+            "  sluice view --run step.json --plan -o step.html",
+};
 
 /* -------------------------------------------------------------- request -- */
 
