@@ -28,7 +28,7 @@ static sl_status train(sl_comm *comm, void *schedule)
     if (!status)
         status = sl_pipeline_prepare(pipeline, ROWS);
     if (!status)
-        status = sl_pipeline_start(pipeline, sl_mlp_start, NULL, 1);
+        status = sl_pipeline_init_parameters(pipeline, sl_mlp_init, NULL, 1);
     for (int i = 0; i < STEPS && !status; i++) {
         status = sl_pipeline_step(pipeline, batch, 2, 0);
         if (!status)

@@ -15,8 +15,7 @@
  * The functions build into a graph and refuse through it, as ops do. A whole
  * model comes from one call, or piece by piece, with marks or stages of your
  * own between the pieces. For a pipeline, sl_gpt2_model and sl_mlp_model cut
- * them; sl_pipeline_start gives the parameters their first values.
- */
+ * them, and sl_pipeline_init_parameters gives them their initial weights. */
 #ifndef SLUICE_TRAIN_H
 #define SLUICE_TRAIN_H
 
@@ -58,12 +57,12 @@ typedef struct sl_gpt2_config {
             0.1, 0.1, false, 0, 0                                              \
     }
 
-/* Reads a config.json as Hugging Face writes it. A key that is needed and
- * missing, or a value that asks for what is not built, is refused. */
+/* Reads a config.json as Hugging Face writes it. Refuses one without a key that
+ * is needed, or with a value that Sluice does not support. */
 SL_API sl_status sl_gpt2_read_config(const char *json, size_t length,
                                      sl_gpt2_config *out);
 
-/* Writes one that Hugging Face reads. */
+/* Writes a config.json that Hugging Face reads. */
 SL_API sl_status sl_gpt2_write_config(const sl_gpt2_config *config,
                                       sl_write_fn write, void *context);
 
@@ -78,16 +77,18 @@ typedef struct sl_gpt2_options {
 
 /* The whole model on inputs `input_ids` and `labels` (batch, length) of i64:
  * outputs `logits` (batch, length, vocabulary) and the loss, their mean cross
- * entropy against the labels, where -100 is ignored. Labels are not shifted:
- * that of a place is the token that follows. `options` may be NULL. */
+ * entropy against the labels, where -100 is ignored. Labels are not shifted
+ * here: the label at a position is the token that follows it. `options` may be
+ * NULL. */
 SL_API void sl_gpt2_build(sl_graph *graph, const sl_gpt2_config *config,
                           const sl_gpt2_options *options, int64_t batch,
                           int64_t length);
 
-/* In pieces: ids (B, T) to h (B, T, width), layer after layer, to logits. The
- * head takes `wte`, the table of the embedding (which `out_wte`, unless NULL,
- * gets), where the model is tied and both are in one graph; NULL makes a
- * parameter, named for both where it is tied. */
+/* The model in pieces: embed takes ids (B, T) to h (B, T, width), layers keep
+ * that shape, the head takes h to logits (B, T, vocabulary). Where the model is
+ * tied and both ends are in one graph, pass the embedding's table from `out_wte`
+ * (which may be NULL) to the head as `wte`. A `wte` of NULL makes a parameter of
+ * its own, which is tied by its name. */
 SL_API sl_tensor *sl_gpt2_embed(sl_graph *graph, const sl_gpt2_config *config,
                                 const sl_gpt2_options *options, sl_tensor *ids,
                                 sl_tensor **out_wte);
@@ -98,8 +99,8 @@ SL_API sl_tensor *sl_gpt2_head(sl_graph *graph, const sl_gpt2_config *config,
                                const sl_gpt2_options *options, sl_tensor *h,
                                sl_tensor *wte);
 
-/* GPT-2 for a pipeline: what sl_gpt2_model, an sl_model_fn, is given. A size of
- * microbatch is a number of sequences. */
+/* GPT-2 for a pipeline: the context of sl_gpt2_model, an sl_model_fn. The size of
+ * a microbatch is its number of sequences. */
 typedef struct sl_gpt2_model_spec {
     sl_gpt2_config config;
     sl_gpt2_options options;
@@ -127,7 +128,7 @@ SL_API void sl_mlp_build(sl_graph *graph, const sl_mlp_config *config,
 SL_API sl_tensor *sl_mlp_layer(sl_graph *graph, const sl_mlp_config *config,
                                int index, sl_tensor *x);
 
-/* The MLP for a pipeline: what sl_mlp_model, an sl_model_fn, is given. */
+/* The MLP for a pipeline: the context of sl_mlp_model, an sl_model_fn. */
 typedef struct sl_mlp_model_spec {
     sl_mlp_config config;
     sl_cut_options cut;
@@ -135,28 +136,29 @@ typedef struct sl_mlp_model_spec {
 SL_API sl_status sl_mlp_model(void *spec, int64_t rows, const sl_model *like,
                               sl_model **out);
 
-/* -------------------------------------------------------- first values -- */
+/* ------------------------------------------------------ initial weights -- */
 
-/* How a parameter starts: value + deviation times a standard normal number. */
-typedef struct sl_start {
-    double value;
+/* The initial value of a parameter: mean + deviation * a standard normal
+ * number. */
+typedef struct sl_init {
+    double mean;
     double deviation;
-} sl_start;
-typedef sl_start (*sl_start_fn)(const void *config, const sl_port *parameter);
+} sl_init;
+typedef sl_init (*sl_init_fn)(const void *config, const sl_port *parameter);
 
-/* As Hugging Face starts GPT-2: deviations of 0.02, those of what is added to
- * the residual divided by the root of twice the layers, norms 1, biases 0. */
-SL_API sl_start sl_gpt2_start(const void *gpt2_config,
-                              const sl_port *parameter);
+/* As Hugging Face initialises GPT-2: deviations of 0.02, those of what is added
+ * to the residual divided by the root of twice the layers, norms 1, biases 0. */
+SL_API sl_init sl_gpt2_init(const void *gpt2_config, const sl_port *parameter);
 
-/* Deviations of the root of 1 over the inputs, biases 0. */
-SL_API sl_start sl_mlp_start(const void *mlp_config, const sl_port *parameter);
+/* Deviations of sqrt(1 / inputs), biases 0. */
+SL_API sl_init sl_mlp_init(const void *mlp_config, const sl_port *parameter);
 
-/* Gives every parameter of this rank's stages its first values, after
- * sl_pipeline_prepare. A number depends on the seed, the parameter's name and
- * its place alone: on any layout the model starts the same. */
-SL_API sl_status sl_pipeline_start(sl_pipeline *pipeline, sl_start_fn start,
-                                   const void *config, uint64_t seed);
+/* Initialises every parameter of this rank's stages, after sl_pipeline_prepare.
+ * A number depends only on the seed, the parameter's name and its place: the
+ * initial model is the same on any layout. */
+SL_API sl_status sl_pipeline_init_parameters(sl_pipeline *pipeline,
+                                             sl_init_fn start,
+                                             const void *config, uint64_t seed);
 
 /* ----------------------------------------------------------- optimizers -- */
 
@@ -214,14 +216,14 @@ SL_API double sl_rate_at(const sl_rate *rate, int64_t step);
 
 /* ----------------------------------------------------------------- data -- */
 
-/* Tokens of a text, or of a file of tokens. */
+/* The tokens of text files, or of files of token ids. */
 typedef struct sl_tokens sl_tokens;
 
-/* Opens a file or a folder. Files that end in `.bin` hold tokens: numbers of 16
- * bits as nanoGPT writes them, or what llm.c writes behind its header of 256
- * numbers. All others are text, a token per byte. A folder is all of its files,
- * one after the other in the order of their paths, hidden ones left out; of one
- * kind. Nothing that is opened changes afterwards: any thread may read. */
+/* Opens a file or a folder. Files that end in `.bin` hold token ids: 16-bit
+ * numbers as nanoGPT writes them, or what llm.c writes after its header of 256
+ * numbers. All others are text, a token per byte. A folder is all of its files
+ * in the order of their paths, without hidden ones; all are of one kind. What is
+ * opened does not change: any thread may read. */
 SL_API sl_status sl_tokens_open(const char *path, sl_tokens **out);
 SL_API void sl_tokens_close(sl_tokens *tokens);
 
@@ -229,12 +231,13 @@ SL_API int64_t sl_tokens_count(const sl_tokens *tokens);
 /* Whether it is text, whose tokens are bytes. */
 SL_API bool sl_tokens_are_bytes(const sl_tokens *tokens);
 
-/* Reads some. A file that has become shorter since is refused. */
+/* Reads `count` tokens from `first` on. Refuses a file that has become shorter
+ * since. */
 SL_API sl_status sl_tokens_read(const sl_tokens *tokens, int64_t first,
                                 int64_t count, int64_t *out);
 
 /* Windows over a range of tokens, each `length` long and one more for the last
- * label, `stride` apart; dealt in an order that depends on the seed alone,
+ * label, `stride` apart; shuffled in an order that depends on the seed alone,
  * another one every epoch, or one after the other. */
 typedef struct sl_windows {
     const sl_tokens *tokens;
@@ -249,12 +252,8 @@ typedef struct sl_windows {
 /* How many there are in an epoch; 0 where the range is too short. */
 SL_API int64_t sl_windows_count(const sl_windows *windows);
 
-/* Refuses data, called `what`, with a token past the vocabulary among its first 16
- * million; later ones are refused as they are read. */
-SL_API sl_status sl_windows_check(const sl_windows *windows, const char *what);
-
-/* The windows numbered from `number`, from 0 on through all epochs: ids and
- * labels (rows, length). */
+/* Reads `rows` windows into ids and labels (rows, length), from window `number`
+ * on; windows are numbered from 0 through all epochs. */
 SL_API sl_status sl_windows_read(const sl_windows *windows, int64_t number,
                                  int64_t rows, int64_t *ids, int64_t *labels);
 
@@ -264,7 +263,7 @@ SL_API sl_status sl_windows_read(const sl_windows *windows, int64_t number,
 typedef struct sl_weights sl_weights;
 
 /* Opens a file, or a folder as Hugging Face writes it: model.safetensors, or
- * numbered files of which model.safetensors.index.json tells. */
+ * the numbered files that model.safetensors.index.json lists. */
 SL_API sl_status sl_weights_open(const char *path, sl_weights **out);
 SL_API void sl_weights_close(sl_weights *weights);
 
@@ -332,21 +331,21 @@ SL_API sl_status sl_checkpoint_prune(const char *folder, int keep);
 
 /* ------------------------------------------------------------- training -- */
 
-/* What there is to tell of a step. */
-typedef struct sl_train_news {
+/* What is reported of a step. */
+typedef struct sl_train_metrics {
     int64_t step;
     double loss; /* of its batch */
     double norm; /* of the gradient, before it was clipped */
     double rate;
-    double seconds; /* that the step took */
-    double reading; /* of these, for data */
-    double bubble;  /* part of the step that ranks did not compute */
+    double step_s; /* that the step took */
+    double data_s; /* of these, to read its batch */
+    double bubble; /* fraction of the step that ranks did not compute */
     double tokens_per_s;
     int64_t sequences; /* so far */
     int64_t bytes;     /* of tensor memory, of all ranks */
-    double validation; /* NaN unless it was measured after this step */
+    double validation; /* loss; NaN unless measured after this step */
     bool saved;        /* a checkpoint of it is written next */
-} sl_train_news;
+} sl_train_metrics;
 
 typedef struct sl_train_options {
     sl_gpt2_config config;
@@ -365,28 +364,28 @@ typedef struct sl_train_options {
     const char *folder;         /* of checkpoints; NULL: none */
     int64_t save_every;         /* steps; 0: at the end alone */
     int keep;                   /* checkpoints */
-    const char *resume;         /* a checkpoint to go on from; or NULL */
-    const char *init;           /* weights to start with; or NULL */
+    const char *resume;         /* a checkpoint to continue from; or NULL */
+    const char *init;           /* initial weights; or NULL */
     double timeout_s;
-    sl_lend lend; /* whether ranks that wait help others */
+    sl_lend lend; /* work stealing: whether ranks that wait help others */
     /* The caller's claim of `folder`, on rank 0; NULL: sl_train makes one. */
     const sl_claim *claim;
     /* On rank 0, after every step, before its checkpoint is written. */
-    void (*tell)(void *context, const sl_train_news *news);
+    void (*report)(void *context, const sl_train_metrics *metrics);
     /* On every rank, after every step: whether all are to stop there. */
     bool (*stop)(void *context);
-    /* On rank 0, what happened in the last step, after `tell`; NULL: not
-     * wanted, on any rank. */
-    void (*traced)(void *context, const sl_trace *trace);
+    /* On rank 0, after `report`: the trace of the last step. NULL on every rank,
+     * or on none. */
+    void (*trace)(void *context, const sl_trace *trace);
     void *context;
 } sl_train_options;
 
-/* Trains GPT-2: all ranks call it. Ends after `steps`, or where it is asked to
- * stop, with a checkpoint where there is a folder. The same seed sees the same
- * data in the same order on any layout. */
+/* Trains GPT-2; all ranks call it. Ends after `steps`, or where `stop` says so,
+ * with a checkpoint where there is a folder. The same seed sees the same data in
+ * the same order on any layout. */
 SL_API sl_status sl_train(sl_comm *comm, const sl_train_options *options);
 
-/* What a run would be. */
+/* The layout of a run, as the dry run finds it. */
 typedef struct sl_train_layout {
     const sl_model *model; /* in stages, for the first microbatch's rows */
     int ranks;
@@ -396,11 +395,12 @@ typedef struct sl_train_layout {
     const sl_schedule *lowered; /* what runs: sl_pipeline_schedule */
 } sl_train_layout;
 
-/* Says what sl_train would lay out and allocate with these options, on rank 0,
- * and does neither. All ranks call it. */
+/* The dry run: calls `show` on rank 0 with the layout that sl_train would have
+ * with these options, and the memory that it would allocate. All ranks call
+ * it. */
 SL_API sl_status sl_train_dry_run(sl_comm *comm,
                                   const sl_train_options *options,
-                                  void (*tell)(void *context,
+                                  void (*show)(void *context,
                                                const sl_train_layout *layout));
 
 /* ------------------------------------------------------------ inference -- */
@@ -409,13 +409,13 @@ SL_API sl_status sl_train_dry_run(sl_comm *comm,
 typedef struct sl_inference_options {
     sl_gpt2_config config;
     const char *weights;         /* folder or file */
-    const sl_schedule *schedule; /* what it has of forward is run */
+    const sl_schedule *schedule; /* of which only the forwards run */
     sl_stage_options stage;
     double timeout_s;
 } sl_inference_options;
 
-/* The mean loss over windows in order, `most` of them at most (0: all), on all
- * ranks; `out_count`, unless NULL, how many there were. */
+/* The mean loss over windows in their order, the first `most` of them (0: all),
+ * on all ranks; `out_count`, unless NULL, is how many there were. */
 SL_API sl_status sl_evaluate(sl_comm *comm, const sl_inference_options *options,
                              const sl_windows *windows, int64_t most,
                              double *out_loss, int64_t *out_count);
@@ -423,20 +423,22 @@ SL_API sl_status sl_evaluate(sl_comm *comm, const sl_inference_options *options,
 typedef struct sl_sampling {
     const int64_t *prompt;
     int64_t prompt_count;
-    int64_t tokens;     /* to add */
-    double temperature; /* 0: the likeliest token */
-    int top;            /* that many of the likeliest to choose from; 0: all */
+    int64_t tokens;     /* to generate */
+    double temperature; /* 0: always the likeliest token */
+    int top_k;          /* sample from that many of the likeliest; 0: all */
     uint64_t seed;
     /* Called on rank 0 for each token of each sample, as it comes. */
-    void (*tell)(void *context, int sample, int64_t token);
+    void (*emit)(void *context, int sample, int64_t token);
     void *context;
 } sl_sampling;
 
-/* Continues a prompt, as many times over as the schedule has microbatches. Where
- * that is longer than the model's positions, the latest ones count. All of the
- * sequence is computed for every token: nothing is kept in between. */
-SL_API sl_status sl_continue(sl_comm *comm, const sl_inference_options *options,
-                             const sl_sampling *sampling);
+/* Generates tokens after a prompt, one sample per microbatch of the schedule.
+ * Where prompt and tokens are longer than the model's positions, the model sees
+ * the latest. There is no key-value cache: every token computes the whole
+ * sequence. */
+SL_API sl_status sl_generate_tokens(sl_comm *comm,
+                                    const sl_inference_options *options,
+                                    const sl_sampling *sampling);
 
 #ifdef __cplusplus
 }

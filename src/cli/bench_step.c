@@ -126,8 +126,8 @@ static sl_status fill_parameters(const request *r, sl_pipeline *pipeline)
 {
     const sl_gpt2_config config = {.layers = r->layers};
     return is_gpt2(r)
-               ? sl_pipeline_start(pipeline, sl_gpt2_start, &config, 1)
-               : sl_pipeline_start(pipeline, sl_mlp_start, NULL, 1);
+               ? sl_pipeline_init_parameters(pipeline, sl_gpt2_init, &config, 1)
+               : sl_pipeline_init_parameters(pipeline, sl_mlp_init, NULL, 1);
 }
 
 /* Small numbers of either sign. */

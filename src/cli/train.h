@@ -97,7 +97,7 @@ typedef struct train_shown train_shown;
  * cannot be written. */
 int train_show(const train_request *asked, int64_t steps, int64_t done,
                train_shown **out);
-void train_print_step(train_shown *shown, const sl_train_news *metrics);
+void train_print_step(train_shown *shown, const sl_train_metrics *metrics);
 
 /* Ends the live line; says whether the log could be written. */
 int train_shown_end(train_shown *shown);

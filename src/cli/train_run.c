@@ -97,7 +97,7 @@ static void say_unheld(const run *own)
 }
 
 /* Keeps the losses of a step; there is room up to the next power of two. */
-static void keep_losses(run *own, const sl_train_news *metrics)
+static void keep_losses(run *own, const sl_train_metrics *metrics)
 {
     size_t count = own->loss_count;
     if ((count & (count - 1)) == 0) {
@@ -111,7 +111,7 @@ static void keep_losses(run *own, const sl_train_news *metrics)
         (sl_view_point){metrics->step, metrics->loss, metrics->validation};
 }
 
-static void print_step(void *context, const sl_train_news *metrics)
+static void print_step(void *context, const sl_train_metrics *metrics)
 {
     run *own = context;
     if (!own->said) {
@@ -535,9 +535,9 @@ static void fill_options(run *own)
     options->init = own->init[0] ? own->init : NULL;
     options->timeout_s = r->timeout_s;
     options->lend = r->alone ? SL_LEND_NEVER : SL_LEND_AUTO;
-    options->tell = print_step;
+    options->report = print_step;
     options->stop = is_interrupted;
-    options->traced = show_last;
+    options->trace = show_last;
     options->context = own;
 }
 

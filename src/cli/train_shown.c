@@ -109,7 +109,7 @@ int train_show(const train_request *asked, int64_t steps, int64_t done,
     return CLI_DONE;
 }
 
-static void write_log(const train_shown *shown, const sl_train_news *metrics)
+static void write_log(const train_shown *shown, const sl_train_metrics *metrics)
 {
     static const char csv[] = "%lld,%.9g,%.9g,%.9g,%.6f,%.6f,%.1f,%.4f,%lld,"
                               "%lld,";
@@ -118,8 +118,8 @@ static void write_log(const train_shown *shown, const sl_train_news *metrics)
         "\"seconds\": %.6f, \"data_s\": %.6f, \"tokens_per_s\": %.1f, "
         "\"bubble\": %.4f, \"sequences\": %lld, \"bytes\": %lld";
     fprintf(shown->log, shown->csv ? csv : json, (long long)metrics->step,
-            metrics->loss, metrics->norm, metrics->rate, metrics->seconds,
-            metrics->reading, metrics->tokens_per_s, metrics->bubble,
+            metrics->loss, metrics->norm, metrics->rate, metrics->step_s,
+            metrics->data_s, metrics->tokens_per_s, metrics->bubble,
             (long long)metrics->sequences, (long long)metrics->bytes);
     if (isfinite(metrics->validation))
         fprintf(shown->log, shown->csv ? "%.9g" : ", \"val_loss\": %.9g",
@@ -141,14 +141,14 @@ static void say_time(double seconds, char *out, size_t size)
         snprintf(out, size, "%llds", all);
 }
 
-void train_print_step(train_shown *shown, const sl_train_news *metrics)
+void train_print_step(train_shown *shown, const sl_train_metrics *metrics)
 {
     char left[32], more[64] = "";
     if (shown->log)
         write_log(shown, metrics);
     shown->seconds = shown->count++
-                         ? 0.9 * shown->seconds + 0.1 * metrics->seconds
-                         : metrics->seconds;
+                         ? 0.9 * shown->seconds + 0.1 * metrics->step_s
+                         : metrics->step_s;
     bool last = metrics->step == shown->steps;
     bool notable = isfinite(metrics->validation) || metrics->saved || last;
     /* Off a terminal: the first ones, then fewer. */

@@ -126,11 +126,11 @@ static sl_status act(sl_comm *comm, const sl_inference_options *how,
                                   .prompt_count = r->start_count,
                                   .tokens = r->tokens,
                                   .temperature = r->temperature,
-                                  .top = r->top,
+                                  .top_k = r->top,
                                   .seed = (uint64_t)r->seed,
-                                  .tell = take_token,
+                                  .emit = take_token,
                                   .context = r};
-    return sl_continue(comm, how, &sampling);
+    return sl_generate_tokens(comm, how, &sampling);
 }
 
 static void print_samples(const request *r)

@@ -151,7 +151,7 @@ static void add_run(list *all, const sl_train_options *options)
     add(all, "eval-batches", "%" PRId64, options->validation_batches);
     add(all, "save-every", "%" PRId64, options->save_every);
     add(all, "out", "%d", options->folder != NULL);
-    add(all, "trace", "%d", options->traced != NULL);
+    add(all, "trace", "%d", options->trace != NULL);
     add(all, "recompute", "%d", options->stage.recompute);
     add(all, "backend", "%.32s", backend ? backend : "");
 }

@@ -76,12 +76,12 @@ static sl_status plan(sl_comm *comm, const sl_train_options *options,
 }
 
 sl_status sl_train_dry_run(sl_comm *comm, const sl_train_options *options,
-                           void (*tell)(void *context,
+                           void (*show)(void *context,
                                         const sl_train_layout *layout))
 {
     SL__NEED(comm, options);
     if (sl_comm_rank(comm) == 0)
-        SL__NEED(tell);
+        SL__NEED(show);
     sl_gpt2_model_spec model;
     sl_pipeline *pipeline = NULL;
     sl_rank_bytes *all = NULL;
@@ -92,7 +92,7 @@ sl_status sl_train_dry_run(sl_comm *comm, const sl_train_options *options,
     SL__TRY_OR(end, sl__train_pipeline(comm, options, &model, &pipeline));
     SL__TRY_OR(end, plan(comm, options, pipeline, all, &layout));
     if (sl_comm_rank(comm) == 0)
-        tell(options->context, &layout);
+        show(options->context, &layout);
 end:
     if (status)
         status = sl__train_fail(comm, pipeline, status);

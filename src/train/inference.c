@@ -134,7 +134,7 @@ static int likelier(const void *left, const void *right)
 static int64_t choose(const float *logits, int count, const sl_sampling *how,
                       double x, choice *choices)
 {
-    int top = how->top > 0 && how->top < count ? how->top : count;
+    int top = how->top_k > 0 && how->top_k < count ? how->top_k : count;
     double sum = 0;
     for (int i = 0; i < count; i++)
         choices[i] = (choice){isnan(logits[i]) ? -INFINITY : logits[i], i};
@@ -218,7 +218,7 @@ static sl_status add_tokens(sl_comm *comm, reader *r, const sl_sampling *how,
         for (int64_t s = 0; s < r->rows; s++) {
             texts[s * whole + there] = next[s];
             if (sl_comm_rank(comm) == 0)
-                how->tell(how->context, (int)s, next[s]);
+                how->emit(how->context, (int)s, next[s]);
         }
     }
     return SL_OK;
@@ -247,12 +247,12 @@ static sl_status check_prompt(const sl_inference_options *options,
     return SL_OK;
 }
 
-sl_status sl_continue(sl_comm *comm, const sl_inference_options *options,
-                      const sl_sampling *sampling)
+sl_status sl_generate_tokens(sl_comm *comm, const sl_inference_options *options,
+                             const sl_sampling *sampling)
 {
     SL__NEED(comm, options, sampling);
     if (sl_comm_rank(comm) == 0)
-        SL__NEED(sampling->tell);
+        SL__NEED(sampling->emit);
     reader r;
     int64_t *texts = NULL, *next = NULL;
     int64_t length = options->config.positions;

@@ -71,9 +71,10 @@ sl_status sl__train_check(const sl_train_options *options)
                        "memory holds",
                        (long long)options->batch,
                        (long long)options->data.length);
-    SL__TRY(sl_windows_check(&options->data, "data"));
+    SL__NEED(options->data.tokens);
+    SL__TRY(sl__check_vocabulary(&options->data, "data"));
     return options->validation.tokens && options->validate_every
-               ? sl_windows_check(&options->validation, "validation data")
+               ? sl__check_vocabulary(&options->validation, "validation data")
                : SL_OK;
 }
 
@@ -103,8 +104,9 @@ static sl_status load(trainer *t)
     t->progress = (sl_progress){.seed = options->seed, .validation = NAN};
     if (options->resume)
         return resume(t);
-    return options->init ? sl__load_weights(options->init, t->pipeline)
-                         : sl_pipeline_start(t->pipeline, sl_gpt2_start,
+    return options->init
+               ? sl__load_weights(options->init, t->pipeline)
+               : sl_pipeline_init_parameters(t->pipeline, sl_gpt2_init,
                                              &options->config, options->seed);
 }
 
@@ -182,30 +184,30 @@ static sl_status save(trainer *t)
                        : SL_OK;
 }
 
-static sl_status learn(trainer *t, sl_train_news *news)
+static sl_status learn(trainer *t, sl_train_metrics *metrics)
 {
     const sl_train_options *options = t->options;
     double start = sl__seconds();
-    news->rate = sl_rate_at(&options->rate, t->progress.step + 1);
+    metrics->rate = sl_rate_at(&options->rate, t->progress.step + 1);
     SL__TRY(read_batch(t, &options->data, t->progress.sequences));
     double begun = sl__seconds();
-    news->reading = begun - start;
-    sl_pipeline_note_data(t->pipeline, news->reading);
+    metrics->data_s = begun - start;
+    sl_pipeline_note_data(t->pipeline, metrics->data_s);
     SL__TRY(
         sl_pipeline_step(t->pipeline, t->batch.arguments, 2, options->seed));
     double stepped = sl__seconds() - begun;
-    SL__TRY(sl_pipeline_loss(t->pipeline, &news->loss));
-    SL__TRY(sl_optimizer_step(t->optimizer, news->rate, &news->norm));
+    SL__TRY(sl_pipeline_loss(t->pipeline, &metrics->loss));
+    SL__TRY(sl_optimizer_step(t->optimizer, metrics->rate, &metrics->norm));
     /* What ranks computed; and whether any of them is to stop. */
     double shared[2] = {stepped > 0 ? sl_pipeline_busy(t->pipeline) / stepped
                                     : 0,
                         options->stop && options->stop(options->context)};
     SL__TRY(sum(t, shared, 2));
-    news->bubble = 1 - shared[0] / sl_comm_size(t->comm);
+    metrics->bubble = 1 - shared[0] / sl_comm_size(t->comm);
     t->stopped = shared[1] > 0;
     t->progress.step++;
     t->progress.sequences += options->batch;
-    news->seconds = sl__seconds() - start;
+    metrics->step_s = sl__seconds() - start;
     return SL_OK;
 }
 
@@ -223,40 +225,40 @@ static bool validates(const trainer *t, bool last)
            (last && !t->stopped);
 }
 
-static void fill_news(const trainer *t, bool last, sl_train_news *news)
+static void fill_metrics(const trainer *t, bool last, sl_train_metrics *metrics)
 {
     const sl_train_options *options = t->options;
-    news->step = t->progress.step;
-    news->saved =
-        options->folder && (last || is_due(news->step, options->save_every));
-    news->sequences = t->progress.sequences;
-    news->bytes = t->bytes;
-    news->tokens_per_s =
-        (double)(options->batch * options->data.length) / news->seconds;
+    metrics->step = t->progress.step;
+    metrics->saved =
+        options->folder && (last || is_due(metrics->step, options->save_every));
+    metrics->sequences = t->progress.sequences;
+    metrics->bytes = t->bytes;
+    metrics->tokens_per_s =
+        (double)(options->batch * options->data.length) / metrics->step_s;
 }
 
 static sl_status step(trainer *t)
 {
     const sl_train_options *options = t->options;
-    sl_train_news news = {.validation = NAN};
+    sl_train_metrics metrics = {.validation = NAN};
     sl_status status = SL_OK;
-    SL__TRY(learn(t, &news));
+    SL__TRY(learn(t, &metrics));
     bool last = t->stopped || t->progress.step == options->steps;
     sl_trace *trace = NULL; /* of the step; validation runs after it */
-    if (last && options->traced)
+    if (last && options->trace)
         SL__TRY(sl_pipeline_trace(t->pipeline, &trace));
     if (validates(t, last))
-        status = validate(t, &news.validation);
-    t->progress.validation = news.validation;
-    fill_news(t, last, &news);
+        status = validate(t, &metrics.validation);
+    t->progress.validation = metrics.validation;
+    fill_metrics(t, last, &metrics);
     /* Reported first: what is in a checkpoint has been reported. */
-    if (!status && is_first(t) && options->tell)
-        options->tell(options->context, &news);
+    if (!status && is_first(t) && options->report)
+        options->report(options->context, &metrics);
     if (trace)
-        options->traced(options->context, trace);
+        options->trace(options->context, trace);
     sl_trace_destroy(trace);
     SL__TRY(status);
-    if (news.saved)
+    if (metrics.saved)
         return save(t);
     /* Saving checks this itself. No run ends well with such a model. */
     return last ? sl__check_finite(t->pipeline) : SL_OK;

@@ -93,6 +93,10 @@ const sl__optimizer_state *sl__optimizer_state_at(const sl_optimizer *optimizer,
 /* Whether windows can be read: theirs is a range, and has one. */
 sl_status sl__check_windows(const sl_windows *windows);
 
+/* Refuses data, called `what`, with a token past the vocabulary among its first
+ * 16 million; later ones are refused as they are read. */
+sl_status sl__check_vocabulary(const sl_windows *windows, const char *what);
+
 /* The arguments `input_ids` and `labels` of a batch (rows, length). */
 typedef struct sl__batch {
     int64_t *ids, *labels;

@@ -81,9 +81,8 @@ static sl_status refuse_token(const sl_windows *windows, const char *what,
                    windows->vocabulary);
 }
 
-sl_status sl_windows_check(const sl_windows *windows, const char *what)
+sl_status sl__check_vocabulary(const sl_windows *windows, const char *what)
 {
-    SL__NEED(windows, windows->tokens, what);
     enum { PIECE = 1 << 11, MOST = 1 << 24 };
     int64_t count = windows->count < MOST ? windows->count : MOST;
     int64_t ids[PIECE];

@@ -80,9 +80,9 @@ static sl_status run_rank(sl_comm *comm, void *context)
     if (!status)
         status = sl_optimizer_create(pipeline, &how, &optimizer);
     if (!status)
-        status = own->from
-                     ? sl_checkpoint_read(own->from, pipeline, optimizer)
-                     : sl_pipeline_start(pipeline, sl_gpt2_start, &config, 3);
+        status = own->from ? sl_checkpoint_read(own->from, pipeline, optimizer)
+                           : sl_pipeline_init_parameters(pipeline, sl_gpt2_init,
+                                                         &config, 3);
     for (int i = 0; i < steps && !status; i++) {
         status = step(pipeline, own->first + i, &losses[i]);
         if (!status)

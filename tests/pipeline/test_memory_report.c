@@ -69,7 +69,7 @@ typedef struct layout {
 
 typedef struct run {
     sl_train_options options;
-    int64_t before, told, grown, planned, measured;
+    int64_t before, reported, grown, planned, measured;
 } run;
 
 static sl_status train(sl_comm *comm, void *context)
@@ -78,12 +78,12 @@ static sl_status train(sl_comm *comm, void *context)
     return sl_train(comm, &own->options);
 }
 
-static void tell(void *context, const sl_train_news *news)
+static void report(void *context, const sl_train_metrics *metrics)
 {
     run *own = context;
-    own->told = news->bytes;
+    own->reported = metrics->bytes;
     /* After the last step others may have ended already. */
-    if (news->step == 1)
+    if (metrics->step == 1)
         own->grown = resident() - own->before;
 }
 
@@ -146,8 +146,8 @@ static int train_child(const void *argument)
                                      .batch = 8,
                                      .steps = 2,
                                      .timeout_s = 60,
-                                     .tell = tell,
-                                     .traced = traced,
+                                     .report = report,
+                                     .trace = traced,
                                      .context = &own};
     own.options.config.layers = 6;
     own.options.config.width = 256;
@@ -162,13 +162,13 @@ static int train_child(const void *argument)
     status = sl_threads_run(l->ranks, train, &own);
     sl_schedule_destroy(schedule);
     sl_tokens_close(tokens);
-    bool right = own.told == own.planned && own.told == own.measured &&
-                 is_near(own.told, own.grown);
+    bool right = own.reported == own.planned && own.reported == own.measured &&
+                 is_near(own.reported, own.grown);
     if (status || !right)
         printf("%s, %d ranks, %s%s: %lld bytes told, %lld planned, %lld "
                "measured, the process grew by %lld: %s\n",
                l->schedule, l->ranks, l->kind ? "sgd" : "adamw",
-               l->recompute ? ", recompute" : "", (long long)own.told,
+               l->recompute ? ", recompute" : "", (long long)own.reported,
                (long long)own.planned, (long long)own.measured,
                (long long)own.grown, status ? sl_error_text() : "");
     return status || !right;

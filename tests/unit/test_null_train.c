@@ -50,12 +50,14 @@ static void optimizers(void **state)
     const sl_gpt2_config config = SL_GPT2_CONFIG_INIT;
     const sl_optimizer_options options = SL_OPTIMIZER_OPTIONS_INIT;
     sl_optimizer *made;
-    GIVES(0, sl_gpt2_start, (NULL, &w->parameter).deviation);
-    GIVES(0, sl_gpt2_start, (&config, NULL).deviation);
-    GIVES(0, sl_mlp_start, (NULL, NULL).deviation);
-    REFUSES(pipeline, sl_pipeline_start, (NULL, sl_mlp_start, NULL, 1));
-    REFUSES(start, sl_pipeline_start, (w->pipeline, NULL, NULL, 1));
-    REFUSES(config, sl_pipeline_start, (w->pipeline, sl_gpt2_start, NULL, 1));
+    GIVES(0, sl_gpt2_init, (NULL, &w->parameter).deviation);
+    GIVES(0, sl_gpt2_init, (&config, NULL).deviation);
+    GIVES(0, sl_mlp_init, (NULL, NULL).deviation);
+    REFUSES(pipeline, sl_pipeline_init_parameters,
+            (NULL, sl_mlp_init, NULL, 1));
+    REFUSES(init, sl_pipeline_init_parameters, (w->pipeline, NULL, NULL, 1));
+    REFUSES(config, sl_pipeline_init_parameters,
+            (w->pipeline, sl_gpt2_init, NULL, 1));
     REFUSES(pipeline, sl_optimizer_create, (NULL, &options, &made));
     REFUSES(options, sl_optimizer_create, (w->pipeline, NULL, &made));
     REFUSES(out, sl_optimizer_create, (w->pipeline, &options, NULL));
@@ -81,9 +83,6 @@ static void data_and_weights(void **state)
     REFUSES(tokens, sl_tokens_read, (NULL, 0, 1, id));
     REFUSES(out, sl_tokens_read, (w->tokens, 0, 1, NULL));
     GIVES(0, sl_windows_count, (NULL));
-    REFUSES(windows, sl_windows_check, (NULL, "data"));
-    REFUSES(windows->tokens, sl_windows_check, (&blind, "data"));
-    REFUSES(what, sl_windows_check, (&w->windows, NULL));
     REFUSES(windows, sl_windows_read, (NULL, 0, 1, id, label));
     REFUSES(windows->tokens, sl_windows_read, (&blind, 0, 1, id, label));
     REFUSES(ids, sl_windows_read, (&w->windows, 0, 1, NULL, label));
@@ -146,23 +145,23 @@ static void training_and_inference(void **state)
     const sl_train_options train = {.batch = 2};
     const sl_inference_options options = {.config = SL_GPT2_CONFIG_INIT};
     const sl_sampling silent = {.prompt = prompt, .prompt_count = 1};
-    const sl_sampling sampling = {.tokens = 1, .tell = hear_token};
+    const sl_sampling sampling = {.tokens = 1, .emit = hear_token};
     double loss;
     REFUSES(comm, sl_train, (NULL, &train));
     REFUSES(options, sl_train, (w->comm, NULL));
     REFUSES(comm, sl_train_dry_run, (NULL, &train, hear_layout));
     REFUSES(options, sl_train_dry_run, (w->comm, NULL, hear_layout));
-    REFUSES(tell, sl_train_dry_run, (w->comm, &train, NULL));
+    REFUSES(show, sl_train_dry_run, (w->comm, &train, NULL));
     REFUSES(comm, sl_evaluate, (NULL, &options, &w->windows, 0, &loss, NULL));
     REFUSES(options, sl_evaluate, (w->comm, NULL, &w->windows, 0, &loss, NULL));
     REFUSES(windows, sl_evaluate, (w->comm, &options, NULL, 0, &loss, NULL));
     REFUSES(out_loss, sl_evaluate,
             (w->comm, &options, &w->windows, 0, NULL, NULL));
-    REFUSES(comm, sl_continue, (NULL, &options, &sampling));
-    REFUSES(options, sl_continue, (w->comm, NULL, &sampling));
-    REFUSES(sampling, sl_continue, (w->comm, &options, NULL));
-    GIVES(SL_EINVAL, sl_continue, (w->comm, &options, &sampling));
-    REFUSES(sampling->tell, sl_continue, (w->comm, &options, &silent));
+    REFUSES(comm, sl_generate_tokens, (NULL, &options, &sampling));
+    REFUSES(options, sl_generate_tokens, (w->comm, NULL, &sampling));
+    REFUSES(sampling, sl_generate_tokens, (w->comm, &options, NULL));
+    GIVES(SL_EINVAL, sl_generate_tokens, (w->comm, &options, &sampling));
+    REFUSES(sampling->emit, sl_generate_tokens, (w->comm, &options, &silent));
 }
 
 int main(void)

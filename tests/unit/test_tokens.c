@@ -3,6 +3,8 @@
  * Tokens from every kind of file, and the windows over them. */
 #include "support.h"
 
+#include "train/train.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,7 +234,7 @@ static void the_largest_numbers_are_refused(void **state)
     assert_fails(sl_windows_read(&windows, 0, 1, ids, labels), SL_EINVAL,
                  "windows over 9 tokens from place 9223372036854775803");
     windows.vocabulary = 100;
-    assert_fails(sl_windows_check(&windows, "data"), SL_EINVAL,
+    assert_fails(sl__check_vocabulary(&windows, "data"), SL_EINVAL,
                  "expected both from 0 up");
     windows.first = 0;
     assert_fails(sl_windows_read(&windows, INT64_MAX, 1, ids, labels),

@@ -82,10 +82,10 @@ static void a_text_beyond_memory_is_refused(void **state)
     const sl_sampling how = {.prompt = prompt,
                              .prompt_count = 2,
                              .tokens = INT64_MAX,
-                             .tell = hear_token};
+                             .emit = hear_token};
     sl_comm *comm;
     assert_ok(sl_threads_create(1, &comm));
-    assert_fails(sl_continue(comm, &options, &how), SL_EINVAL,
+    assert_fails(sl_generate_tokens(comm, &options, &how), SL_EINVAL,
                  "9223372036854775807 tokens after a prompt of 2");
     sl_comm_destroy(comm);
 }

@@ -388,8 +388,8 @@ static void a_pipeline_is_prepared_first(void **state)
                  unprepared);
     assert_fails(sl_optimizer_create(new, &options, &optimizer), SL_EINVAL,
                  unprepared);
-    assert_fails(sl_pipeline_start(new, sl_mlp_start, NULL, 1), SL_EINVAL,
-                 unprepared);
+    assert_fails(sl_pipeline_init_parameters(new, sl_mlp_init, NULL, 1),
+                 SL_EINVAL, unprepared);
     assert_fails(sl_weights_load(w->weights, new), SL_EINVAL, unprepared);
     assert_ok(sl_pipeline_descend(new, 0.1));
     assert_ok(sl_pipeline_unshard(new));
@@ -510,13 +510,13 @@ static void training_needs_its_parts(void **state)
     const sl_inference_options unscheduled = {.config = SL_GPT2_CONFIG_INIT,
                                               .timeout_s = 1};
     const sl_sampling negative = {
-        .prompt = prompt, .prompt_count = 1, .tokens = -1, .tell = hear_token};
+        .prompt = prompt, .prompt_count = 1, .tokens = -1, .emit = hear_token};
     double loss;
     sl_comm *comm;
     assert_ok(sl_threads_create(1, &comm));
     assert_fails(sl_evaluate(comm, &unscheduled, &w->windows, 0, &loss, NULL),
                  SL_EINVAL, "needs a schedule");
-    assert_fails(sl_continue(comm, &unscheduled, &negative), SL_EINVAL,
+    assert_fails(sl_generate_tokens(comm, &unscheduled, &negative), SL_EINVAL,
                  "a prompt");
     assert_fails(sl_train(comm, &nothing), SL_EINVAL, "needs a schedule");
     sl_comm_destroy(comm);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * First values of parameters: normal numbers that depend on seed, name and
- * place alone, so that a model starts the same on any layout. */
+ * Initial weights: normal numbers that depend only on seed, name and place, so
+ * that the initial model is the same on any layout. */
 #include "train/train.h"
 
 #include "base/arguments.h"
@@ -31,13 +31,13 @@ static double normal(uint64_t key, uint64_t place)
 }
 
 /* Numbers from place `first` on. */
-static void fill(const sl_port *port, const sl_start *start, uint64_t key,
+static void fill(const sl_port *port, const sl_init *init, uint64_t key,
                  size_t first, size_t count, void *data)
 {
     for (size_t i = 0; i < count; i++) {
-        double x = start->value;
-        if (start->deviation != 0)
-            x += start->deviation * normal(key, first + i);
+        double x = init->mean;
+        if (init->deviation != 0)
+            x += init->deviation * normal(key, first + i);
         if (port->dtype == SL_F64)
             ((double *)data)[i] = x;
         else
@@ -45,17 +45,16 @@ static void fill(const sl_port *port, const sl_start *start, uint64_t key,
     }
 }
 
-/* What parameters start as. */
-typedef struct beginning {
+typedef struct initializer {
     const sl_model *model;
-    sl_start_fn start;
+    sl_init_fn init;
     const void *config;
     uint64_t seed;
-} beginning;
+} initializer;
 
 /* A parameter of callbacks, which take it whole. */
-static sl_status start_whole(const sl__parameter *own, const sl_start *values,
-                             uint64_t key)
+static sl_status init_whole(const sl__parameter *own, const sl_init *values,
+                            uint64_t key)
 {
     size_t bytes = (size_t)own->port.bytes;
     void *data;
@@ -68,18 +67,18 @@ static sl_status start_whole(const sl__parameter *own, const sl_start *values,
 }
 
 /* In pieces: a copy of the largest would be memory that nobody planned. */
-static sl_status start_one(void *context, const sl__parameter *own)
+static sl_status init_one(void *context, const sl__parameter *own)
 {
-    const beginning *how = context;
+    const initializer *how = context;
     _Alignas(double) char piece[8192];
     sl_port named = own->port;
     named.name = sl__tied_name(how->model, own->stage, own->port.name);
-    sl_start values = how->start(how->config, &named);
+    sl_init values = how->init(how->config, &named);
     uint64_t key = key_of(how->seed, named.name);
     size_t size = sl_dtype_bytes(own->port.dtype);
     size_t count = (size_t)own->port.bytes / size;
     if (!sl__port_memory(own->memory, &own->port, 0))
-        return start_whole(own, &values, key);
+        return init_whole(own, &values, key);
     for (size_t at = 0; at < count; at += sizeof piece / size) {
         size_t now =
             count - at < sizeof piece / size ? count - at : sizeof piece / size;
@@ -90,14 +89,14 @@ static sl_status start_one(void *context, const sl__parameter *own)
     return SL_OK;
 }
 
-sl_status sl_pipeline_start(sl_pipeline *pipeline, sl_start_fn start,
-                            const void *config, uint64_t seed)
+sl_status sl_pipeline_init_parameters(sl_pipeline *pipeline, sl_init_fn init,
+                                      const void *config, uint64_t seed)
 {
-    SL__NEED(pipeline, start);
-    if (start == sl_gpt2_start)
+    SL__NEED(pipeline, init);
+    if (init == sl_gpt2_init)
         SL__NEED(config);
-    beginning how = {sl_pipeline_model(pipeline), start, config, seed};
-    return sl__each_parameter(pipeline, SL_PORT_PARAMETER, start_one, &how);
+    initializer how = {sl_pipeline_model(pipeline), init, config, seed};
+    return sl__each_parameter(pipeline, SL_PORT_PARAMETER, init_one, &how);
 }
 
 /* --------------------------------------------------------------- models -- */
@@ -108,25 +107,25 @@ static bool ends_with(const char *text, const char *end)
     return length >= own && strcmp(text + length - own, end) == 0;
 }
 
-sl_start sl_gpt2_start(const void *gpt2_config, const sl_port *parameter)
+sl_init sl_gpt2_init(const void *gpt2_config, const sl_port *parameter)
 {
     const sl_gpt2_config *config = gpt2_config;
     const char *name = parameter ? parameter->name : NULL;
     if (!config || !name || config->layers < 1)
-        return (sl_start){0, 0};
+        return (sl_init){0, 0};
     if (ends_with(name, ".bias"))
-        return (sl_start){0, 0};
+        return (sl_init){0, 0};
     if (strstr(name, "ln_"))
-        return (sl_start){1, 0};
+        return (sl_init){1, 0};
     if (ends_with(name, "c_proj.weight"))
-        return (sl_start){0, 0.02 / sqrt(2.0 * config->layers)};
-    return (sl_start){0, 0.02};
+        return (sl_init){0, 0.02 / sqrt(2.0 * config->layers)};
+    return (sl_init){0, 0.02};
 }
 
-sl_start sl_mlp_start(const void *mlp_config, const sl_port *parameter)
+sl_init sl_mlp_init(const void *mlp_config, const sl_port *parameter)
 {
     (void)mlp_config;
     if (!parameter || parameter->dims < 2)
-        return (sl_start){0, 0};
-    return (sl_start){0, 1 / sqrt((double)parameter->shape[1])};
+        return (sl_init){0, 0};
+    return (sl_init){0, 1 / sqrt((double)parameter->shape[1])};
 }
