@@ -39,42 +39,43 @@ SL_API sl_status sl_view_write_run(const sl_trace *run, sl_write_fn write,
 
 /* ------------------------------------------------------------- timelines -- */
 
-/* What every rank did and when, to be shown: of a simulation or of a run. It
- * keeps nothing of what it was made from. The title is any text. */
+/* What every rank did and when, in a simulation or in a run. It does not refer to
+ * what it was made from. The title is any text. */
 typedef struct sl_timeline sl_timeline;
 
-/* Of a simulation of `schedule` with `costs`; NULL is SL_COSTS_INIT. */
+/* The timeline of a simulation of `schedule` with `costs`; NULL is
+ * SL_COSTS_INIT. */
 SL_API sl_status sl_timeline_simulated(const char *title,
                                        const sl_schedule *schedule,
                                        const sl_costs *costs,
                                        const sl_simulation *simulation,
                                        sl_timeline **out);
 
-/* Of a run as it was measured. */
+/* The timeline of a measured run. */
 SL_API sl_status sl_timeline_measured(const char *title, const sl_trace *run,
                                       sl_timeline **out);
 
-/* Of a run, from the text that sl_view_write_run has written. SL_EPARSE for
- * what is no such text, SL_EINVAL for a run that cannot have been. */
+/* The timeline of a run, from the text that sl_view_write_run wrote. SL_EPARSE
+ * for other text, SL_EINVAL for a run that is impossible. */
 SL_API sl_status sl_timeline_read(const char *title, const char *text,
                                   size_t length, sl_timeline **out);
 
-/* What was planned: a simulation of the order in which a measured run computed,
- * with the mean of what each stage took, messages free. */
+/* The plan of a run: a simulation of its order with the mean times of its stages,
+ * in which messages take no time. */
 SL_API sl_status sl_timeline_planned(const char *title, const sl_timeline *run,
                                      sl_timeline **out);
 
-/* Those means, in seconds and to be cleared, for a schedule of so many stages:
- * as many as the run has, or a multiple, or a part. SL_EINVAL for others. */
+/* Those means in seconds, to be cleared, for a schedule with as many stages as
+ * the run, or a multiple or divisor of that; SL_EINVAL for others. */
 SL_API sl_status sl_timeline_costs(const sl_timeline *run, int stages,
                                    sl_costs *out);
 
-/* Says that a simulation's costs were seconds and bytes, so that it is shown in
- * them. Without it times are shown in units, those of the costs. */
+/* Declares that a simulation's costs were seconds and bytes. Otherwise times are
+ * shown in units, those of the costs. */
 SL_API void sl_timeline_set_seconds(sl_timeline *timeline);
 
-/* Says that the activation bytes of a simulation only count microbatches, each
- * as so many bytes; 0: they are bytes. Without it 1 is a microbatch where every
+/* Declares that the activation bytes of a simulation count microbatches, of so
+ * many bytes each; 0: they are bytes. By default 1 is a microbatch where every
  * stage has 1, as in SL_COSTS_INIT. */
 SL_API void sl_timeline_set_microbatch_bytes(sl_timeline *timeline,
                                              int64_t bytes);
@@ -94,10 +95,10 @@ SL_API sl_timeline_summary sl_timeline_summarize(const sl_timeline *timeline);
 
 /* -------------------------------------------------------------- pictures -- */
 
-/* So many timelines may be compared. */
+/* How many timelines a page or picture may compare. */
 #define SL_VIEW_MAX_TIMELINES 4
 
-/* One page that needs nothing else: to zoom into, to search, to compare. */
+/* One self-contained page: to zoom into, to search, to compare. */
 SL_API sl_status sl_view_write_html(const sl_timeline *const *timelines,
                                     size_t count, sl_write_fn write,
                                     void *context);
@@ -109,16 +110,16 @@ typedef struct sl_view_point {
     double validation; /* NaN where it was not measured */
 } sl_view_point;
 
-/* The page of a training run: timelines as above, and how the loss went, of
- * points in order of their steps; where there are very many, neighbours are
- * shown as their mean. */
+/* The page of a training run: timelines as above, and a curve of the losses, from
+ * points in order of their steps; where there are very many, the curve has means
+ * of neighbours. */
 SL_API sl_status sl_view_write_report(const sl_timeline *const *timelines,
                                       size_t count, const sl_view_point *points,
                                       size_t point_count, sl_write_fn write,
                                       void *context);
 
 typedef struct sl_picture_options {
-    int width;   /* in pixels, of all of it */
+    int width;   /* of the whole picture, in pixels */
     bool beside; /* side by side, not one above the other */
     bool dark;
     bool memory; /* a curve under each rank */
@@ -128,14 +129,14 @@ typedef struct sl_picture_options {
         1200, false, false, false                                              \
     }
 
-/* A picture for papers, text as text; `options` may be NULL. */
+/* A picture for papers, in which text stays text; `options` may be NULL. */
 SL_API sl_status sl_view_write_svg(const sl_timeline *const *timelines,
                                    size_t count,
                                    const sl_picture_options *options,
                                    sl_write_fn write, void *context);
 
-/* The same in pixels, two to each of the width. SL_EINVAL where it would be
- * larger than images can be, or Sluice was built without cairo. */
+/* The same as PNG, with two pixels to each of the width. SL_EINVAL where it would
+ * be larger than images can be, or Sluice was built without cairo. */
 SL_API sl_status sl_view_write_png(const sl_timeline *const *timelines,
                                    size_t count,
                                    const sl_picture_options *options,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a picture is drawn on: a handful of shapes, which svg.c writes as text
- * and png.c paints. picture.c draws the same on both. */
+ * What a picture is drawn on: four shapes, which svg.c writes as text and png.c
+ * paints. picture.c draws the same on both. */
 #ifndef SL_VIEW_CANVAS_H
 #define SL_VIEW_CANVAS_H
 
@@ -19,8 +19,8 @@ typedef struct sl__box {
 typedef struct sl__canvas sl__canvas;
 
 typedef struct sl__canvas_ops {
-    /* `class` says what it is, `name` which one, for who reads the picture with
-     * a program; both may be NULL. */
+    /* `class` and `name`, which may be NULL, are for programs that read the
+     * picture. */
     void (*box)(sl__canvas *canvas, const sl__box *box, sl__colour colour,
                 const char *class, const char *name);
     /* UTF-8 without control characters, on the line that begins at x, y. */
@@ -38,11 +38,11 @@ struct sl__canvas {
     const sl__canvas_ops *ops;
 };
 
-/* How wide text is at most, in whichever font it will have (letters.c). */
+/* The width of text, at most, in any of the fonts (text_width.c). */
 double sl__text_width(const char *text, double size, bool bold);
 
-/* How large the picture of these timelines will be; SL_EINVAL for timelines or
- * options that make none. */
+/* The size of the picture of these timelines; SL_EINVAL for timelines or options
+ * that cannot be drawn. */
 sl_status sl__picture_size(const sl_timeline *const *timelines, size_t count,
                            const sl_picture_options *options, double *out_width,
                            double *out_height);

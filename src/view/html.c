@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The page: a document that needs nothing else. What is shown is data in it, as
- * JSON (names, colours, sums) and as base64 (blocks and messages, encode.h);
- * the script of src/view/page draws what is visible of it.
+ * The page: one self-contained document. The timelines are data in it, as JSON
+ * (names, colours, sums) and as base64 (blocks and messages, encode.h); the
+ * script of src/view/page draws what is visible of them.
  *
  * Invariant: text from outside enters the document as JSON in which `<` and `&`
  * are escaped, or as text of an element likewise, so it can end neither. */
@@ -72,15 +72,15 @@ static void put_looks(sl__writer *writer)
                    (int)sl__look_of(kind));
     }
     sl__puts(writer, "],\n\"whys\": [");
-    for (int why = 0; why < SL__WHYS; why++) {
+    for (int why = 0; why < SL__IDLE_REASONS; why++) {
         sl__printf(writer,
                    "%s{\"name\": \"%s\", \"text\": \"%s\", \"when\": \"%s\", "
                    "\"light\": ",
-                   why ? ",\n" : "\n", sl__why_name((sl__why)why),
-                   sl__why_text((sl__why)why), sl__why_when((sl__why)why));
-        put_colour(writer, sl__why_colour((sl__why)why, false));
+                   why ? ",\n" : "\n", sl__idle_texts[why].name,
+                   sl__idle_texts[why].text, sl__idle_texts[why].when);
+        put_colour(writer, sl__idle_colour((sl__idle_reason)why, false));
         sl__puts(writer, ", \"dark\": ");
-        put_colour(writer, sl__why_colour((sl__why)why, true));
+        put_colour(writer, sl__idle_colour((sl__idle_reason)why, true));
         sl__putc(writer, '}');
     }
     sl__puts(writer, "]");
@@ -110,7 +110,7 @@ static void put_track(sl__writer *writer, const sl__track *track)
     put_count(writer, "sent", (int64_t)track->sent);
     put_count(writer, "sentBytes", track->sent_bytes);
     sl__puts(writer, "\"idle\": [");
-    for (int why = 0; why < SL__WHYS; why++) {
+    for (int why = 0; why < SL__IDLE_REASONS; why++) {
         sl__puts(writer, why ? ", " : "");
         sl__put_number(writer, track->idle[why]);
     }

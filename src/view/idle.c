@@ -2,9 +2,9 @@
  *
  * Why a rank was idle. Before its first compute a rank warms up, after its last
  * it drains; in between it waits for compute of another rank, forward or
- * backward, and once that is done, for the message. What a run measured as a
- * wait is believed; in a simulation the wait is for the latest of what the
- * compute needs from other ranks. */
+ * backward, and once that is done, for the message. In a run the waits were
+ * measured; in a simulation the wait is for the latest of what the compute needs
+ * from other ranks. */
 #include "view/timeline.h"
 
 #include "base/memory.h"
@@ -31,9 +31,9 @@ static void take_reason(sl__block *block, const sl__block *needed,
         return;
     block->by = place;
     block->ready = fmax(needed->end, since);
-    block->why = needed->end <= since ? SL__WHY_MESSAGE
-                 : forward            ? SL__WHY_FORWARD
-                                      : SL__WHY_BACKWARD;
+    block->why = needed->end <= since ? SL__IDLE_MESSAGE
+                 : forward            ? SL__IDLE_FORWARD
+                                      : SL__IDLE_BACKWARD;
 }
 
 /* Whether the rank was held by messages of its own in the gap, other than the
@@ -59,7 +59,7 @@ static void reason_from_needs(const reasons *own, sl__block *block,
 {
     sl_action parts[2];
     int count = sl_action_parts(&block->action, parts);
-    block->why = SL__WHY_MESSAGE; /* Only messages hold a simulation. */
+    block->why = SL__IDLE_MESSAGE; /* Only messages hold a simulation. */
     if (is_held(own, block, since))
         return;
     for (int i = 0; i < count; i++) {
@@ -83,7 +83,7 @@ static void reason_from_waits(reasons *own, sl__block *block, double since)
     const sl__blocks *waits = &own->timeline->tracks[own->rank].waits;
     const sl__block *longest = NULL;
     double most = 0, all = 0;
-    block->why = SL__WHY_OTHER;
+    block->why = SL__IDLE_OTHER;
     for (; own->next_wait < waits->count; own->next_wait++) {
         const sl__block *wait = &waits->data[own->next_wait];
         double common =
@@ -100,7 +100,7 @@ static void reason_from_waits(reasons *own, sl__block *block, double since)
         return;
     bool forward = longest->action.kind == SL_RECV_F;
     sl_place place;
-    block->why = SL__WHY_MESSAGE;
+    block->why = SL__IDLE_MESSAGE;
     if (!forward && longest->action.kind != SL_RECV_B)
         return;
     const sl__block *needed = sl__lookup_find(
@@ -115,21 +115,21 @@ static void explain_gap(reasons *own, size_t at, double since)
 {
     sl__track *track = &own->timeline->tracks[own->rank];
     sl__block *block = &track->blocks.data[at];
-    /* What comes after the makespan is nobody's loss. */
+    /* What comes after the makespan is no loss. */
     double length = fmin(block->start, own->timeline->makespan) - since;
     block->ready = since;
-    /* While warming up, too, the critical path asks what was waited for. */
+    /* Also of warm-up: the critical path needs what was waited for. */
     if (own->timeline->measured)
         reason_from_waits(own, block, since);
     else
         reason_from_needs(own, block, since);
     if (at <= own->first)
-        block->why = SL__WHY_WARM_UP;
+        block->why = SL__IDLE_WARM_UP;
     else if (at > own->last)
-        block->why = SL__WHY_DRAIN;
-    if (block->why == SL__WHY_FORWARD || block->why == SL__WHY_BACKWARD) {
+        block->why = SL__IDLE_DRAIN;
+    if (block->why == SL__IDLE_FORWARD || block->why == SL__IDLE_BACKWARD) {
         track->idle[block->why] += block->ready - since;
-        track->idle[SL__WHY_MESSAGE] += block->start - block->ready;
+        track->idle[SL__IDLE_MESSAGE] += block->start - block->ready;
     } else {
         track->idle[block->why] += length;
     }
@@ -155,7 +155,7 @@ static void explain_track(reasons *own)
         since = fmax(since, block->end);
     }
     if (own->timeline->makespan > since)
-        track->idle[SL__WHY_DRAIN] += own->timeline->makespan - since;
+        track->idle[SL__IDLE_DRAIN] += own->timeline->makespan - since;
 }
 
 sl_status sl__explain_idle(sl_timeline *timeline)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Text of anybody's in HTML and in SVG. */
+ * Escaping of text for HTML and SVG. */
 #ifndef SL_VIEW_MARKUP_H
 #define SL_VIEW_MARKUP_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The timeline of a run, from its events: what a rank did are blocks, messages
- * go from when they were posted to when they were there, and waits say why the
- * rank was idle. */
+ * The timeline of a run, from its events: what a rank did becomes blocks, a
+ * message lasts from when it was posted until it arrived, and waits explain why
+ * the rank was idle. */
 #include "view/measured.h"
 
 #include "base/arguments.h"
@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Clocks are read in nanoseconds, and files are written so. */
+/* Events are in nanoseconds, in memory and in files. */
 #define ROUNDING_S 2e-9
 
 typedef struct maker {
@@ -217,7 +217,8 @@ static void note_posts(sl_timeline *timeline)
 
 /* ----------------------------------------------------------------- ranks -- */
 
-/* One thing at a time; what overlaps by the clock's rounding is mended. */
+/* A rank does one thing at a time. Overlaps within the clock's rounding are
+ * removed. */
 static sl_status check_track(sl_timeline *timeline, int rank)
 {
     sl__blocks *blocks = &timeline->tracks[rank].blocks;

@@ -12,16 +12,11 @@ static const struct {
 #undef SL_LOOK
 };
 
-static const struct {
-    const char *name;
-    const char *text;
-    const char *when;
-    uint32_t light;
-    uint32_t dark;
-} whys[SL__WHYS] = {
-#define SL_WHY(name, text, when, light, dark) {#name, text, when, light, dark},
-#include "view/whys.def"
-#undef SL_WHY
+const sl__idle_text sl__idle_texts[SL__IDLE_REASONS] = {
+#define SL_IDLE_REASON(name, text, when, light, dark)                          \
+    {#name, text, when, light, dark},
+#include "view/idle.def"
+#undef SL_IDLE_REASON
 };
 
 sl__look sl__look_of(int block_kind)
@@ -72,24 +67,9 @@ bool sl__wants_white(sl__colour colour)
     return 299 * colour.red + 587 * colour.green + 114 * colour.blue < 132000;
 }
 
-const char *sl__why_name(sl__why why)
+sl__colour sl__idle_colour(sl__idle_reason why, bool dark)
 {
-    return whys[why].name;
-}
-
-const char *sl__why_text(sl__why why)
-{
-    return whys[why].text;
-}
-
-const char *sl__why_when(sl__why why)
-{
-    return whys[why].when;
-}
-
-sl__colour sl__why_colour(sl__why why, bool dark)
-{
-    uint32_t rgb = dark ? whys[why].dark : whys[why].light;
+    uint32_t rgb = dark ? sl__idle_texts[why].dark : sl__idle_texts[why].light;
     return (sl__colour){(uint8_t)(rgb >> 16), (uint8_t)(rgb >> 8),
                         (uint8_t)rgb};
 }

@@ -31,11 +31,16 @@ sl__colour sl__look_colour(sl__look look, int microbatch);
 /* Whether text on the colour is to be white. */
 bool sl__wants_white(sl__colour colour);
 
-/* Why a rank was idle: its name in the source, in a few words for people, when
- * in the step that is, and its colour on a theme. */
-const char *sl__why_name(sl__why why);
-const char *sl__why_text(sl__why why);
-const char *sl__why_when(sl__why why);
-sl__colour sl__why_colour(sl__why why, bool dark);
+/* Why a rank was idle: its name in the source, in a few words for people, and
+ * when in the step that is. */
+typedef struct sl__idle_text {
+    const char *name;
+    const char *text;
+    const char *when;
+    uint32_t light; /* 0xrrggbb, of either theme */
+    uint32_t dark;
+} sl__idle_text;
+extern const sl__idle_text sl__idle_texts[SL__IDLE_REASONS];
+sl__colour sl__idle_colour(sl__idle_reason why, bool dark);
 
 #endif

@@ -392,12 +392,12 @@ static void mark_difference(const picture *own, const panel *one,
 }
 
 static void draw_gap(const picture *own, const panel *one, double from,
-                     double to, sl__why why, double y)
+                     double to, sl__idle_reason why, double y)
 {
     double x0 = x_of(own, one, from), x1 = x_of(own, one, to);
     if (x1 - x0 >= 0.5)
-        put_box(own, x0, x1, y, LANE, sl__why_colour(why, own->options->dark),
-                "idle", sl__why_text(why));
+        put_box(own, x0, x1, y, LANE, sl__idle_colour(why, own->options->dark),
+                "idle", sl__idle_texts[why].text);
 }
 
 static void draw_gaps(const picture *own, const panel *one, int rank, double y)
@@ -408,15 +408,15 @@ static void draw_gaps(const picture *own, const panel *one, int rank, double y)
     for (size_t i = 0; i < blocks->count; i++) {
         const sl__block *block = &blocks->data[i];
         bool waits =
-            block->why == SL__WHY_FORWARD || block->why == SL__WHY_BACKWARD;
+            block->why == SL__IDLE_FORWARD || block->why == SL__IDLE_BACKWARD;
         if (block->why && block->start > since) {
             double ready = waits ? block->ready : block->start;
-            draw_gap(own, one, since, ready, (sl__why)block->why, y);
-            draw_gap(own, one, ready, block->start, SL__WHY_MESSAGE, y);
+            draw_gap(own, one, since, ready, (sl__idle_reason)block->why, y);
+            draw_gap(own, one, ready, block->start, SL__IDLE_MESSAGE, y);
         }
         since = fmax(since, block->end);
     }
-    draw_gap(own, one, since, timeline->makespan, SL__WHY_DRAIN, y);
+    draw_gap(own, one, since, timeline->makespan, SL__IDLE_DRAIN, y);
 }
 
 static void draw_comms(const picture *own, const panel *one, int rank, double y)
@@ -496,7 +496,7 @@ static sl_status draw_rank(const picture *own, const panel *one, int rank)
 
 typedef struct legend {
     bool looks[SL__LOOKS];
-    bool whys[SL__WHYS];
+    bool idle[SL__IDLE_REASONS];
 } legend;
 
 static void note_block(legend *seen, const sl__block *block)
@@ -519,8 +519,8 @@ static legend find_legend(const picture *own)
                 note_block(&seen, &track->blocks.data[k]);
             if (track->comms.count)
                 seen.looks[SL__LOOK_MESSAGE] = true;
-            for (int why = 0; why < SL__WHYS; why++)
-                seen.whys[why] = seen.whys[why] || track->idle[why] > 0;
+            for (int why = 0; why < SL__IDLE_REASONS; why++)
+                seen.idle[why] = seen.idle[why] || track->idle[why] > 0;
         }
     }
     return seen;
@@ -554,12 +554,13 @@ static void put_legend(picture *own)
             put_entry(own, &x, sl__look_colour((sl__look)look, 0),
                       sl__look_text((sl__look)look));
     }
-    for (int why = 0; why < SL__WHYS; why++) {
+    for (int why = 0; why < SL__IDLE_REASONS; why++) {
         char text[120];
-        sl__format(text, sizeof text, "idle: %s, %s",
-                   sl__why_text((sl__why)why), sl__why_when((sl__why)why));
-        if (seen.whys[why])
-            put_entry(own, &x, sl__why_colour((sl__why)why, own->options->dark),
+        sl__format(text, sizeof text, "idle: %s, %s", sl__idle_texts[why].text,
+                   sl__idle_texts[why].when);
+        if (seen.idle[why])
+            put_entry(own, &x,
+                      sl__idle_colour((sl__idle_reason)why, own->options->dark),
                       text);
     }
     if (own->plan) {

@@ -181,8 +181,8 @@ static void note_edge(sl__given *given, const sl_edge_cost *cost, bool first)
     widen(&given->message_bytes, (double)cost->bytes, first);
 }
 
-/* What was given, and what its bytes are: the usual 1 of each stage is a
- * microbatch, and the usual 1 of each message is nobody's. */
+/* What was given, and whether its bytes are bytes: the default of 1 for each
+ * stage counts microbatches, and that of 1 for each message says nothing. */
 static void note_given(const maker *own)
 {
     const sl_costs *costs = own->costs;

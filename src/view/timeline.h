@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The inside of a timeline: what every rank did and when, whoever says so.
- * simulated.c and measured.c fill it, idle.c explains the gaps, and html.c and
+ * The inside of a timeline: what every rank did and when, in a simulation or in
+ * a run. simulated.c and measured.c fill it, idle.c explains the gaps, and html.c and
  * picture.c show it.
  *
  * Invariant: once sl__timeline_finish has run, the blocks of a rank are in
@@ -24,18 +24,18 @@ enum {
 };
 
 /* Why a rank was idle. */
-typedef enum sl__why {
-#define SL_WHY(name, text, when, light, dark) SL__WHY_##name,
-#include "view/whys.def"
-#undef SL_WHY
-    SL__WHYS
-} sl__why;
+typedef enum sl__idle_reason {
+#define SL_IDLE_REASON(name, text, when, light, dark) SL__IDLE_##name,
+#include "view/idle.def"
+#undef SL_IDLE_REASON
+    SL__IDLE_REASONS
+} sl__idle_reason;
 
 typedef struct sl__block {
     sl_action action; /* idle where it has none */
     uint32_t order;   /* in which it was added, of its list */
     uint8_t kind;     /* an sl_action_kind, or one of the above */
-    uint8_t why;      /* an sl__why: of the gap before it */
+    uint8_t why;      /* an sl__idle_reason: of the gap before it */
     bool critical;    /* on the critical path */
     double start;
     double end;
@@ -57,7 +57,7 @@ typedef struct sl__blocks {
     size_t capacity;
 } sl__blocks;
 
-/* From the end of its compute, or when it was posted, to when it was there. */
+/* From the end of its compute, or when it was posted, to its arrival. */
 typedef struct sl__message {
     bool forward;
     int from_rank;
@@ -77,7 +77,7 @@ typedef struct sl__track {
     sl__blocks waits;  /* of a run, as measured: what the rank waited for */
     double busy;
     double overhead; /* neither compute nor idle */
-    double idle[SL__WHYS];
+    double idle[SL__IDLE_REASONS];
     int64_t peak_bytes;
     int64_t planned_bytes; /* -1 where unknown */
     int64_t sent_bytes;
@@ -146,7 +146,7 @@ static inline bool sl__block_computes(const sl__block *block)
 const char *sl__block_kind_text(int kind);
 void sl__block_print(const sl__block *block, char *text);
 
-/* A sum of bytes that nobody has stays at the largest there is. */
+/* Saturates: a file may claim any number of bytes. */
 static inline int64_t sl__add_bytes(int64_t a, int64_t b)
 {
     int64_t sum;
@@ -155,14 +155,14 @@ static inline int64_t sl__add_bytes(int64_t a, int64_t b)
 
 /* --------------------------------------------------------------- lookup -- */
 
-/* What compute is looked for as: others wait for the first two. */
+/* By what compute is looked up. Other compute waits for the first two only. */
 typedef enum sl__class {
     SL__BACKWARD_CLASS, /* B or I */
     SL__FORWARD_CLASS,
     SL__WEIGHT_CLASS
 } sl__class;
 
-/* Where compute is. */
+/* Finds compute by class, stage and microbatch. */
 typedef struct sl__lookup {
     struct sl__entry *entries;
     size_t count;
@@ -171,8 +171,8 @@ typedef struct sl__lookup {
 sl_status sl__lookup_create(const sl_timeline *timeline, sl__lookup *out);
 void sl__lookup_clear(sl__lookup *lookup);
 
-/* The block that computes it; rank -1 asks for any. NULL where there is none;
- * else `*out` tells where it is. */
+/* Finds the block that computes a stage's microbatch, on a rank or, for -1, on
+ * any; `*out` is its place. NULL where there is none. */
 const sl__block *sl__lookup_find(const sl__lookup *lookup,
                                  const sl_timeline *timeline, sl__class class,
                                  int stage, int microbatch, int rank,
@@ -185,19 +185,19 @@ static inline sl__class sl__class_of(uint8_t kind)
                                         : SL__BACKWARD_CLASS;
 }
 
-/* Which of these timelines is a run, and which is what it is to be compared with:
- * its own plan, or else a schedule in seconds of the same stages and
- * microbatches. NULL where there is none. */
+/* Finds a run among timelines, and what to compare it with: its own plan, or
+ * else a schedule in seconds with the same stages and microbatches. NULL where
+ * there is none. */
 void sl__find_plan(const sl_timeline *const *timelines, size_t count,
                    const sl_timeline **out_run, const sl_timeline **out_plan);
 
 /* Refuses a NULL among them. */
 sl_status sl__check_given(const sl_timeline *const *timelines, size_t count);
 
-/* Says why ranks were idle before each block, and sums it up (idle.c). */
+/* Finds why ranks were idle before each block, and sums that up (idle.c). */
 sl_status sl__explain_idle(sl_timeline *timeline);
 
-/* Marks what the end of a run hung on (idle.c). */
+/* Marks the critical path of a run (idle.c). */
 void sl__mark_critical(sl_timeline *timeline);
 
 #endif

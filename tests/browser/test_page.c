@@ -214,7 +214,7 @@ static void what_is_left_of_the_view_is_not_drawn(void **state)
     page_add(&shown, "1F1B", test_generate("1F1B", 4, 1, 8), NULL);
     page_write(&shown);
     browser_load(chromium, shown.path, "from=4&to=20&show=idle", 1366, 768);
-    sl__colour idle = sl__why_colour(SL__WHY_BACKWARD, false);
+    sl__colour idle = sl__idle_colour(SL__IDLE_BACKWARD, false);
     snprintf(script, sizeof script,
              "(() => { const c = document.getElementById('blocks'), box = "
              "document.getElementById('host').getBoundingClientRect(), p = "

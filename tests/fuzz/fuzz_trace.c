@@ -19,7 +19,7 @@ static void check_sums(const sl_timeline *timeline)
     for (int r = 0; r < timeline->ranks; r++) {
         const sl__track *track = &timeline->tracks[r];
         double sum = track->busy + track->overhead;
-        for (int why = 0; why < SL__WHYS; why++) {
+        for (int why = 0; why < SL__IDLE_REASONS; why++) {
             must(track->idle[why] >= 0);
             sum += track->idle[why];
         }

@@ -124,22 +124,23 @@ static void reasons_can_be_told_apart(void **state)
     static const sl__colour rows[2] = {{0xf7, 0xf8, 0xf9}, {0x19, 0x1d, 0x22}};
     for (int dark = 0; dark < 2; dark++) {
         for (int sight = 0; sight < 4; sight++) {
-            for (int a = SL__WHY_WARM_UP; a < SL__WHYS; a++) {
-                sl__colour first = sl__why_colour((sl__why)a, dark);
+            for (int a = SL__IDLE_WARM_UP; a < SL__IDLE_REASONS; a++) {
+                sl__colour first = sl__idle_colour((sl__idle_reason)a, dark);
                 double apart = difference(first, rows[dark], sight);
-                for (int b = SL__WHY_WARM_UP; b < a; b++)
-                    apart =
-                        fmin(apart,
-                             difference(first, sl__why_colour((sl__why)b, dark),
-                                        sight));
+                for (int b = SL__IDLE_WARM_UP; b < a; b++)
+                    apart = fmin(
+                        apart,
+                        difference(first,
+                                   sl__idle_colour((sl__idle_reason)b, dark),
+                                   sight));
                 if (apart < 7)
                     fail_msg("%s: %.1f from another, to sight %d",
-                             sl__why_text((sl__why)a), apart, sight);
+                             sl__idle_texts[a].text, apart, sight);
             }
         }
         /* Both ends of a step at a glance. */
-        assert_true(difference(sl__why_colour(SL__WHY_WARM_UP, dark),
-                               sl__why_colour(SL__WHY_DRAIN, dark), 0) > 15);
+        assert_true(difference(sl__idle_colour(SL__IDLE_WARM_UP, dark),
+                               sl__idle_colour(SL__IDLE_DRAIN, dark), 0) > 15);
     }
 }
 

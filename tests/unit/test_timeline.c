@@ -65,7 +65,7 @@ static void time_adds_up(void **state)
         for (int r = 0; r < timeline->ranks; r++) {
             const sl__track *track = &timeline->tracks[r];
             double sum = track->busy + track->overhead;
-            for (int why = 0; why < SL__WHYS; why++) {
+            for (int why = 0; why < SL__IDLE_REASONS; why++) {
                 assert_true(track->idle[why] >= 0);
                 sum += track->idle[why];
             }
@@ -109,12 +109,12 @@ static void gaps_of_a_small_schedule(void **state)
     const double *zero = timeline->tracks[0].idle;
     const double *one = timeline->tracks[1].idle;
     assert_true(timeline->makespan == 10);
-    assert_true(zero[SL__WHY_WARM_UP] == 0 && zero[SL__WHY_DRAIN] == 0);
-    assert_true(zero[SL__WHY_BACKWARD] == 2.5 + 0.5);
-    assert_true(zero[SL__WHY_MESSAGE] == 0.5 + 0.5);
-    assert_true(one[SL__WHY_WARM_UP] == 1.5 && one[SL__WHY_DRAIN] == 2.5);
-    assert_true(one[SL__WHY_BACKWARD] == 0 && one[SL__WHY_FORWARD] == 0);
-    assert_true(one[SL__WHY_MESSAGE] == 0);
+    assert_true(zero[SL__IDLE_WARM_UP] == 0 && zero[SL__IDLE_DRAIN] == 0);
+    assert_true(zero[SL__IDLE_BACKWARD] == 2.5 + 0.5);
+    assert_true(zero[SL__IDLE_MESSAGE] == 0.5 + 0.5);
+    assert_true(one[SL__IDLE_WARM_UP] == 1.5 && one[SL__IDLE_DRAIN] == 2.5);
+    assert_true(one[SL__IDLE_BACKWARD] == 0 && one[SL__IDLE_FORWARD] == 0);
+    assert_true(one[SL__IDLE_MESSAGE] == 0);
     assert_int_equal(timeline->message_count, 4);
     assert_int_equal(timeline->tracks[0].sent, 2);
     clear(&own);
@@ -136,8 +136,8 @@ static void late_messages_are_messages(void **state)
     /* 1F0 from 3 to 3.5; 0F1 was done at 2 and is here at 4. */
     const sl__block *waited = &timeline->tracks[1].blocks.data[1];
     assert_true(waited->start == 4);
-    assert_int_equal(waited->why, SL__WHY_MESSAGE);
-    assert_true(timeline->tracks[1].idle[SL__WHY_MESSAGE] == 0.5);
+    assert_int_equal(waited->why, SL__IDLE_MESSAGE);
+    assert_true(timeline->tracks[1].idle[SL__IDLE_MESSAGE] == 0.5);
     clear(&own);
 }
 
@@ -157,7 +157,7 @@ static void own_messages_hold_a_rank(void **state)
         char text[SL_ACTION_TEXT_MAX];
         sl__block_print(&blocks->data[i], text);
         if (strcmp(text, "0B0") == 0)
-            assert_int_equal(blocks->data[i].why, SL__WHY_MESSAGE);
+            assert_int_equal(blocks->data[i].why, SL__IDLE_MESSAGE);
     }
     clear(&own);
     sl_schedule_destroy(order);
@@ -282,7 +282,7 @@ static void a_run_as_simulated_looks_simulated(void **state)
             const sl__blocks *a = &run->tracks[r].blocks;
             const sl__blocks *b = &simulated->tracks[r].blocks;
             assert_int_equal(a->count, b->count);
-            for (int why = 0; why < SL__WHYS; why++)
+            for (int why = 0; why < SL__IDLE_REASONS; why++)
                 assert_true(fabs(run->tracks[r].idle[why] -
                                  simulated->tracks[r].idle[why]) < 1e-6);
             for (size_t i = 0; i < a->count; i++) {

@@ -596,7 +596,7 @@ new ResizeObserver(() => {
 addEventListener("hashchange", readAddress);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => renew(TABLES));
 
-/* On paper: light, all rows, twice as fine. */
+/* In print: light, all rows, twice as fine. */
 function setPrinting(on) {
     printing = on;
     chooseInk();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * How wide text is in DejaVu Sans, the widest of the fonts that pictures name:
- * what fits in it fits in the others. */
+ * The width of text in DejaVu Sans, the widest of the fonts that pictures name:
+ * text that fits in it fits in the others. */
 #include "view/canvas.h"
 
 /* In 1/2048 of the size, from the space on. */
