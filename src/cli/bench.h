@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the benchmarks share: a stage filled with noise, programs timed, and
- * rates compared with the packed product of oneDNN, measured in the same run. */
+ * What the benchmarks share: a stage filled with noise, programs
+ * timed, and rates compared with the packed product of oneDNN,
+ * measured in the same run. */
 #ifndef SL_CLI_BENCH_H
 #define SL_CLI_BENCH_H
 
@@ -53,7 +54,8 @@ typedef struct bench_run {
 sl_status bench_time(const bench_subject *subject, const bench_run *what,
                      double seconds, double *out_seconds);
 
-/* What splitting backward costs: I and W over B, medians of alternating runs. */
+/* What splitting backward costs: I and W over B, medians of
+ * alternating runs. */
 sl_status bench_split(const bench_subject *subject, double seconds,
                       double *out_ratio);
 

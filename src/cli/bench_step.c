@@ -4,6 +4,7 @@
  * step, under a schedule, on ranks that are threads or processes. */
 #include "bench.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +37,8 @@ static const cli_option options[] = {
     CLI_OPTION("heads", SIZE, heads, "Attention heads of gpt2 (8)"),
     CLI_OPTION("seq", SIZE, length, "Sequence length of gpt2 (128)"),
     CLI_OPTION("vocab", SIZE, vocabulary, "Vocabulary size of gpt2 (1024)"),
-    CLI_SWITCH("untied", untied, "Give lm_head its own weight"),
+    CLI_SWITCH("untied", untied,
+               "Give lm_head its own weight, instead of the embedding's"),
     CLI_HEADED("Pipeline:"),
     CLI_VALUED("schedule", "NAME|FILE.csv", TEXT, schedule,
                "Schedule, by name or from a file (1F1B)"),
@@ -175,8 +177,8 @@ static sl_status make_data(const request *r, data *out)
 
 /* ------------------------------------------------------------ measuring -- */
 
-/* Of so many last steps, the one of median length is shown: any other may be one
- * in which something else wanted the cores. */
+/* Of so many last steps, the one of median length is shown: any other may be
+ * one in which something else wanted the cores. */
 enum { CANDIDATES = 9, STEPS_MAX = 10000 };
 
 typedef struct job {
@@ -204,6 +206,7 @@ static sl_trace *find_typical(const job *own)
         if (shorter == count / 2)
             return own->traces[i];
     }
+    assert(!"one of them is of median length");
     return NULL;
 }
 

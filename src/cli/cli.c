@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Messages and documents, for all verbs: one sentence on standard error, the exit
- * status that fits, whole files. */
+ * Messages and documents, for all verbs: one sentence on standard error, the
+ * exit status that fits, whole files. */
 #include "cli.h"
 
 #include <errno.h>

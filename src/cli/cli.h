@@ -100,8 +100,8 @@ typedef struct cli_command {
     const char *help;      /* what stands before the options, \v, and after */
 } cli_command;
 
-/* Fills in a request; `--help` leaves from inside. Returns 0, or CLI_WRONG after
- * saying what is wrong, with the nearest option there is. */
+/* Fills in a request; `--help` leaves from inside. Returns 0, or CLI_WRONG
+ * after saying what is wrong, with the nearest option there is. */
 int cli_parse(const char *verb, const cli_command *command, int argc,
               char **argv, void *request);
 
@@ -147,11 +147,11 @@ error_t cli_parse_choice(const char *option, const char *text,
 /* In the order of sl_reading. */
 #define CLI_COMM_WORDS "async|per-edge|ordered|blocking"
 #define CLI_COMM_HELP                                                          \
-    "async (the default): messages do not hold the rank; per-edge: those "     \
-    "from one rank to another go one after another; ordered: all of a "        \
-    "rank's do; blocking: each holds both its ranks. A "                       \
-    "schedule without communication gets it first, as `sluice lower --passes " \
-    "send-recv` does"
+    "How messages complete. async (the default): they never block a rank; "    \
+    "per-edge: in order between two ranks; ordered: in order on each rank; "   \
+    "blocking: each blocks both its ranks. A schedule without communication "  \
+    "is lowered first, as by `sluice lower --passes send-recv`"
+
 /* Reads a whole text, `-` or NULL standard input; a pipe by name is read to its
  * end. The caller frees. (files.c) */
 int cli_read(const char *verb, const char *path, char **out_text,
@@ -188,9 +188,9 @@ void cli_put_sizes(const sl_sizes *given, sl_sizes *over);
 /* Reads a schedule from CSV in a file or standard input. */
 int cli_read_schedule(const char *verb, const char *path, sl_schedule **out);
 
-/* A schedule by name, with sizes of its own (cli_parse_schedule), or from a file
- * that ends in .csv, which then must be what is asked for; sizes of 0 are not,
- * and `usual`. */
+/* A schedule by name, with sizes of its own (cli_parse_schedule), or from a
+ * file that ends in .csv, which then must be what is asked for; sizes of 0 are
+ * not, and `usual`. */
 int cli_choose_schedule(const char *verb, const char *name,
                         const sl_sizes *asked, const sl_sizes *usual,
                         sl_schedule **out);
@@ -199,15 +199,15 @@ int cli_choose_schedule(const char *verb, const char *name,
 int cli_run_passes(const char *verb, const char *passes,
                    sl_schedule **schedule);
 #define CLI_PASSES_HELP                                                        \
-    "Run these passes over the schedule first, as of `sluice lower "           \
-    "--passes`; delay-w=16 adds the weight gradients of 16 microbatches at "   \
-    "once"
+    "Run these passes over the schedule first, like `sluice lower --passes`; " \
+    "delay-w=16 computes weight gradients for 16 microbatches at once"
 
 /* Where messages are to be ordered or to block, there must be some: gives the
  * schedule what `sluice lower --passes send-recv` does, if it has none. */
 sl_status cli_add_messages(sl_reading reading, sl_schedule **schedule);
 
-/* Refuses a schedule from a file that is not of the sizes asked for; 0 is any. */
+/* Refuses a schedule from a file that is not of the sizes asked
+ * for; 0 is any. */
 int cli_check_sizes(const char *verb, const char *name, const sl_sizes *asked,
                     const sl_schedule *schedule);
 

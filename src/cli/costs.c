@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What simulations cost, from the command line: a file, then options over it. */
+ * What simulations cost, from the command line: a file, then
+ * options over it. */
 #include "costs.h"
 
 #include <errno.h>

@@ -30,8 +30,8 @@ typedef sl_status (*infer_fn)(sl_comm *comm,
                               const sl_inference_options *options,
                               void *context);
 
-/* Opens the model, and runs `act` on threads, or as a rank of a job; `out_first`:
- * this process is the one that prints. */
+/* Opens the model, and runs `act` on threads, or as a rank of a job;
+ * `out_first`: this process is the one that prints. */
 int infer_run(const char *verb, const infer_request *asked, infer_fn act,
               void *context, bool *out_first);
 

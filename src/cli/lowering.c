@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---------------------------------------------------------------- options -- */
+/* --------------------------------------------------------------- options -- */
 
 error_t lowering_parse_recv(const char *text, void *out)
 {
@@ -97,7 +97,7 @@ int lowering_check(const char *verb, const lowering *asked)
     return 0;
 }
 
-/* ----------------------------------------------------------------- passes -- */
+/* ---------------------------------------------------------------- passes -- */
 
 typedef struct pass_list {
     char names[160];

@@ -257,7 +257,8 @@ static error_t parse_bytes(const char *option, const char *text, int64_t *out)
     return 0;
 }
 
-/* The word at a place in "a|b|c", and its length; NULL where there are fewer. */
+/* The word at a place in "a|b|c", and its length; NULL where there
+ * are fewer. */
 static const char *word_at(const char *words, int place, size_t *length)
 {
     for (; place > 0 && words; place--) {

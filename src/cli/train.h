@@ -33,8 +33,8 @@ typedef struct train_request {
     double timeout_s;
 } train_request;
 
-/* An option and its value as one would type it; "" for none, "true" for a switch
- * that is on. */
+/* An option and its value as one would type it; "" for none, "true" for a
+ * switch that is on. */
 typedef struct train_item {
     const char *name;
     bool is_flag;

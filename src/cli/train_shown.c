@@ -35,8 +35,8 @@ static long long step_of(const char *line)
     return end > line && *end == ',' ? step : -1;
 }
 
-/* Cuts off the lines at the end of a log that are of steps past `done`, and what
- * is left of a line that was never finished: these steps come again. */
+/* Cuts off the lines at the end of a log that are of steps past `done`, and
+ * what is left of a line that was never finished: these steps come again. */
 static int cut_log(const char *path, int64_t done)
 {
     char *line = NULL;

@@ -29,7 +29,7 @@ static const cli_option options[] = {
     CLI_OPTION("stride", SIZE, stride,
                "Tokens from the start of one sequence to the start of the next "
                "(--seq)"),
-    CLI_OPTION("max", SIZE, most, "Sequences at most (all)"),
+    CLI_OPTION("max", SIZE, most, "Evaluate at most N sequences (all)"),
     CLI_SWITCH("json", json, "Print JSON"),
 #include "infer.def"
     {0},

@@ -53,7 +53,7 @@ static const cli_command command = {
         "  sluice generate run/best --prompt 'A' -p 2 -m 4 --temperature 0.5",
 };
 
-/* ---------------------------------------------------------------- prompts -- */
+/* --------------------------------------------------------------- prompts -- */
 
 static int read_ids(request *r)
 {
@@ -85,7 +85,7 @@ static int read_prompt(request *r)
     return CLI_DONE;
 }
 
-/* ----------------------------------------------------------------- tokens -- */
+/* ---------------------------------------------------------------- tokens -- */
 
 static void put(const request *r, int64_t token)
 {

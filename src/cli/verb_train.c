@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `sluice train`: trains a GPT-2 on text or tokens, on ranks that are threads, or
- * processes that mpirun started. */
+ * `sluice train`: trains a GPT-2 on text or tokens, on ranks that are threads,
+ * or processes that mpirun started. */
 #include "train.h"
 
 #include <assert.h>
@@ -27,16 +27,16 @@ static const cli_option options[] = {
     CLI_HEADED("Data:"),
     CLI_VALUED("data", "DATA", TEXT, usual_data,
                "The same as DATA, for an --options file"),
-    CLI_VALUED("val", "DATA", TEXT, validation, "Data to validate with"),
+    CLI_VALUED("val", "DATA", TEXT, validation, "Validation data"),
     CLI_OPTION("val-fraction", NUMBER, fraction,
-               "Without --val: the fraction of DATA, from its end, that is "
-               "held out for validation (0.05)"),
-    CLI_OPTION("seq", SIZE, length, "Tokens of a sequence (128)"),
+               "Without --val: the last fraction of DATA, held out for "
+               "validation (0.05)"),
+    CLI_OPTION("seq", SIZE, length, "Sequence length, in tokens (128)"),
     CLI_OPTION("stride", SIZE, stride,
                "Tokens from the start of one sequence to the start of the next "
                "(--seq)"),
     CLI_OPTION("batch", SIZE, batch,
-               "Sequences in a step, of all microbatches (32)"),
+               "Sequences per step, over all microbatches (32)"),
     CLI_HEADED("Model:"),
     CLI_VALUED("config", "FILE", TEXT, config,
                "Hugging Face's config.json; the options below override it"),
@@ -48,7 +48,7 @@ static const cli_option options[] = {
     CLI_OPTION("positions", SIZE, positions,
                "Longest sequence the model can take (--seq)"),
     CLI_SWITCH("untied", untied,
-               "Give lm_head a weight of its own, not that of the embedding"),
+               "Give lm_head its own weight, instead of the embedding's"),
     CLI_VALUED("init", "PATH", TEXT, init,
                "Start from the weights in a Hugging Face folder or a "
                "safetensors file"),
@@ -95,7 +95,7 @@ static const cli_option options[] = {
     CLI_OPTION("eval-every", COUNT, eval_every,
                "Steps between validations; 0: none (100)"),
     CLI_OPTION("eval-batches", SIZE, eval_batches,
-               "Batches of a validation, at most (10)"),
+               "Batches per validation, at most (10)"),
     CLI_VALUED("out", "DIR", TEXT, out, "Folder for checkpoints"),
     CLI_OPTION("save-every", COUNT, save_every,
                "Steps between checkpoints; 0: only at the end (0)"),
@@ -104,22 +104,23 @@ static const cli_option options[] = {
                "loss (3)"),
     CLI_SWITCH("resume", resume,
                "Continue the run in --out from its newest sound checkpoint, "
-               "with its options; others given here override them"),
+               "with its options; options given here override them"),
     CLI_VALUED(
         "log", "FILE", TEXT, log,
         "Append a line per step: JSON, or CSV where the name ends in .csv"),
     CLI_VALUED("trace", "FILE", TEXT, trace,
                "Write the last step as a Chrome/Perfetto trace"),
-    CLI_VALUED("report", "FILE.html", TEXT, report,
-               "Write a page of the last step, planned above measured"),
+    CLI_VALUED(
+        "report", "FILE.html", TEXT, report,
+        "Write a page of the last step, the plan above what was measured"),
     CLI_PARSED("options", "FILE", options,
-               "Read options from JSON, an object with their long names",
+               "Read options from a JSON object, by their long names",
                parse_options),
     CLI_VALUED("timeout", "S", NUMBER, timeout_s,
                "Seconds that a rank may wait for another (600)"),
     CLI_SWITCH("dry-run", dry_run,
                "Print the layout, the memory of every rank and the messages "
-               "between them, and end"),
+               "between ranks, without training"),
     {0},
 };
 

@@ -3,6 +3,7 @@
  * `sluice view`: schedules and runs as a page, a picture or a trace. */
 #include "costs.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -40,9 +41,9 @@ static const cli_option options[] = {
                "A measured run, as `sluice train --trace` writes it; schedules "
                "beside it cost what each stage took on average, and costs "
                "given here are seconds"),
-    CLI_SWITCH(
-        "plan", plan,
-        "With --run: above it the plan, a simulation of the run's own order"),
+    CLI_SWITCH("plan", plan,
+               "With --run: show the plan above it, a simulation of the run's "
+               "own order"),
     CLI_HEADED("What simulations cost:"),
 #include "costs.def"
     CLI_SWITCH("per-rank", per_rank,
@@ -53,7 +54,8 @@ static const cli_option options[] = {
     CLI_LETTERED('o', "out", "FILE", TEXT, out,
                  "Write FILE (timeline.html): .html, .svg, .png or .json "
                  "(Chrome and Perfetto) by its name; - is standard output"),
-    CLI_VALUED("as", FORMS, CHOICE, as, "Write this, whatever the name"),
+    CLI_VALUED("as", FORMS, CHOICE, as,
+               "Write this form, whatever the name of FILE"),
     CLI_SWITCH("open", open, "Open it in the browser"),
     CLI_VALUED("width", "PIXELS", SIZE, picture.width,
                "Width of a picture (1200)"),
@@ -325,6 +327,7 @@ static int show_with_costs(shown *own, const char *name, const char *title,
 {
     char text[300];
     bool counted;
+    assert(own->count < SL_VIEW_MAX_TIMELINES);
     sl_timeline **timeline = &own->timelines[own->count];
     CLI_TRY(find_costs(own, costs, &counted));
     snprintf(text, sizeof text, "%.250s%s", title, own->run ? ", planned" : "");
