@@ -39,8 +39,8 @@ SL_API sl_status sl_view_write_run(const sl_trace *run, sl_write_fn write,
 
 /* ------------------------------------------------------------- timelines -- */
 
-/* What every rank did and when, in a simulation or in a run. It does not refer to
- * what it was made from. The title is any text. */
+/* What every rank did and when, in a simulation or in a run. It does not refer
+ * to what it was made from. The title is any text. */
 typedef struct sl_timeline sl_timeline;
 
 /* The timeline of a simulation of `schedule` with `costs`; NULL is
@@ -60,8 +60,8 @@ SL_API sl_status sl_timeline_measured(const char *title, const sl_trace *run,
 SL_API sl_status sl_timeline_read(const char *title, const char *text,
                                   size_t length, sl_timeline **out);
 
-/* The plan of a run: a simulation of its order with the mean times of its stages,
- * in which messages take no time. */
+/* The plan of a run: a simulation of its order with the mean times of its
+ * stages, in which messages take no time. */
 SL_API sl_status sl_timeline_planned(const char *title, const sl_timeline *run,
                                      sl_timeline **out);
 
@@ -70,8 +70,8 @@ SL_API sl_status sl_timeline_planned(const char *title, const sl_timeline *run,
 SL_API sl_status sl_timeline_costs(const sl_timeline *run, int stages,
                                    sl_costs *out);
 
-/* Declares that a simulation's costs were seconds and bytes. Otherwise times are
- * shown in units, those of the costs. */
+/* Declares that a simulation's costs were seconds and bytes. Otherwise times
+ * are shown in units, those of the costs. */
 SL_API void sl_timeline_set_seconds(sl_timeline *timeline);
 
 /* Declares that the activation bytes of a simulation count microbatches, of so
@@ -110,9 +110,9 @@ typedef struct sl_view_point {
     double validation; /* NaN where it was not measured */
 } sl_view_point;
 
-/* The page of a training run: timelines as above, and a curve of the losses, from
- * points in order of their steps; where there are very many, the curve has means
- * of neighbours. */
+/* The page of a training run: timelines as above, and a curve of the losses,
+ * from points in order of their steps; where there are very many, the curve has
+ * means of neighbours. */
 SL_API sl_status sl_view_write_report(const sl_timeline *const *timelines,
                                       size_t count, const sl_view_point *points,
                                       size_t point_count, sl_write_fn write,
@@ -135,8 +135,8 @@ SL_API sl_status sl_view_write_svg(const sl_timeline *const *timelines,
                                    const sl_picture_options *options,
                                    sl_write_fn write, void *context);
 
-/* The same as PNG, with two pixels to each of the width. SL_EINVAL where it would
- * be larger than images can be, or Sluice was built without cairo. */
+/* The same as PNG, with two pixels to each of the width. SL_EINVAL where it
+ * would be larger than images can be, or Sluice was built without cairo. */
 SL_API sl_status sl_view_write_png(const sl_timeline *const *timelines,
                                    size_t count,
                                    const sl_picture_options *options,

@@ -41,8 +41,8 @@ struct sl__canvas {
 /* The width of text, at most, in any of the fonts (text_width.c). */
 double sl__text_width(const char *text, double size, bool bold);
 
-/* The size of the picture of these timelines; SL_EINVAL for timelines or options
- * that cannot be drawn. */
+/* The size of the picture of these timelines; SL_EINVAL for timelines or
+ * options that cannot be drawn. */
 sl_status sl__picture_size(const sl_timeline *const *timelines, size_t count,
                            const sl_picture_options *options, double *out_width,
                            double *out_height);

@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 void sl__chrome_open(sl__chrome *trace, const char *phase, int rank, int track)
@@ -47,6 +48,7 @@ void sl__chrome_end_rank(sl__chrome *trace, int rank, const char *messages)
 int sl__chrome_lane(sl__chrome *trace, double start, double end)
 {
     size_t lane = 0;
+    assert(start <= end);
     while (lane < trace->lane_count && trace->lanes[lane] > start)
         lane++;
     if (lane == trace->lane_count) {

@@ -2,8 +2,8 @@
  *
  * Traces for Chrome and Perfetto: what those of simulations (trace.c) and of
  * runs (run_trace.c) have in common. A process per rank; in it track 0 is what
- * the rank does, and the tracks after it are its messages, as many as were under
- * way at once. */
+ * the rank does, and the tracks after it are its messages, as many as were
+ * under way at once. */
 #ifndef SL_VIEW_CHROME_H
 #define SL_VIEW_CHROME_H
 

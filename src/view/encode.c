@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -77,6 +78,7 @@ static size_t find(table *t, int64_t value)
         else
             high = middle;
     }
+    assert(low < t->count && t->values[low] == value);
     t->latest = value;
     t->latest_at = low;
     return low;
@@ -136,6 +138,8 @@ typedef struct cursor {
 } cursor;
 
 enum { CRITICAL = 32, GAP = 64, OTHER_BYTES = 128 };
+_Static_assert((int)SL__BLOCK_KINDS <= (int)CRITICAL,
+               "a kind fits below the flags");
 
 static void put_block(encoder *own, const sl__block *block, cursor *at)
 {
@@ -144,6 +148,7 @@ static void put_block(encoder *own, const sl__block *block, cursor *at)
     start = start < at->ticks ? at->ticks : start;
     end = end < start ? start : end;
     bool gap = start > at->ticks;
+    assert(block->kind < SL__BLOCK_KINDS && block->action.microbatch >= 0);
     bool same =
         block->held.during == at->bytes && block->held.after == at->bytes;
     put_number(own, (uint64_t)(block->kind | (block->critical ? CRITICAL : 0) |

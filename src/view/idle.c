@@ -3,13 +3,14 @@
  * Why a rank was idle. Before its first compute a rank warms up, after its last
  * it drains; in between it waits for compute of another rank, forward or
  * backward, and once that is done, for the message. In a run the waits were
- * measured; in a simulation the wait is for the latest of what the compute needs
- * from other ranks. */
+ * measured; in a simulation the wait is for the latest of what the compute
+ * needs from other ranks. */
 #include "view/timeline.h"
 
 #include "base/memory.h"
 #include "schedule/action.h"
 
+#include <assert.h>
 #include <math.h>
 
 typedef struct reasons {
@@ -185,7 +186,10 @@ void sl__mark_critical(sl_timeline *timeline)
         }
     }
     while (at.rank >= 0 && at.step >= 0) {
-        sl__block *block = &timeline->tracks[at.rank].blocks.data[at.step];
+        sl__track *track = &timeline->tracks[at.rank];
+        assert(at.rank < timeline->ranks);
+        assert((size_t)at.step < track->blocks.count);
+        sl__block *block = &track->blocks.data[at.step];
         if (block->critical)
             break;
         block->critical = true;

@@ -3,6 +3,8 @@
  * Colours and the words that go with them. */
 #include "view/palette.h"
 
+#include <assert.h>
+
 static const struct {
     const char *text;
     sl__colour colour;
@@ -43,6 +45,7 @@ sl__look sl__look_of(int block_kind)
 
 const char *sl__look_text(sl__look look)
 {
+    assert(look < SL__LOOKS);
     return looks[look].text;
 }
 
@@ -56,6 +59,7 @@ static uint8_t lighten(uint8_t part, int shade)
 
 sl__colour sl__look_colour(sl__look look, int microbatch)
 {
+    assert(look < SL__LOOKS && microbatch >= 0);
     sl__colour base = looks[look].colour;
     int shade = microbatch % SL__SHADES;
     return (sl__colour){lighten(base.red, shade), lighten(base.green, shade),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Reads what run_trace.c wrote: a Chrome trace whose slices say, in `cat` and
- * `args`, which events of a run they are. Whatever is missing, of another type or
- * out of range is refused with the number of its event. */
+ * `args`, which events of a run they are. Whatever is missing, of another type
+ * or out of range is refused with the number of its event. */
 #include "view/measured.h"
 
 #include "base/arguments.h"

@@ -9,6 +9,7 @@
 #include "schedule/action.h"
 #include "schedule/simulation.h"
 
+#include <assert.h>
 #include <math.h>
 
 typedef struct maker {
@@ -150,6 +151,8 @@ static void mark_path(maker *own)
     for (size_t i = 0; i < count; i++) {
         sl__track *track = &own->timeline->tracks[path[i].rank];
         int at = own->blocks[path[i].rank][path[i].step];
+        assert((size_t)(at < 0 ? ~at : at) <
+               (at < 0 ? track->comms.count : track->blocks.count));
         if (at < 0)
             track->comms.data[~at].critical = true;
         else

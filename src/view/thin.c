@@ -25,7 +25,8 @@ bool sl__is_thin(const sl__thin *thin, size_t block)
             width_of(thin, block + 1) < THINNEST);
 }
 
-/* Adds what a block covers of each window; the halves of an overlap share it. */
+/* Adds what a block covers of each window; the halves of an overlap
+ * share it. */
 static void cover(sl__thin *thin, size_t block)
 {
     const sl__block *one = &thin->blocks->data[block];

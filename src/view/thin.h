@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Blocks too thin to be seen one by one. Side by side their colours would mix to
- * one that no kind has, so where kinds alternate each gets a part of the row's
- * height, by its share of the time within a few pixels. draw.js does the same on
- * the page. */
+ * Blocks too thin to be seen one by one. Side by side their colours would mix
+ * to one that no kind has, so where kinds alternate each gets a part of the
+ * row's height, by its share of the time within a few pixels. draw.js does the
+ * same on the page. */
 #ifndef SL_VIEW_THIN_H
 #define SL_VIEW_THIN_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The inside of a timeline: what every rank did and when, in a simulation or in
- * a run. simulated.c and measured.c fill it, idle.c explains the gaps, and html.c and
- * picture.c show it.
+ * a run. simulated.c and measured.c fill it, idle.c explains the gaps, and
+ * html.c and picture.c show it.
  *
  * Invariant: once sl__timeline_finish has run, the blocks of a rank are in
  * order of time and do not overlap, its messages are in order of their start,
