@@ -86,9 +86,9 @@ SL_API void sl_gpt2_build(sl_graph *graph, const sl_gpt2_config *config,
 
 /* The model in pieces: embed takes ids (B, T) to h (B, T, width), layers keep
  * that shape, the head takes h to logits (B, T, vocabulary). Where the model is
- * tied and both ends are in one graph, pass the embedding's table from `out_wte`
- * (which may be NULL) to the head as `wte`. A `wte` of NULL makes a parameter of
- * its own, which is tied by its name. */
+ * tied and both ends are in one graph, pass the embedding's table from
+ * `out_wte` (which may be NULL) to the head as `wte`. A `wte` of NULL makes a
+ * parameter of its own, which is tied by its name. */
 SL_API sl_tensor *sl_gpt2_embed(sl_graph *graph, const sl_gpt2_config *config,
                                 const sl_gpt2_options *options, sl_tensor *ids,
                                 sl_tensor **out_wte);
@@ -99,8 +99,8 @@ SL_API sl_tensor *sl_gpt2_head(sl_graph *graph, const sl_gpt2_config *config,
                                const sl_gpt2_options *options, sl_tensor *h,
                                sl_tensor *wte);
 
-/* GPT-2 for a pipeline: the context of sl_gpt2_model, an sl_model_fn. The size of
- * a microbatch is its number of sequences. */
+/* GPT-2 for a pipeline: the context of sl_gpt2_model, an sl_model_fn. The size
+ * of a microbatch is its number of sequences. */
 typedef struct sl_gpt2_model_spec {
     sl_gpt2_config config;
     sl_gpt2_options options;
@@ -146,8 +146,9 @@ typedef struct sl_init {
 } sl_init;
 typedef sl_init (*sl_init_fn)(const void *config, const sl_port *parameter);
 
-/* As Hugging Face initialises GPT-2: deviations of 0.02, those of what is added
- * to the residual divided by the root of twice the layers, norms 1, biases 0. */
+/* As Hugging Face initialises GPT-2: deviations of 0.02, those of
+ * what is added to the residual divided by the root of twice the
+ * layers, norms 1, biases 0. */
 SL_API sl_init sl_gpt2_init(const void *gpt2_config, const sl_port *parameter);
 
 /* Deviations of sqrt(1 / inputs), biases 0. */
@@ -222,8 +223,8 @@ typedef struct sl_tokens sl_tokens;
 /* Opens a file or a folder. Files that end in `.bin` hold token ids: 16-bit
  * numbers as nanoGPT writes them, or what llm.c writes after its header of 256
  * numbers. All others are text, a token per byte. A folder is all of its files
- * in the order of their paths, without hidden ones; all are of one kind. What is
- * opened does not change: any thread may read. */
+ * in the order of their paths, without hidden ones; all are of one kind. What
+ * is opened does not change: any thread may read. */
 SL_API sl_status sl_tokens_open(const char *path, sl_tokens **out);
 SL_API void sl_tokens_close(sl_tokens *tokens);
 
@@ -298,17 +299,17 @@ SL_API sl_status sl_claim_create(const char *folder, sl_claim **out);
 SL_API void sl_claim_destroy(sl_claim *claim);
 
 /* Writes `folder`/step-00000100: the model as Hugging Face lays it out, a file
- * per rank, the optimizer's state beside it, and where the run stands. All ranks
- * call it. It is there as a whole, and lasting, when this returns, or not at
- * all. */
+ * per rank, the optimizer's state beside it, and where the run stands. All
+ * ranks call it. It is there as a whole, and lasting, when this returns, or not
+ * at all. */
 SL_API sl_status sl_checkpoint_write(sl_pipeline *pipeline,
                                      const sl_optimizer *optimizer,
                                      const sl_gpt2_config *config,
                                      const sl_progress *progress,
                                      const char *folder);
 
-/* Whether a checkpoint is as it was written, to the last byte: SL_EPARSE where it
- * is damaged. */
+/* Whether a checkpoint is as it was written, to the last byte: SL_EPARSE where
+ * it is damaged. */
 SL_API sl_status sl_checkpoint_check(const char *path, sl_progress *out);
 
 /* The newest checkpoint of a folder that is sound, freed by the caller; those
@@ -325,8 +326,8 @@ SL_API sl_status sl_checkpoint_find(const char *folder,
 SL_API sl_status sl_checkpoint_read(const char *path, sl_pipeline *pipeline,
                                     sl_optimizer *optimizer);
 
-/* Removes all but the newest `keep`, and that with the least loss of validation;
- * also what was left of one that was never finished. */
+/* Removes all but the newest `keep`, and that with the least loss of
+ * validation; also what was left of one that was never finished. */
 SL_API sl_status sl_checkpoint_prune(const char *folder, int keep);
 
 /* ------------------------------------------------------------- training -- */
@@ -374,15 +375,15 @@ typedef struct sl_train_options {
     void (*report)(void *context, const sl_train_metrics *metrics);
     /* On every rank, after every step: whether all are to stop there. */
     bool (*stop)(void *context);
-    /* On rank 0, after `report`: the trace of the last step. NULL on every rank,
-     * or on none. */
+    /* On rank 0, after `report`: the trace of the last step. NULL on every
+     * rank, or on none. */
     void (*trace)(void *context, const sl_trace *trace);
     void *context;
 } sl_train_options;
 
 /* Trains GPT-2; all ranks call it. Ends after `steps`, or where `stop` says so,
- * with a checkpoint where there is a folder. The same seed sees the same data in
- * the same order on any layout. */
+ * with a checkpoint where there is a folder. The same seed sees the same data
+ * in the same order on any layout. */
 SL_API sl_status sl_train(sl_comm *comm, const sl_train_options *options);
 
 /* The layout of a run, as the dry run finds it. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files and folders as checkpoints need them: checksums, the lock of the one run
- * that writes, and removal. */
+ * Files and folders as checkpoints need them: checksums, the lock of the one
+ * run that writes, and removal. */
 #include "train/train.h"
 
 #include "base/arguments.h"
@@ -25,7 +25,7 @@ char *sl__join_path(const char *folder, const char *name)
 
 /* ------------------------------------------------------------------ sums -- */
 
-/* What a sum is made with: pieces are added to its state one after the other. */
+/* What a sum is made with: pieces are added to its state in their order. */
 typedef void (*sum_fn)(void *state, const void *data, size_t bytes);
 
 static sl_status sum_pieces(const char *path, sum_fn add, void *state,

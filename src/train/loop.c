@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The training loop, as every rank runs it: read a batch, run the pipeline, step
- * the optimizer; now and then validate and write a checkpoint. Ranks decide
- * together when to stop. */
+ * The training loop, as every rank runs it: read a batch, run the pipeline,
+ * step the optimizer; now and then validate and write a checkpoint. Ranks
+ * decide together when to stop. */
 #include "train/train.h"
 
 #include "base/arguments.h"

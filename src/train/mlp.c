@@ -17,7 +17,8 @@ static sl_tensor *linear(sl_graph *graph, const char *name, sl_tensor *x,
     return x;
 }
 
-/* Whether something can be built; refuses through the graph without a config. */
+/* Whether something can be built; refuses through the graph without
+ * a config. */
 static bool is_given(sl_graph *graph, const sl_mlp_config *config)
 {
     if (!graph || graph->status)

@@ -127,8 +127,9 @@ static int by_bytes(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* Whether a file of a folder is to be read: tokens, or text, which has no zero
- * byte near its beginning. What cannot be looked at is for add_file to refuse. */
+/* Whether a file of a folder is to be read: tokens, or text, which
+ * has no zero byte near its beginning. What cannot be looked at is
+ * for add_file to refuse. */
 static bool is_wanted(const char *path)
 {
     char start[8000];

@@ -31,8 +31,8 @@ bool sl__is_finite(sl_dtype dtype, const void *data, size_t bytes);
 sl_status sl__each_parameter(const sl_pipeline *pipeline, sl_port_kind kind,
                              sl__parameter_fn act, void *context);
 
-/* What a parameter of a stage is tied to, NULL where it is not; and whether this
- * is the first stage of those, or the only one. */
+/* What a parameter of a stage is tied to, NULL where it is not; and whether
+ * this is the first stage of those, or the only one. */
 const sl_tie *sl__find_tie(const sl_model *model, int stage, const char *name,
                            bool *out_first);
 
@@ -140,12 +140,13 @@ sl_status sl__checkpoint_progress(const char *path, sl_progress *out);
 /* Bytes of a file, and their XXH64. */
 sl_status sl__sum_file(const char *path, int64_t *out_bytes, uint64_t *out_sum);
 
-/* The sum that checkpoints of version 1 have: of words, one after the other, the
- * last filled up with zeros. */
+/* The sum that checkpoints of version 1 have: of words, one after the other,
+ * the last filled up with zeros. */
 sl_status sl__sum_file_version_1(const char *path, int64_t *out_bytes,
                                  uint64_t *out_sum);
 
-/* Removes a folder of files; one that is not there, or a link, is left alone. */
+/* Removes a folder of files; one that is not there, or a link, is
+ * left alone. */
 void sl__remove_folder(const char *path);
 
 /* "folder/name", freed by the caller; NULL where there is no memory. */

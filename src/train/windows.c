@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Which tokens a step sees: windows in an order that depends on the seed alone.
- * The order of an epoch is a keyed permutation, computed place by place: nothing
- * is stored, and a run can resume from any place. */
+ * The order of an epoch is a keyed permutation, computed place by place:
+ * nothing is stored, and a run can resume from any place. */
 #include "train/train.h"
 
 #include "base/arguments.h"
