@@ -146,9 +146,8 @@ typedef struct sl_init {
 } sl_init;
 typedef sl_init (*sl_init_fn)(const void *config, const sl_port *parameter);
 
-/* As Hugging Face initialises GPT-2: deviations of 0.02, those of
- * what is added to the residual divided by the root of twice the
- * layers, norms 1, biases 0. */
+/* As Hugging Face initialises GPT-2: deviations of 0.02, for projections into
+ * the residual 0.02 / sqrt(2 * layers), norms 1, biases 0. */
 SL_API sl_init sl_gpt2_init(const void *gpt2_config, const sl_port *parameter);
 
 /* Deviations of sqrt(1 / inputs), biases 0. */
