@@ -66,7 +66,10 @@ static sl_status plan(sl_comm *comm, const sl_train_options *options,
 {
     sl_rank_bytes own;
     SL__TRY(sl_pipeline_plan(pipeline, options->batch, &own));
-    own.optimizer = sl__state_kinds(&options->optimizer) * own.gradients;
+    SL__TRY(sl__optimizer_plan(
+        pipeline, &options->optimizer,
+        sl_microbatch_rows(options->batch, pipeline->microbatches, 0),
+        &own.optimizer));
     own.planned += own.optimizer;
     SL__TRY(share_plans(comm, &own, options->timeout_s, all));
     SL__TRY(describe(pipeline, all, options->batch, out));

@@ -112,7 +112,7 @@ static sl_status walk(sl_optimizer *own, bool add, size_t *out_count)
     return SL_OK;
 }
 
-int sl__state_kinds(const sl_optimizer_options *options)
+static int state_kinds(const sl_optimizer_options *options)
 {
     return options->kind == SL_UPDATE_ADAMW ? 2 : options->momentum != 0;
 }
@@ -134,9 +134,32 @@ static sl_status check_options(const sl_optimizer_options *options)
 
 /* An update block, and a line for the squares of all and for each: a device may
  * write these at the same time. */
-int64_t sl__optimizer_control_bytes(int parameters)
+static int64_t control_bytes(int parameters)
 {
     return SL__ALIGNMENT * (2 + (int64_t)parameters);
+}
+
+sl_status sl__optimizer_plan(const sl_pipeline *pipeline,
+                             const sl_optimizer_options *options, int64_t rows,
+                             int64_t *out_bytes)
+{
+    int64_t states = 0;
+    int parameters = 0;
+    for (int s = 0; s < pipeline->own_count; s++) {
+        const sl_stage *stage;
+        SL__TRY(sl_programs_stage(pipeline->programs, rows,
+                                  pipeline->own_stages[s], &stage));
+        int ports = sl_stage_port_count(stage, SL_PORT_PARAMETER_GRADIENT);
+        for (int i = 0; i < ports; i++) {
+            sl_port port;
+            SL__TRY(
+                sl_stage_port_at(stage, SL_PORT_PARAMETER_GRADIENT, i, &port));
+            states += state_kinds(options) * sl__aligned(port.bytes);
+        }
+        parameters += ports;
+    }
+    *out_bytes = states + (parameters ? control_bytes(parameters) : 0);
+    return SL_OK;
 }
 
 static double *squares_of(const sl_optimizer *own, int index)
@@ -156,7 +179,7 @@ static sl_status fill(sl_optimizer *own)
     SL__TRY(walk(own, true, &count));
     if (count == 0)
         return SL_OK;
-    int64_t bytes = sl__optimizer_control_bytes((int)count);
+    int64_t bytes = control_bytes((int)count);
     SL__TRY(sl__memory_take(own->items[0].memory, bytes, &control));
     own->control_memory = own->items[0].memory;
     own->control = control;
@@ -177,7 +200,7 @@ sl_status sl_optimizer_create(sl_pipeline *pipeline,
     SL__TRY(sl__alloc(1, sizeof *own, &own));
     own->pipeline = pipeline;
     own->options = *options;
-    own->kinds = sl__state_kinds(options);
+    own->kinds = state_kinds(options);
     sl_status status = fill(own);
     if (status)
         sl_optimizer_destroy(own);
@@ -206,8 +229,7 @@ void sl_optimizer_destroy(sl_optimizer *optimizer)
                       at->states[k]);
     }
     give_back(optimizer, optimizer->control_memory,
-              sl__optimizer_control_bytes(optimizer->count),
-              optimizer->control);
+              control_bytes(optimizer->count), optimizer->control);
     sl__arena_clear(&optimizer->arena);
     free(optimizer);
 }

@@ -68,11 +68,11 @@ sl_status sl__train_fail(sl_comm *comm, sl_pipeline *pipeline,
 
 /* --------------------------------------------------------- optimizer.c -- */
 
-/* How many states an optimizer keeps of a parameter, each as large. */
-int sl__state_kinds(const sl_optimizer_options *options);
-
-/* Bytes of what it keeps beside these, of so many parameters. */
-int64_t sl__optimizer_control_bytes(int parameters);
+/* Bytes that an optimizer of these options keeps on this rank: states of its
+ * parameters, and what it computes a step with. `rows` are a microbatch's. */
+sl_status sl__optimizer_plan(const sl_pipeline *pipeline,
+                             const sl_optimizer_options *options, int64_t rows,
+                             int64_t *out_bytes);
 
 /* What it keeps for the parameters of this rank, for checkpoints: `exp_avg` and
  * `exp_avg_sq` of AdamW, `momentum_buffer` of SGD, none without momentum. */

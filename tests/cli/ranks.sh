@@ -30,6 +30,8 @@ differ() {
 
 compare() {
     said=$dir/said.$1 name=$2
+    export TMPDIR="$dir/mpi.$1"
+    mkdir "$TMPDIR"
     shift 2
     timeout 60 mpirun -n 1 "$sluice" train "$dir/text" $small : \
         -n 1 "$sluice" train "$dir/text" $small "$@" >"$said" 2>&1 &&

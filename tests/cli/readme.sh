@@ -3,8 +3,7 @@
 # The commands of the README and of the page's manual, as written there.
 . ./lib.sh
 
-dir=$(mktemp -d)
-trap 'rm -rf "$dir" "$tmp"' EXIT
+dir=$(mktemp -d -p "$tmp")
 root=$(cd ../.. && pwd)
 mkdir "$dir/bin"
 ln -s "$(cd "$(dirname "$sluice")" && pwd)/$(basename "$sluice")" "$dir/bin/sluice"

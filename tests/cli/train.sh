@@ -4,8 +4,7 @@
 # what it refuses.
 . ./lib.sh
 
-dir=$(mktemp -d)
-trap 'rm -rf "$dir" "$out" "$err"' EXIT
+dir=$(mktemp -d -p "$tmp")
 cat ../../README.md ../../docs/*.md >"$dir/text"
 small="--d 16 --layers 4 --heads 2 --seq 16 --batch 8 --warmup 2 --lr 0.003"
 

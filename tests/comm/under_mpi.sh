@@ -6,6 +6,8 @@ set -eu
 mpirun=$1
 program=$2
 
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
 . "$(dirname "$0")/mpirun.sh"
 
 for ranks in 1 2 4; do
@@ -14,7 +16,6 @@ done
 [ "${3-}" = abort ] || exit 0
 # A rank that fails: every rank hears why. What mpirun then makes of it is its
 # own affair.
-out=$(mktemp)
-trap 'rm -f "$out"' EXIT
+out=$tmp/out
 timeout 60 "$mpirun" -np 3 "$program" abort >"$out" 2>&1 || true
 [ "$(grep -c '^heard$' "$out")" = 3 ] || { cat "$out"; exit 1; }

@@ -5,9 +5,10 @@
 set -eu
 mpirun=$1
 program=$2
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
 . "$(dirname "$0")/../comm/mpirun.sh"
-out=$(mktemp)
-trap 'rm -f "$out"' EXIT
+out=$tmp/out
 
 # run RANKS WAY STAGE [FLAGS]: what mpirun makes of the exit is its own affair.
 run() {
