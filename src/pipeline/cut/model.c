@@ -371,7 +371,8 @@ sl_status sl__model_compile(const sl_model *model, int stage, bool loss_alone,
                           : sl_stage_compile(part->graph, options, out);
     sl_stage_description given = {.callbacks = part->callbacks,
                                   .context = part->context};
-    return sl__stage_from_callbacks(&given, part->graph, options->backend, out);
+    return sl__stage_from_callbacks(&given, part->graph,
+                                    options ? options->backend : NULL, out);
 }
 
 sl_status sl_model_compile(const sl_model *model, int stage,
