@@ -437,11 +437,11 @@ SL_API sl_status sl_action_call_run(const sl_action_call *call);
 /* Whether the threads of a rank that waits take part in what others of the
  * process compute, in this pipeline or another. Results are the same bit for
  * bit; time that a schedule leaves idle is not lost. */
-typedef enum sl_lend {
-    SL_LEND_AUTO, /* where there is a core for every thread of every rank */
-    SL_LEND_NEVER,
-    SL_LEND_ALWAYS, /* with fewer it may cost more than it brings */
-} sl_lend;
+typedef enum sl_work_stealing {
+    SL_STEAL_AUTO, /* where there is a core for every thread of every rank */
+    SL_STEAL_NEVER,
+    SL_STEAL_ALWAYS, /* with fewer it may cost more than it brings */
+} sl_work_stealing;
 
 /* How an output is put together from those of the microbatches. */
 typedef struct sl_output_merge {
@@ -468,7 +468,7 @@ typedef struct sl_pipeline_options {
     int replicas;
     const sl_action_function *functions; /* instead of what Sluice does */
     int function_count;
-    sl_lend lend;
+    sl_work_stealing work_stealing;
     /* Of outputs that are kept; the others are concatenated along the dimension
      * that the batch was split along. */
     const sl_output_merge *merges;
@@ -480,7 +480,7 @@ typedef struct sl_pipeline_options {
 #define SL_PIPELINE_OPTIONS_INIT                                               \
     {                                                                          \
         NULL, SL_STAGE_OPTIONS_INIT, SL_LOSS_MEAN, false, false, 600, 1, NULL, \
-            0, SL_LEND_AUTO, NULL, 0, SL_SEND_BUDGET                           \
+            0, SL_STEAL_AUTO, NULL, 0, SL_SEND_BUDGET                          \
     }
 #define SL_SEND_BUDGET 4
 
@@ -675,9 +675,10 @@ SL_API const sl_schedule *sl_trace_plan(const sl_trace *trace);
 typedef struct sl_rank_summary {
     double busy_s; /* of compute */
     double waited_s;
-    double lent_s; /* took part in other ranks' compute, while it waited here or
+    double
+        helped_s; /* took part in other ranks' compute, while it waited here or
                       for the end of the step */
-    size_t sent;   /* messages */
+    size_t sent;  /* messages */
     int64_t sent_bytes;
     sl_rank_bytes bytes;
 } sl_rank_summary;
@@ -690,7 +691,7 @@ typedef struct sl_trace_summary {
     double measured_s;
     double bubble_planned;
     double bubble_measured;
-    double lent; /* share of the ranks' time in which they helped others */
+    double helped; /* share of the ranks' time in which they helped others */
     int64_t bytes_planned; /* of all ranks */
     int64_t bytes_measured;
 } sl_trace_summary;

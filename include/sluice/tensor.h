@@ -216,7 +216,7 @@ typedef enum sl_backward {
 } sl_backward;
 
 typedef struct sl_stage_options {
-    const char *backend; /* "onednn", or "ref": plain C, the specification */
+    const char *backend; /* "cpu", or "ref": plain C, the specification */
     int threads;         /* that each program runs on; ref has one */
     sl_backward backward;
     bool recompute; /* save the inputs alone, and run F again in backward */
@@ -225,7 +225,7 @@ typedef struct sl_stage_options {
 } sl_stage_options;
 #define SL_STAGE_OPTIONS_INIT                                                  \
     {                                                                          \
-        "onednn", 1, SL_BACKWARD_ANY, false, 1                                 \
+        "cpu", 1, SL_BACKWARD_ANY, false, 1                                    \
     }
 
 /* Compiles a graph; `options` may be NULL. The graph may go afterwards. */

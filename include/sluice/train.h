@@ -367,7 +367,8 @@ typedef struct sl_train_options {
     const char *resume;         /* a checkpoint to continue from; or NULL */
     const char *init;           /* initial weights; or NULL */
     double timeout_s;
-    sl_lend lend; /* work stealing: whether ranks that wait help others */
+    sl_work_stealing
+        work_stealing; /* work stealing: whether ranks that wait help others */
     /* The caller's claim of `folder`, on rank 0; NULL: sl_train makes one. */
     const sl_claim *claim;
     /* On rank 0, after every step, before its checkpoint is written. */

@@ -265,7 +265,7 @@ static sl_status run_rank(sl_comm *comm, void *context)
     how.schedule = own->schedule;
     how.stage.threads = r->threads;
     how.stage.recompute = r->recompute;
-    how.lend = r->alone ? SL_LEND_NEVER : SL_LEND_AUTO;
+    how.work_stealing = r->alone ? SL_STEAL_NEVER : SL_STEAL_AUTO;
     CLI_TRY(sl_pipeline_create(comm, build, (void *)r, &how, &pipeline));
     sl_status status = prepare_and_time(comm, own, pipeline, &batch);
     sl_pipeline_destroy(pipeline);
@@ -295,13 +295,13 @@ static void print_json(const job *own, double median, double least, double rows,
            "\"microbatch_size\": %d, \"threads\": %d, \"transport\": "
            "\"%s\", \"median_s\": %.9f, \"min_s\": %.9f, "
            "\"bubble_planned\": %.4f, \"bubble_measured\": %.4f, "
-           "\"lent\": %.4f, "
+           "\"helped\": %.4f, "
            "\"bytes_planned\": %lld, \"bytes_measured\": %lld, "
            "\"action_s\": %.9f, \"%s_per_s\": %.1f}\n",
            model_text(r), r->schedule, r->sizes.ranks, r->sizes.stages_per_rank,
            r->stages, r->sizes.microbatches, r->rows, r->threads,
            r->transport == MPI ? "mpi" : "threads", median, least,
-           all->bubble_planned, all->bubble_measured, all->lent,
+           all->bubble_planned, all->bubble_measured, all->helped,
            (long long)all->bytes_planned, (long long)all->bytes_measured,
            per_action(own, median), is_gpt2(r) ? "tokens" : "rows",
            rows / median);
@@ -316,18 +316,18 @@ static double median_of(double *numbers, int count)
 /* The step that is shown, but shares of time are medians of the last steps. */
 static sl_status summarize(const job *own, sl_trace_summary *out)
 {
-    double planned[CANDIDATES], measured[CANDIDATES], lent[CANDIDATES];
+    double planned[CANDIDATES], measured[CANDIDATES], helped[CANDIDATES];
     int count = candidates(own->asked);
     for (int i = 0; i < count; i++) {
         CLI_TRY(sl_trace_summarize(own->traces[i], out));
         planned[i] = out->bubble_planned;
         measured[i] = out->bubble_measured;
-        lent[i] = out->lent;
+        helped[i] = out->helped;
     }
     CLI_TRY(sl_trace_summarize(own->trace, out));
     out->bubble_planned = median_of(planned, count);
     out->bubble_measured = median_of(measured, count);
-    out->lent = median_of(lent, count);
+    out->helped = median_of(helped, count);
     return SL_OK;
 }
 

@@ -534,7 +534,7 @@ static void fill_options(run *own)
     options->claim = own->claim;
     options->init = own->init[0] ? own->init : NULL;
     options->timeout_s = r->timeout_s;
-    options->lend = r->alone ? SL_LEND_NEVER : SL_LEND_AUTO;
+    options->work_stealing = r->alone ? SL_STEAL_NEVER : SL_STEAL_AUTO;
     options->report = print_step;
     options->stop = is_interrupted;
     options->trace = show_last;

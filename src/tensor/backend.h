@@ -190,7 +190,7 @@ sl_status sl__backend_find(const char *name, const sl__backend **out);
 void sl__backend_replace(const sl__backend *others, int count);
 
 extern const sl__backend sl__backend_ref;
-extern const sl__backend sl__backend_onednn;
+extern const sl__backend sl__backend_cpu;
 
 /* The plain kernel of an op for a dtype: the specification, and what a backend
  * falls back on. Never NULL for an op that has kernels. */

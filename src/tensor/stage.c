@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* The default comes first. */
-static const sl__backend *const backends[] = {&sl__backend_onednn,
+static const sl__backend *const backends[] = {&sl__backend_cpu,
                                               &sl__backend_ref};
 enum { BACKEND_COUNT = sizeof backends / sizeof *backends };
 static const sl__backend *replaced;

@@ -83,8 +83,8 @@ static sl_status sum(const trainer *t, double *numbers, size_t count)
 {
     int ranks[SL_COMM_MAX_RANKS];
     const sl_group all = sl__all_ranks(t->comm, ranks);
-    return sl_comm_allreduce(t->comm, &all, SL__TAG_END, SL_F64, numbers,
-                             count, t->options->timeout_s);
+    return sl_comm_allreduce(t->comm, &all, SL__TAG_END, SL_F64, numbers, count,
+                             t->options->timeout_s);
 }
 
 static sl_status resume(trainer *t)
@@ -122,7 +122,7 @@ sl_status sl__train_pipeline(sl_comm *comm, const sl_train_options *options,
     how.stage = options->stage;
     how.share_losses = true;
     how.timeout_s = options->timeout_s;
-    how.lend = options->lend;
+    how.work_stealing = options->work_stealing;
     return sl_pipeline_create(comm, sl_gpt2_model, model, &how, out);
 }
 

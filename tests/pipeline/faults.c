@@ -112,7 +112,7 @@ sl_status run_faulty_rank(sl_comm *comm, void *context)
         own->tamper(comm);
     options.schedule = own->schedule;
     options.timeout_s = own->timeout_s;
-    options.lend = SL_LEND_ALWAYS;
+    options.work_stealing = SL_STEAL_ALWAYS;
     options.functions = own->functions;
     options.function_count = own->function_count;
     sl_status status = sl_pipeline_create(

@@ -4,7 +4,7 @@
  * left behind. */
 #include "faults.h"
 #include "pipeline/run/runtime.h"
-#include "tensor/lending.h"
+#include "tensor/work_stealing.h"
 
 #include "comm/comm.h"
 
@@ -255,7 +255,7 @@ static sl_status prepare_rank(sl_comm *comm, void *context)
     bool fails = sl_comm_rank(comm) == own->wrong_rank;
     options.schedule = own->schedule;
     options.timeout_s = own->timeout_s;
-    options.lend = SL_LEND_ALWAYS;
+    options.work_stealing = SL_STEAL_ALWAYS;
     sl_status status =
         sl_pipeline_create(comm, build_unless, &fails, &options, &pipeline);
     if (!status)
@@ -463,6 +463,6 @@ int main(void)
         cmocka_unit_test(a_cut_wire_ends_the_step_everywhere),
         cmocka_unit_test(odd_functions_are_refused),
     };
-    sl__lend_smallest(true);
+    sl__steal_smallest(true);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The same on MPI: every process is a rank. Run it with mpirun. */
-#include "tensor/backends/cpu/onednn.h"
+#include "tensor/backends/cpu/cpu.h"
 #include "trials.h"
 
 #include <stdio.h>

@@ -2,8 +2,8 @@
  *
  * Steps on threads: every schedule computes what the uncut model does. */
 #include "comm/comm.h"
-#include "tensor/lending.h"
-#include "tensor/backends/cpu/onednn.h"
+#include "tensor/work_stealing.h"
+#include "tensor/backends/cpu/cpu.h"
 #include "random_schedule.h"
 #include "trials.h"
 
@@ -150,12 +150,12 @@ static void bits_do_not_depend_on_time(void **state)
                                         "ZBVZeroBubble", "DualPipeV"};
     sl_safetensors *file = golden_open("gpt2");
     subject s;
-    atomic_bool lent[2] = {false, false};
+    atomic_bool helped[2] = {false, false};
     make_subject(GOLDEN_MODELS - 1, 8, file, &s);
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         const sl_sizes sizes = {3, k ? 2 : 1, 6};
 #ifdef SLUICE_TSAN
-        enum { ROUNDS = 3 }; /* On ref, which has nothing to lend. */
+        enum { ROUNDS = 3 }; /* On ref, which has nothing to steal. */
 #else
         enum { ROUNDS = 6 };
 #endif
@@ -166,8 +166,9 @@ static void bits_do_not_depend_on_time(void **state)
             trial t = make_trial(&s, schedule, 3); /* on onednn */
             t.bits = bits[round];
             t.noise = round % 2;
-            t.options.lend = round / 2 ? SL_LEND_ALWAYS : SL_LEND_NEVER;
-            t.lent = &lent[round / 2 ? 1 : 0];
+            t.options.work_stealing =
+                round / 2 ? SL_STEAL_ALWAYS : SL_STEAL_NEVER;
+            t.helped = &helped[round / 2 ? 1 : 0];
 #ifndef SLUICE_TSAN
             t.options.stage.threads = round < 4 ? 1 : 2;
 #endif
@@ -177,9 +178,9 @@ static void bits_do_not_depend_on_time(void **state)
         }
         sl_schedule_destroy(schedule);
     }
-    assert_false(lent[0]);
+    assert_false(helped[0]);
 #ifndef SLUICE_TSAN
-    assert_true(lent[1]);
+    assert_true(helped[1]);
 #endif
     release_subject(&s);
     sl_safetensors_close(file);
@@ -486,11 +487,11 @@ static void groups_are_the_same_bits(void **state)
     sl__group_from(0);
 }
 
-/* Two pipelines take turns on one transport: each lends as it was told to. */
+/* Two pipelines take turns on one transport: each steals as it was told to. */
 static sl_status take_turns(sl_comm *comm, void *context)
 {
     (void)context;
-    static const sl_lend ways[] = {SL_LEND_ALWAYS, SL_LEND_NEVER};
+    static const sl_work_stealing ways[] = {SL_STEAL_ALWAYS, SL_STEAL_NEVER};
     const sl_sizes sizes = {2, 1, 4};
     sl_pipeline *pipelines[2] = {NULL, NULL};
     sl_schedule *schedule;
@@ -502,19 +503,19 @@ static sl_status take_turns(sl_comm *comm, void *context)
     for (int i = 0; i < 2 && !status; i++) {
         sl_pipeline_options options = SL_PIPELINE_OPTIONS_INIT;
         options.schedule = schedule;
-        options.lend = ways[i];
+        options.work_stealing = ways[i];
         status = sl_pipeline_create(comm, build_two_layers, &stages, &options,
                                     &pipelines[i]);
     }
     for (int i = 0; i < 4 && !status; i++) {
         status = sl_pipeline_step(pipelines[i % 2], &x, 1, 1);
-        if (!status && (comm->idle != NULL) != (ways[i % 2] == SL_LEND_ALWAYS))
-            status = sl_fail(SL_EINVAL, "turn %d lends or not", i);
+        if (!status && (comm->idle != NULL) != (ways[i % 2] == SL_STEAL_ALWAYS))
+            status = sl_fail(SL_EINVAL, "turn %d steals or not", i);
     }
     sl_pipeline_destroy(pipelines[1]);
     sl_pipeline_destroy(pipelines[0]);
     if (!status && comm->idle)
-        status = sl_fail(SL_EINVAL, "lends when all pipelines are gone");
+        status = sl_fail(SL_EINVAL, "steals when all pipelines are gone");
     sl_schedule_destroy(schedule);
     return status;
 }
@@ -543,7 +544,7 @@ int main(int count, char **arguments)
     };
     /* As large ones do. */
     sl__group_from(1);
-    sl__lend_smallest(true);
+    sl__steal_smallest(true);
     if (count > 1) {
         half = (size_t)atoi(arguments[1]);
         return cmocka_run_group_tests(named, NULL, NULL);

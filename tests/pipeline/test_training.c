@@ -180,7 +180,7 @@ static void goldens_train_as_in_pytorch(void **state)
                 bool trains =
                     sl_schedule_extent(schedule).has_backward &&
                     sl_schedule_extent(schedule).microbatches <= s.rows;
-                job own = {&s, schedule, runs % 2 ? "ref" : "onednn", 0};
+                job own = {&s, schedule, runs % 2 ? "ref" : "cpu", 0};
 #ifdef SLUICE_TSAN
                 own.backend = "ref";
 #endif

@@ -365,8 +365,8 @@ sl_status run_trial_rank(sl_comm *comm, void *context)
         status = load(own, pipeline);
     if (!status)
         status = run_steps(comm, own, pipeline);
-    if (own->lent && pipeline && pipeline->lent_s > 0)
-        atomic_store(own->lent, true);
+    if (own->helped && pipeline && pipeline->helped_s > 0)
+        atomic_store(own->helped, true);
     if (!status)
         status = compare_parameters(own, pipeline);
     if (!status && own->bits)
@@ -389,7 +389,7 @@ trial make_trial(const subject *s, const sl_schedule *schedule, unsigned way)
                  .feed = way / 2 % 2 ? SL_FEED_FIRST : SL_FEED_USERS,
                  .options = SL_PIPELINE_OPTIONS_INIT,
                  .steps = 2};
-    out.options.stage.backend = way % 3 ? "ref" : "onednn";
+    out.options.stage.backend = way % 3 ? "ref" : "cpu";
 #ifdef SLUICE_TSAN
     /* Which does not see into oneDNN. */
     out.options.stage.backend = "ref";
@@ -398,8 +398,8 @@ trial make_trial(const subject *s, const sl_schedule *schedule, unsigned way)
     out.options.keep_outputs = true;
     out.options.share_losses = way % 2;
     out.options.timeout_s = 15;
-    /* There is nothing to lend on ref. */
-    bool lends = way % 3 ? way % 8 == 1 : way % 4;
-    out.options.lend = lends ? SL_LEND_ALWAYS : SL_LEND_NEVER;
+    /* There is nothing to steal on ref. */
+    bool steals = way % 3 ? way % 8 == 1 : way % 4;
+    out.options.work_stealing = steals ? SL_STEAL_ALWAYS : SL_STEAL_NEVER;
     return out;
 }

@@ -33,11 +33,11 @@ typedef struct trial {
     sl_route route;
     sl_feed feed;
     sl_pipeline_options options;
-    int steps;         /* whose gradients add up */
-    uint64_t *bits;    /* by rank: a hash of all gradients; NULL: not wanted */
-    bool noise;        /* ranks are late at random */
-    atomic_bool *lent; /* becomes true where a rank helps another; or NULL */
-    int most_sends;    /* that a rank may have pending in a step; 0: any */
+    int steps;      /* whose gradients add up */
+    uint64_t *bits; /* by rank: a hash of all gradients; NULL: not wanted */
+    bool noise;     /* ranks are late at random */
+    atomic_bool *helped; /* becomes true where a rank helps another; or NULL */
+    int most_sends;      /* that a rank may have pending in a step; 0: any */
 } trial;
 
 /* Gathers the trace of the latest step, and finds it in order: compute as

@@ -157,8 +157,7 @@ static const sl__buffer_ops guarded_buffers = {
 /* -------------------------------------------------------------- backends -- */
 
 /* What each is made of. */
-static const sl__backend *const inner[] = {&sl__backend_onednn,
-                                           &sl__backend_ref};
+static const sl__backend *const inner[] = {&sl__backend_cpu, &sl__backend_ref};
 enum { INNER = sizeof inner / sizeof *inner };
 
 /* The stream of the inner backend, but for its memory. That of `ref` is the one

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tensors.h"
 
-#include "tensor/backends/cpu/onednn.h"
+#include "tensor/backends/cpu/cpu.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * oneDNN is kept from instruction sets that would kill the process: whatever a
  * try in a child does, the parent lives and knows. */
 #include "support.h"
-#include "tensor/backends/cpu/onednn.h"
+#include "tensor/backends/cpu/cpu.h"
 
 #include <signal.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Products by our own kernels: what they keep of every number. */
-#include "tensor/backends/cpu/onednn.h"
+#include "tensor/backends/cpu/cpu.h"
 #include "tensors.h"
 
 #include <float.h>

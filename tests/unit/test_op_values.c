@@ -35,7 +35,7 @@ static void run_four(const char *backend, sl_tensor *(*op)(sl_tensor *),
 static void large_values_saturate_and_nan_stays(void **state)
 {
     (void)state;
-    static const char *const backends[] = {"ref", "onednn"};
+    static const char *const backends[] = {"ref", "cpu"};
     static const float sizes[] = {100, 200, 1e20f, 1e38f};
     sl_tensor *(*const ops[])(sl_tensor *) = {(sl_relu), (sl_gelu_tanh),
                                               (sl_gelu_erf), (sl_silu)};
@@ -189,7 +189,7 @@ static void run_cross_entropy(const char *backend, int32_t labels[2],
 static void cross_entropy_ignores_and_refuses_labels(void **state)
 {
     (void)state;
-    static const char *const backends[] = {"ref", "onednn"};
+    static const char *const backends[] = {"ref", "cpu"};
     for (int b = 0; b < 2; b++) {
         float loss, gradient[6];
         run_cross_entropy(backends[b], (int32_t[]){-100, 2}, SL_OK, &loss,
@@ -211,7 +211,7 @@ static void cross_entropy_ignores_and_refuses_labels(void **state)
 static void cross_entropy_bears_a_common_offset(void **state)
 {
     (void)state;
-    static const char *const backends[] = {"ref", "onednn"};
+    static const char *const backends[] = {"ref", "cpu"};
     for (int b = 0; b < 2; b++) {
         float *gradients[2];
         for (int i = 0; i < 2; i++) {
@@ -248,7 +248,7 @@ static void cross_entropy_bears_a_common_offset(void **state)
 static void attention_bears_large_scores(void **state)
 {
     (void)state;
-    static const char *const backends[] = {"ref", "ref", "onednn"};
+    static const char *const backends[] = {"ref", "ref", "cpu"};
     enum { COUNT = 2 * 12 * 8 };
     double in[3][COUNT], dy[COUNT];
     float *gradients[3][3];
@@ -310,7 +310,7 @@ static void attention_bears_large_scores(void **state)
 static void embedding_refuses_ids_outside_the_table(void **state)
 {
     (void)state;
-    static const char *const backends[] = {"ref", "onednn"};
+    static const char *const backends[] = {"ref", "cpu"};
     for (int b = 0; b < 2; b++) {
         sl_stage_options options = SL_STAGE_OPTIONS_INIT;
         sl_graph *graph;
@@ -370,7 +370,7 @@ static void dropout_keeps_its_rate_and_follows_the_seed(void **state)
 {
     (void)state;
     enum { COUNT = 100000 };
-    float *a = drop("ref", 7, COUNT), *b = drop("onednn", 7, COUNT);
+    float *a = drop("ref", 7, COUNT), *b = drop("cpu", 7, COUNT);
     float *c = drop("ref", 8, COUNT);
     size_t kept = 0, same = 0;
     for (size_t i = 0; i < COUNT; i++) {

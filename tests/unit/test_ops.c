@@ -4,7 +4,7 @@
  * against central differences in double precision; `onednn`, with each of its
  * instruction sets, against `ref`. */
 #include "tensors.h"
-#include "tensor/backends/cpu/onednn.h"
+#include "tensor/backends/cpu/cpu.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -593,7 +593,7 @@ static void compare_backends(int which, uint64_t seed, int largest, int threads)
     sl_graph *graph = build(which, SL_F32, seed, largest);
     options.backend = "ref";
     test_stage ref = test_compile(graph, &options, 1);
-    options.backend = "onednn";
+    options.backend = "cpu";
     options.threads = threads;
     test_stage fast = test_compile(graph, &options, 1);
     test_fill_all(&ref, seed, 0, 7);

@@ -83,7 +83,7 @@ static sl_graph *build_block(void)
     return graph;
 }
 
-static const char *const backends[] = {"ref", "onednn"};
+static const char *const backends[] = {"ref", "cpu"};
 
 static sl_stage_options way(int i)
 {

@@ -3,7 +3,7 @@
  * Linear layers by our own kernels: every edge of rows, columns and depth, on
  * every instruction set, against ref; and that gradients which wait for each
  * other are the same. */
-#include "tensor/backends/cpu/onednn.h"
+#include "tensor/backends/cpu/cpu.h"
 #include "tensor/program.h"
 #include "tensors.h"
 
@@ -62,7 +62,7 @@ static void compare_rounds(sl_graph *graph, int threads, unsigned way,
     sl_stage_options options = SL_STAGE_OPTIONS_INIT;
     options.backend = "ref";
     test_stage ref = test_compile(graph, &options, 1);
-    options.backend = "onednn";
+    options.backend = "cpu";
     options.threads = threads;
     test_stage fast = test_compile(graph, &options, 1);
     test_fill_all(&ref, way + 1, 0, 7);

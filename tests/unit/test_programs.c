@@ -12,7 +12,7 @@
 
 enum { GRAPHS = 500 };
 
-static const char *const backends[] = {"ref", "onednn"};
+static const char *const backends[] = {"ref", "cpu"};
 
 static test_stage compile(const sl_graph *graph, const char *backend,
                           bool recompute, int slots)
@@ -344,7 +344,7 @@ static void a_team_is_as_large_as_was_asked(void **state)
     sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(256, 192));
     sl_output(graph, "y", sl_matmul(x, w), SL_GRADIENT);
     test_stage many = test_compile(graph, &options, 1);
-    test_stage one = compile(graph, "onednn", false, 1);
+    test_stage one = compile(graph, "cpu", false, 1);
     test_fill_all(&many, 1, 0, 1);
     test_fill_all(&one, 1, 0, 1);
     omp_set_dynamic(1);
@@ -369,7 +369,7 @@ static void two_threads_agree_with_one(void **state)
         sl_stage_options options = SL_STAGE_OPTIONS_INIT;
         options.threads = 2;
         test_stage two = test_compile(graph, &options, 1);
-        test_stage one = compile(graph, "onednn", false, 1);
+        test_stage one = compile(graph, "cpu", false, 1);
         test_context("seed %d", (int)seed);
         test_fill_all(&one, seed, 0, TEST_IDS);
         test_fill_all(&two, seed, 0, TEST_IDS);
@@ -732,7 +732,7 @@ static void weights_are_packed_again_after_a_write(void **state)
     sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(1, 2), SL_GRADIENT);
     sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(2, 1));
     sl_output(graph, "y", sl_matmul(x, w), SL_GRADIENT);
-    test_stage s = compile(graph, "onednn", false, 1);
+    test_stage s = compile(graph, "cpu", false, 1);
     assert_true(sl_stage_plan(s.stage)->packed_bytes > 0);
     test_put(&s, SL_PORT_INPUT, "x", 0, (float[]){1, 2});
     test_put(&s, SL_PORT_OUTPUT_GRADIENT, "y", 0, (float[]){1});

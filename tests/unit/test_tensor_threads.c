@@ -5,8 +5,8 @@
  * under ThreadSanitizer on `ref`. And how the threads of one program share, with
  * those of others too. */
 #include "random_graph.h"
-#include "tensor/lending.h"
-#include "tensor/backends/cpu/onednn.h"
+#include "tensor/work_stealing.h"
+#include "tensor/backends/cpu/cpu.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -85,7 +85,7 @@ static void two_threads_share_a_stage_on_onednn(void **state)
     skip(); /* The library is not instrumented. */
 #endif
     for (uint64_t seed = 1; seed <= 20; seed++)
-        run_together("onednn", 1 + (int)(seed % 2), seed);
+        run_together("cpu", 1 + (int)(seed % 2), seed);
 }
 
 /* Building and compiling at once, too, and refusals are each thread's own. */
@@ -166,14 +166,14 @@ static void shares_cover_all(void **state)
 
 enum { PARTS = 64, HELPERS = 3 };
 
-typedef struct lent_work {
+typedef struct shared_work {
     int times[PARTS];
     int by[1 + HELPERS]; /* parts, by worker */
     atomic_bool at_work[1 + HELPERS];
     atomic_bool clash; /* two had one number */
-    atomic_int lent;   /* parts that others did */
+    atomic_int helped; /* parts that others did */
     int wanted;        /* of these, before its own thread goes on */
-} lent_work;
+} shared_work;
 
 static void nap(void)
 {
@@ -182,7 +182,7 @@ static void nap(void)
 
 static void do_part(void *data, int worker, int64_t from, int64_t to)
 {
-    lent_work *w = data;
+    shared_work *w = data;
     if (atomic_exchange(&w->at_work[worker], true))
         atomic_store(&w->clash, true);
     if (worker > 0)
@@ -192,10 +192,10 @@ static void do_part(void *data, int worker, int64_t from, int64_t to)
     w->by[worker]++;
     atomic_store(&w->at_work[worker], false);
     if (worker > 0)
-        atomic_fetch_add(&w->lent, 1);
+        atomic_fetch_add(&w->helped, 1);
     /* At most five seconds. */
     for (int i = 0; worker == 0 && i < 50000; i++) {
-        if (atomic_load(&w->lent) >= w->wanted)
+        if (atomic_load(&w->helped) >= w->wanted)
             break;
         nap();
     }
@@ -209,24 +209,24 @@ static bool is_set(void *flag)
 static void *help_until(void *flag)
 {
     while (!is_set(flag)) {
-        if (!sl__lend(1, is_set, flag))
+        if (!sl__steal(1, is_set, flag))
             nap();
     }
     return NULL;
 }
 
 /* What is lent is done once, and is there when the work is over. */
-static void lent_parts_are_done_once(void **state)
+static void stolen_parts_are_done_once(void **state)
 {
     (void)state;
     atomic_bool over = false;
     pthread_t helpers[HELPERS];
-    sl__lending_start();
+    sl__stealing_start();
     for (int i = 0; i < HELPERS; i++)
         assert_int_equal(pthread_create(&helpers[i], NULL, help_until, &over),
                          0);
     for (int round = 0; round < 200; round++) {
-        lent_work w = {.wanted = round % 2 ? 3 : 0};
+        shared_work w = {.wanted = round % 2 ? 3 : 0};
         int workers = 1 + round % (1 + HELPERS), parts = 0;
         if (workers == 1) {
             w.wanted = 0;
@@ -242,17 +242,17 @@ static void lent_parts_are_done_once(void **state)
             parts += w.by[i];
         assert_int_equal(parts, 16);
         assert_false(w.clash);
-        assert_true(w.lent >= w.wanted);
+        assert_true(w.helped >= w.wanted);
     }
     atomic_store(&over, true);
     for (int i = 0; i < HELPERS; i++)
         pthread_join(helpers[i], NULL);
-    sl__lending_stop();
+    sl__stealing_stop();
     /* And without anybody who lends, it is one piece. */
-    lent_work alone = {.wanted = 0};
+    shared_work alone = {.wanted = 0};
     sl__parallel(1, PARTS, 1, do_part, &alone);
-    assert_int_equal(alone.lent, 0);
-    assert_false(sl__lend(1, is_set, &over));
+    assert_int_equal(alone.helped, 0);
+    assert_false(sl__steal(1, is_set, &over));
 }
 
 typedef struct patience {
@@ -271,7 +271,7 @@ static void *help_so_long(void *data)
     patience *p = data;
     for (int i = 0; i < 50000 && !p->helped; i++) {
         p->asked = 0;
-        p->helped = sl__lend(1, is_enough, p);
+        p->helped = sl__steal(1, is_enough, p);
         if (!p->helped)
             nap();
     }
@@ -283,22 +283,22 @@ static void *help_so_long(void *data)
 static void a_wait_that_is_over_ends_the_help(void **state)
 {
     (void)state;
-    sl__lending_start();
+    sl__stealing_start();
     for (int parts = 1; parts <= 5; parts++) {
-        lent_work w = {.wanted = parts};
+        shared_work w = {.wanted = parts};
         patience p = {.until = parts + 1};
         pthread_t helper;
         assert_int_equal(pthread_create(&helper, NULL, help_so_long, &p), 0);
         sl__parallel(1, PARTS, 1, do_part, &w);
         pthread_join(helper, NULL);
         assert_true(p.helped);
-        assert_int_equal(w.lent, parts);
+        assert_int_equal(w.helped, parts);
     }
-    sl__lending_stop();
+    sl__stealing_stop();
 }
 
 typedef struct crowd {
-    lent_work work;
+    shared_work work;
     atomic_bool left; /* the helpers have */
 } crowd;
 
@@ -308,7 +308,7 @@ static void do_in_a_crowd(void *data, int worker, int64_t from, int64_t to)
     (void)from;
     (void)to;
     if (worker > 0) {
-        atomic_fetch_add(&c->work.lent, 1);
+        atomic_fetch_add(&c->work.helped, 1);
         nanosleep(&(struct timespec){0, 20000000}, NULL);
     }
     for (int i = 0; worker == 0 && i < 50000 && !atomic_load(&c->left); i++)
@@ -317,7 +317,7 @@ static void do_in_a_crowd(void *data, int worker, int64_t from, int64_t to)
 
 static bool has_two(void *data)
 {
-    return atomic_load(&((crowd *)data)->work.lent) >= 2;
+    return atomic_load(&((crowd *)data)->work.helped) >= 2;
 }
 
 static void *open_crowd(void *data)
@@ -335,19 +335,19 @@ static void a_team_leaves_together(void **state)
 #ifdef SLUICE_TSAN
     skip(); /* OpenMP's runtime is not instrumented. */
 #endif
-    sl__lending_start();
+    sl__stealing_start();
     for (int round = 0; round < 10; round++) {
         crowd c = {.left = false};
         pthread_t owner;
         assert_int_equal(pthread_create(&owner, NULL, open_crowd, &c), 0);
-        for (int i = 0; i < 50000 && !sl__can_lend(); i++)
+        for (int i = 0; i < 50000 && !sl__can_steal(); i++)
             nap();
-        sl__lend(2, has_two, &c);
-        assert_true(c.work.lent < 15);
+        sl__steal(2, has_two, &c);
+        assert_true(c.work.helped < 15);
         atomic_store(&c.left, true);
         pthread_join(owner, NULL);
     }
-    sl__lending_stop();
+    sl__stealing_stop();
 }
 
 int main(void)
@@ -356,7 +356,7 @@ int main(void)
         cmocka_unit_test(two_threads_share_a_stage_on_ref),
         cmocka_unit_test(two_threads_share_a_stage_on_onednn),
         cmocka_unit_test(two_threads_build_at_once),
-        cmocka_unit_test(lent_parts_are_done_once),
+        cmocka_unit_test(stolen_parts_are_done_once),
         cmocka_unit_test(a_wait_that_is_over_ends_the_help),
         cmocka_unit_test(a_team_leaves_together),
         cmocka_unit_test(shares_cover_all),

@@ -118,13 +118,14 @@ sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build, void *context,
         options->loss > SL_LOSS_SUM || options->replicas < 1)
         return sl_fail(SL_EINVAL, "a pipeline needs a schedule, a time to wait "
                                   "at most, a kind of loss, and a replica");
-    if (options->lend < SL_LEND_AUTO || options->lend > SL_LEND_ALWAYS)
+    if (options->work_stealing < SL_STEAL_AUTO ||
+        options->work_stealing > SL_STEAL_ALWAYS)
         return sl_fail(SL_EINVAL, "unknown kind of lending %d",
-                       (int)options->lend);
+                       (int)options->work_stealing);
     SL__TRY(sl__alloc(1, sizeof *pipeline, &pipeline));
     pipeline->comm = comm;
     pipeline->options = *options;
-    sl__start_lending(pipeline);
+    sl__start_stealing(pipeline);
     sl_status status = start(pipeline, build, context);
     if (status) {
         sl_pipeline_destroy(pipeline);
@@ -140,7 +141,7 @@ void sl_pipeline_destroy(sl_pipeline *pipeline)
     if (!pipeline)
         return;
     sl_comm_clear_answer(pipeline->comm, pipeline);
-    sl__stop_lending(pipeline);
+    sl__stop_stealing(pipeline);
     sl_schedule_destroy(pipeline->lowered);
     sl_schedule_destroy(pipeline->forward);
     /* A transport that is not done with messages may still write there: their
@@ -274,7 +275,7 @@ static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
     pipeline->latest = NULL;
     if (pipeline->shards)
         pipeline->holding.most = pipeline->holding.now;
-    sl__begin_lending(pipeline);
+    sl__begin_stealing(pipeline);
     pipeline->has_losses = false;
     if (train) {
         sl__part_replicas(pipeline);
@@ -290,7 +291,7 @@ static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
     SL__TRY(explain(pipeline, finish(pipeline, bound->model),
                     "the end of the step"));
     pipeline->end_s[2] = sl__seconds();
-    pipeline->lent_s = pipeline->lending_s;
+    pipeline->helped_s = pipeline->helping_s;
     return SL_OK;
 }
 

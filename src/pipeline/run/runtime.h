@@ -173,11 +173,11 @@ struct sl_pipeline {
     double next_data_s[2]; /* when the next batch was read; 0: unknown */
     double data_s[2];      /* likewise, the latest */
     double end_s[3];       /* of the latest: list, tied gradients, all ranks */
-    bool lends;            /* to other ranks, while it waits */
+    bool steals;           /* to other ranks, while it waits */
     double watched_s;      /* since when losses of the core are counted */
     long lost_cores;       /* how many there were then */
-    double lending_s;      /* since the latest step began */
-    double lent_s;         /* until it ended */
+    double helping_s;      /* since the latest step began */
+    double helped_s;       /* until it ended */
     void (*before)(void);  /* called before every instruction, by tests */
     int *argument_of;      /* by input of the model, in the step at hand */
     char *scratch;         /* for two tied gradients of callbacks, in memory of
@@ -272,12 +272,12 @@ void sl__drop_merges(sl__bound *bound);
  * gradient, or the largest that replicas sum, at least of a few numbers. */
 int64_t sl__sum_bytes(const sl_pipeline *pipeline, const sl_model *model);
 
-/* ------------------------------------------------------------ lend.c -- */
+/* ------------------------------------------------------------ work_stealing.c -- */
 
-/* From creation to destruction; what is lent counts anew from each step. */
-void sl__start_lending(sl_pipeline *pipeline);
-void sl__begin_lending(sl_pipeline *pipeline);
-void sl__stop_lending(sl_pipeline *pipeline);
+/* From creation to destruction; what it helped counts anew from each step. */
+void sl__start_stealing(sl_pipeline *pipeline);
+void sl__begin_stealing(sl_pipeline *pipeline);
+void sl__stop_stealing(sl_pipeline *pipeline);
 
 /* At the end of a step: looks how often this thread lost its core, and tells
  * the transport where that is too often. */

@@ -24,7 +24,7 @@ sl_rank_summary sl_trace_rank(const sl_trace *trace, int rank)
         return out;
     const sl__rank_trace *own = &trace->ranks[rank];
     out.bytes = own->bytes;
-    out.lent_s = own->lent_s;
+    out.helped_s = own->helped_s;
     for (size_t i = 0; i < own->count; i++) {
         const sl_event *event = &own->events[i];
         double took = event->end_s - event->start_s;
@@ -69,7 +69,7 @@ static sl_status measure_costs(const sl_trace *trace, sl_costs *out)
 
 static void measure_bubble(const sl_trace *trace, sl_trace_summary *out)
 {
-    double busy = 0, end = 0, lent = 0;
+    double busy = 0, end = 0, helped = 0;
     for (int r = 0; r < trace->rank_count; r++) {
         for (size_t i = 0; i < trace->ranks[r].count; i++) {
             const sl_event *event = &trace->ranks[r].events[i];
@@ -80,10 +80,10 @@ static void measure_bubble(const sl_trace *trace, sl_trace_summary *out)
         }
     }
     for (int r = 0; r < trace->rank_count; r++)
-        lent += trace->ranks[r].lent_s;
+        helped += trace->ranks[r].helped_s;
     out->measured_s = end;
     out->bubble_measured = end > 0 ? 1 - busy / (trace->rank_count * end) : 0;
-    out->lent = end > 0 ? lent / (trace->rank_count * end) : 0;
+    out->helped = end > 0 ? helped / (trace->rank_count * end) : 0;
 }
 
 sl_status sl_trace_simulate(const sl_trace *trace, sl_costs *out_costs,
@@ -144,11 +144,11 @@ sl_status sl_trace_write_summary(const sl_trace *trace, sl_write_fn write,
                all.bubble_measured, (double)all.bytes_planned * 1e-6,
                (double)all.bytes_measured * 1e-6);
     sl__puts(&writer,
-             "rank      busy    waited      lent  messages      sent\n");
+             "rank      busy    waited    helped  messages      sent\n");
     for (int r = 0; r < trace->rank_count; r++) {
         sl_rank_summary rank = sl_trace_rank(trace, r);
         sl__printf(&writer, "%4d %6.2f ms %6.2f ms %6.2f ms %9zu %6.2f MB\n", r,
-                   rank.busy_s * 1e3, rank.waited_s * 1e3, rank.lent_s * 1e3,
+                   rank.busy_s * 1e3, rank.waited_s * 1e3, rank.helped_s * 1e3,
                    rank.sent, (double)rank.sent_bytes * 1e-6);
     }
     SL__TRY(sl__writer_finish(&writer));

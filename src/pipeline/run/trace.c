@@ -204,7 +204,7 @@ double sl_pipeline_busy(const sl_pipeline *pipeline)
 /* What a rank sends before its events. */
 typedef struct header {
     uint64_t count;
-    double lent_s;
+    double helped_s;
     sl_rank_bytes bytes;
 } header;
 
@@ -282,7 +282,7 @@ static sl_status hear_rank(sl_trace *trace, sl_comm *comm, int rank,
     SL__TRY(hear(comm, rank, own->events, top.count * sizeof *own->events,
                  timeout_s));
     own->count = top.count;
-    own->lent_s = top.lent_s;
+    own->helped_s = top.helped_s;
     own->bytes = top.bytes;
     for (size_t i = 0; i < own->count; i++) {
         own->events[i].start_s -= ahead;
@@ -341,7 +341,7 @@ static sl_status hear_all(sl_pipeline *pipeline, reader *own, sl_trace *trace)
     trace->rank_count = ranks;
     trace->ranks[0].events = own->events;
     trace->ranks[0].count = own->count;
-    trace->ranks[0].lent_s = pipeline->lent_s;
+    trace->ranks[0].helped_s = pipeline->helped_s;
     own->events = NULL;
     sl_pipeline_bytes(pipeline, &trace->ranks[0].bytes);
     for (int r = 1; r < ranks; r++)
@@ -356,7 +356,7 @@ static sl_status tell_first(sl_pipeline *pipeline, const reader *own)
 {
     double timeout_s = pipeline->options.timeout_s;
     sl_comm *comm = pipeline->comm;
-    header top = {.count = own->count, .lent_s = pipeline->lent_s};
+    header top = {.count = own->count, .helped_s = pipeline->helped_s};
     sl_pipeline_bytes(pipeline, &top.bytes);
     if (!sl__comm_is_one_process(comm))
         SL__TRY(show_clock(comm, timeout_s));

@@ -10,7 +10,7 @@
 typedef struct sl__rank_trace {
     sl_event *events; /* in the order in which they began */
     size_t count;
-    double lent_s;
+    double helped_s;
     sl_rank_bytes bytes;
 } sl__rank_trace;
 

@@ -6,10 +6,10 @@
  * visits first says so and then looks again; who closes first takes the region
  * away and then waits for visitors to leave. All of that is in one order, so
  * either the visitor sees that there is nothing, or it is waited for. */
-#include "tensor/lending.h"
+#include "tensor/work_stealing.h"
 
 #include "base/cores.h"
-#include "tensor/backends/cpu/shares.h"
+#include "tensor/backends/cpu/runtime/shares.h"
 
 #include <sched.h>
 
@@ -24,21 +24,21 @@ struct sl__open_place {
 
 static sl__open_place places[PLACES];
 static atomic_int places_used; /* those behind were never taken */
-static atomic_int lenders;
+static atomic_int thieves;
 
-void sl__lending_start(void)
+void sl__stealing_start(void)
 {
-    atomic_fetch_add(&lenders, 1);
+    atomic_fetch_add(&thieves, 1);
 }
 
-void sl__lending_stop(void)
+void sl__stealing_stop(void)
 {
-    atomic_fetch_sub(&lenders, 1);
+    atomic_fetch_sub(&thieves, 1);
 }
 
-bool sl__someone_lends(void)
+bool sl__someone_steals(void)
 {
-    return atomic_load_explicit(&lenders, memory_order_relaxed) > 0;
+    return atomic_load_explicit(&thieves, memory_order_relaxed) > 0;
 }
 
 /* ----------------------------------------------------------------- open -- */
@@ -113,11 +113,11 @@ static bool has_ended(visit *v, int who)
 /* A number that no other visitor has; -1 where there is memory for no more. */
 static int take_number(sl__team_work *region)
 {
-    unsigned long long all = ~0ull >> (SL__LENT_MAX - region->lent_max);
-    unsigned long long before = atomic_load(&region->lent);
+    unsigned long long all = ~0ull >> (SL__THIEVES_MAX - region->thieves_max);
+    unsigned long long before = atomic_load(&region->thieves);
     while (~before & all) {
         int number = __builtin_ctzll(~before & all);
-        if (atomic_compare_exchange_weak(&region->lent, &before,
+        if (atomic_compare_exchange_weak(&region->thieves, &before,
                                          before | 1ull << number))
             return number;
     }
@@ -146,7 +146,7 @@ static void take_part(visit *v, sl__open_place *place, int who)
     if (number >= 0) {
         if (take_chunks(v, region, number, who))
             atomic_store_explicit(&place->spent, true, memory_order_relaxed);
-        atomic_fetch_and(&region->lent, ~(1ull << number));
+        atomic_fetch_and(&region->thieves, ~(1ull << number));
     }
     atomic_fetch_sub(&place->visitors, 1);
 }
@@ -165,7 +165,7 @@ static void visit_all(void *data)
         atomic_store(&v->over, true); /* Nobody asks any more. */
 }
 
-bool sl__can_lend(void)
+bool sl__can_steal(void)
 {
     int used = atomic_load_explicit(&places_used, memory_order_relaxed);
     for (int i = 0; i < used; i++) {
@@ -175,13 +175,13 @@ bool sl__can_lend(void)
     return false;
 }
 
-bool sl__lend(int threads, bool (*is_over)(void *wait), void *wait)
+bool sl__steal(int threads, bool (*is_over)(void *wait), void *wait)
 {
-    static _Thread_local int turn; /* so that all are helped */
-    if (!sl__can_lend())
+    static _Thread_local int next; /* so that all are helped */
+    if (!sl__can_steal())
         return false;
-    turn = (turn + 1) % PLACES;
-    visit v = {.is_over = is_over, .wait = wait, .first = turn};
+    next = (next + 1) % PLACES;
+    visit v = {.is_over = is_over, .wait = wait, .first = next};
     sl__on_team(threads, visit_all, &v);
     return atomic_load(&v.helped);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Which of our kernels to use: by instruction set, and by geometry. */
-#include "tensor/backends/cpu/onednn.h"
+#include "tensor/backends/cpu/cpu.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The yardstick: how fast oneDNN itself multiplies by a packed weight. */
-#include "tensor/backends/cpu/product.h"
+#include "tensor/backends/cpu/gemm/product.h"
 
 #include "base/arguments.h"
 #include "base/clock.h"
@@ -85,7 +85,7 @@ sl_status sl_measure_packed_matmul(int m, int n, int k, int threads,
                                    double seconds, double *out_gflops)
 {
     SL__NEED(out_gflops);
-    const sl__backend *backend = &sl__backend_onednn;
+    const sl__backend *backend = &sl__backend_cpu;
     if (m < 1 || n < 1 || k < 1)
         return sl_fail(SL_EINVAL, "a product of %d x %d x %d", m, n, k);
     if (threads < 1 || threads > backend->device.threads_max)

@@ -2,4 +2,4 @@
  * Our kernels for any CPU. */
 #define VECTOR(name) name##_portable
 #define VECTOR_NAME  "portable"
-#include "tensor/backends/cpu/vector_kernels.h"
+#include "tensor/backends/cpu/kernels/all.h"

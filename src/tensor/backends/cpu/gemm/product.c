@@ -2,7 +2,7 @@
  *
  * Building the primitive of a product: layouts, fused steps, scratchpad in our
  * hands. */
-#include "tensor/backends/cpu/product.h"
+#include "tensor/backends/cpu/gemm/product.h"
 
 sl_status sl__dnn_fail(const char *call, dnnl_status_t status)
 {

@@ -2,15 +2,15 @@
  *
  * Work in shares: one for each thread of a team, from which others take once
  * they are done with theirs, for a core may be slowed down by whoever else uses
- * it. And those who wait may take too: lending.c. */
+ * it. And those who wait may take too: work_stealing.c. */
 #ifndef SL_TENSOR_ONEDNN_SHARES_H
 #define SL_TENSOR_ONEDNN_SHARES_H
 
-#include "tensor/backends/cpu/onednn.h"
+#include "tensor/backends/cpu/cpu.h"
 
 #include <stdatomic.h>
 
-enum { SL__SHARES_MAX = 64, SL__LENT_MAX = 64 };
+enum { SL__SHARES_MAX = 64, SL__THIEVES_MAX = 64 };
 
 typedef struct sl__share {
     _Alignas(64) atomic_llong next;
@@ -21,9 +21,9 @@ typedef struct sl__team_work {
     sl__parallel_fn body;
     void *data;
     int64_t chunk;
-    int threads;        /* its own */
-    int lent_max;       /* workers besides these */
-    atomic_ullong lent; /* those there are, a bit each */
+    int threads;           /* its own */
+    int thieves_max;       /* workers besides these */
+    atomic_ullong thieves; /* those there are, a bit each */
     int share_count;
     sl__share shares[SL__SHARES_MAX];
 } sl__team_work;
@@ -43,9 +43,9 @@ static inline bool sl__take(sl__team_work *region, int share, int worker)
     return true;
 }
 
-/* ----------------------------------------------------------- lending.c -- */
+/* ----------------------------------------------------------- work_stealing.c -- */
 
-bool sl__someone_lends(void);
+bool sl__someone_steals(void);
 
 /* Lays a region open to those who wait; NULL where there is no place left. It
  * must be closed before it goes: then nobody is in it. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Whether products are split, and which. */
-#include "tensor/backends/cpu/onednn.h"
+#include "tensor/backends/cpu/cpu.h"
 
 #include <pthread.h>
 #include <stdlib.h>

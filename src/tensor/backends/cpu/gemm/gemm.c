@@ -4,7 +4,7 @@
  * shared by every kernel that likes it the same way; the pack runs when
  * parameters have changed. A result that lies by columns (the gradient of a
  * weight of (out, in)) is computed as its transpose. */
-#include "tensor/backends/cpu/product.h"
+#include "tensor/backends/cpu/gemm/product.h"
 
 #include "base/memory.h"
 

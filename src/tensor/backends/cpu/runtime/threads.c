@@ -5,8 +5,8 @@
  * through the entry points that every OpenMP runtime of GCC's lineage exports
  * and that compilers call, which needs no compiler flag. A thread that calls in
  * has a team of its own, so two programs in two threads do not meet. */
-#include "tensor/lending.h"
-#include "tensor/backends/cpu/shares.h"
+#include "tensor/work_stealing.h"
+#include "tensor/backends/cpu/runtime/shares.h"
 
 void GOMP_parallel(void (*body)(void *), void *data, unsigned threads,
                    unsigned flags);
@@ -58,7 +58,7 @@ static void divide(sl__team_work *region, int threads, int64_t count,
 {
     enum { CHUNKS = 16 };
     region->threads = threads;
-    atomic_init(&region->lent, 0);
+    atomic_init(&region->thieves, 0);
     int shares = threads < SL__SHARES_MAX ? threads : SL__SHARES_MAX;
     int64_t chunk = count / shares / CHUNKS, least = (grain + 3) / 4;
     region->chunk = chunk > least ? chunk : least;
@@ -71,15 +71,15 @@ static void divide(sl__team_work *region, int threads, int64_t count,
 
 static bool smallest;
 
-void sl__lend_smallest(bool small)
+void sl__steal_smallest(bool small)
 {
     smallest = small;
 }
 
-static void run_parts(int threads, int lent, int64_t count, int64_t grain,
+static void run_parts(int threads, int thieves, int64_t count, int64_t grain,
                       sl__parallel_fn body, void *data)
 {
-    bool open = lent > 0 && sl__someone_lends();
+    bool open = thieves > 0 && sl__someone_steals();
     if (open && smallest)
         grain = 1;
     /* All threads or one: GCC's runtime ends and starts threads whenever a
@@ -91,7 +91,7 @@ static void run_parts(int threads, int lent, int64_t count, int64_t grain,
     sl__team_work region;
     region.body = body;
     region.data = data;
-    region.lent_max = lent < SL__LENT_MAX ? lent : SL__LENT_MAX;
+    region.thieves_max = thieves < SL__THIEVES_MAX ? thieves : SL__THIEVES_MAX;
     divide(&region, threads > 1 ? threads : 1, count, grain);
     sl__open_place *place = open ? sl__open(&region) : NULL;
     sl__on_team(threads, run_shares, &region);
@@ -101,7 +101,7 @@ static void run_parts(int threads, int lent, int64_t count, int64_t grain,
 void sl__parallel(int threads, int64_t count, int64_t grain,
                   sl__parallel_fn body, void *data)
 {
-    run_parts(threads, SL__LENT_MAX, count, grain, body, data);
+    run_parts(threads, SL__THIEVES_MAX, count, grain, body, data);
 }
 
 void sl__parallel_few(int threads, int workers, int64_t count, int64_t grain,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The table of the `onednn` backend: which kernel an op gets. */
-#include "tensor/backends/cpu/onednn.h"
+#include "tensor/backends/cpu/cpu.h"
 
 #include "base/memory.h"
 #include "base/try.h"
@@ -145,8 +145,8 @@ static sl_status update(sl__stream *stream, const sl__update *how,
     return SL_OK;
 }
 
-const sl__backend sl__backend_onednn = {
-    .name = "onednn",
+const sl__backend sl__backend_cpu = {
+    .name = "cpu",
     .device = {.threads_max = THREADS_MAX,
                .open = open_device,
                .close = close_device,

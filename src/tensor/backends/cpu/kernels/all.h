@@ -4,9 +4,9 @@
  * of it. What each computes is said in ref/kernels.h; here it is done LANES
  * at a time and on the run's threads. Geometry was checked by
  * sl__vector_accepts. */
-#include "tensor/backends/cpu/vector.h"
+#include "tensor/backends/cpu/kernels/vector.h"
 
-#include "tensor/backends/cpu/onednn.h"
+#include "tensor/backends/cpu/cpu.h"
 #include "tensor/random.h"
 
 #include <math.h>
@@ -64,13 +64,13 @@ INLINE vf first_lanes(vf v, int64_t n)
     return kept;
 }
 
-#include "tensor/backends/cpu/elements.h"
-#include "tensor/backends/cpu/rows.h"
-#include "tensor/backends/cpu/moves.h"
-#include "tensor/backends/cpu/losses.h"
-#include "tensor/backends/cpu/turn.h"
-#include "tensor/backends/cpu/tile.h"
-#include "tensor/backends/cpu/attention.h"
+#include "tensor/backends/cpu/kernels/elements.h"
+#include "tensor/backends/cpu/kernels/rows.h"
+#include "tensor/backends/cpu/kernels/moves.h"
+#include "tensor/backends/cpu/kernels/losses.h"
+#include "tensor/backends/cpu/kernels/transpose.h"
+#include "tensor/backends/cpu/kernels/tile.h"
+#include "tensor/backends/cpu/kernels/attention.h"
 
 extern const sl__vector_kernels VECTOR(sl__vector);
 
@@ -86,10 +86,10 @@ static sl_status activate(ARGS)
     return VECTOR(sl__vector).table[kernel->activation](&after, in_place, run);
 }
 
-#include "tensor/backends/cpu/panels.h"
-#include "tensor/backends/cpu/turned.h"
-#include "tensor/backends/cpu/dots.h"
-#include "tensor/backends/cpu/gradients.h"
+#include "tensor/backends/cpu/gemm/panels.h"
+#include "tensor/backends/cpu/gemm/turned.h"
+#include "tensor/backends/cpu/gemm/dots.h"
+#include "tensor/backends/cpu/gemm/gradients.h"
 
 const sl__vector_kernels VECTOR(sl__vector) = {
     VECTOR_NAME,

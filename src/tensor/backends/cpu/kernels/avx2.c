@@ -3,5 +3,5 @@
 #ifdef __AVX2__
 #define VECTOR(name) name##_avx2
 #define VECTOR_NAME  "avx2"
-#include "tensor/backends/cpu/vector_kernels.h"
+#include "tensor/backends/cpu/kernels/all.h"
 #endif

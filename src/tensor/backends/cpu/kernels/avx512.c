@@ -3,5 +3,5 @@
 #ifdef __AVX512F__
 #define VECTOR(name) name##_avx512
 #define VECTOR_NAME  "avx512"
-#include "tensor/backends/cpu/vector_kernels.h"
+#include "tensor/backends/cpu/kernels/all.h"
 #endif

@@ -4,7 +4,7 @@
  * process when it is used (a hypervisor that does not enable the tiles); oneDNN
  * believes the claim. So where AMX is claimed, a child process tries it first:
  * whatever happens to the child, the parent lives and knows. */
-#include "tensor/backends/cpu/product.h"
+#include "tensor/backends/cpu/gemm/product.h"
 
 #include <pthread.h>
 #include <signal.h>

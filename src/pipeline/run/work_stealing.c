@@ -6,34 +6,34 @@
 #include "base/clock.h"
 #include "base/cores.h"
 #include "comm/comm.h"
-#include "tensor/lending.h"
+#include "tensor/work_stealing.h"
 
 #include <sys/resource.h>
 
-static bool lend(void *context, bool (*is_over)(void *wait), void *wait)
+static bool help(void *context, bool (*is_over)(void *wait), void *wait)
 {
     sl_pipeline *pipeline = context;
-    if (!sl__can_lend())
+    if (!sl__can_steal())
         return false;
     double start = sl__seconds();
-    if (!sl__lend(pipeline->options.stage.threads, is_over, wait))
+    if (!sl__steal(pipeline->options.stage.threads, is_over, wait))
         return false;
-    pipeline->lending_s += sl__seconds() - start;
+    pipeline->helping_s += sl__seconds() - start;
     return true;
 }
 
 /* Without a core for every thread, one that helps takes it from another that
  * has work of its own. */
-void sl__start_lending(sl_pipeline *pipeline)
+void sl__start_stealing(sl_pipeline *pipeline)
 {
-    sl_lend how = pipeline->options.lend;
+    sl_work_stealing how = pipeline->options.work_stealing;
     int ranks = sl_comm_size(pipeline->comm);
     int64_t threads = (int64_t)ranks * pipeline->options.stage.threads;
-    bool room = how == SL_LEND_ALWAYS || threads <= sl__cores();
-    pipeline->lends = how != SL_LEND_NEVER && room && ranks > 1 &&
-                      sl__comm_is_one_process(pipeline->comm);
-    if (pipeline->lends)
-        sl__lending_start();
+    bool room = how == SL_STEAL_ALWAYS || threads <= sl__cores();
+    pipeline->steals = how != SL_STEAL_NEVER && room && ranks > 1 &&
+                       sl__comm_is_one_process(pipeline->comm);
+    if (pipeline->steals)
+        sl__stealing_start();
 }
 
 bool sl__is_crowded(double seconds, long losses)
@@ -57,18 +57,18 @@ void sl__watch_core(sl_pipeline *pipeline)
     pipeline->lost_cores = used.ru_nivcsw;
 }
 
-void sl__stop_lending(sl_pipeline *pipeline)
+void sl__stop_stealing(sl_pipeline *pipeline)
 {
     sl__comm_set_crowded(pipeline->comm, false);
     sl__comm_clear_idle(pipeline->comm, pipeline);
-    if (pipeline->lends)
-        sl__lending_stop();
-    pipeline->lends = false;
+    if (pipeline->steals)
+        sl__stealing_stop();
+    pipeline->steals = false;
 }
 
-void sl__begin_lending(sl_pipeline *pipeline)
+void sl__begin_stealing(sl_pipeline *pipeline)
 {
-    pipeline->lending_s = 0;
+    pipeline->helping_s = 0;
     /* Another pipeline may have been here in between. */
-    sl__comm_set_idle(pipeline->comm, pipeline->lends ? lend : NULL, pipeline);
+    sl__comm_set_idle(pipeline->comm, pipeline->steals ? help : NULL, pipeline);
 }

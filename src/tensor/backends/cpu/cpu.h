@@ -64,7 +64,7 @@ int sl__thread_limit(void);
 /* Calls `body` with parts of 0..count on all threads, several on each, and on
  * those of others who wait; or with all of it where that is less than two
  * grains. Each thread begins with a share of its own, the same every time.
- * `worker` counts threads from 0; those that are lent come after. */
+ * `worker` counts threads from 0; thieves come after. */
 typedef void (*sl__parallel_fn)(void *data, int worker, int64_t from,
                                 int64_t to);
 void sl__parallel(int threads, int64_t count, int64_t grain,
@@ -205,7 +205,7 @@ int64_t sl__split_bytes(int64_t size, int64_t depth);
 /* ----------------------------------------------------------- attention -- */
 
 /* Queries whose scores are kept at a time, and the floats of scratch that one
- * worker needs for a head; there is as much for as many that are lent. */
+ * worker needs for a head; there is as much for as many thieves. */
 enum { SL__ATTENTION_BLOCK = 32, SL__ATTENTION_WORKERS = 2 };
 int64_t sl__attention_scratch(sl__op op, int64_t length, int64_t size);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Split products on AMX's tiles. */
-#include "tensor/backends/cpu/onednn.h"
+#include "tensor/backends/cpu/cpu.h"
 
 /* By GCC's name and by clang's. */
 #if defined(__AMX_BF16__) || defined(__AMXBF16__)
@@ -37,7 +37,7 @@ static void begin_tiles(void)
 #define TILE_LOAD(tile, p, row)  _tile_loadd(tile, p, (row)*4)
 #define TILE_STORE(tile, p, row) _tile_stored(tile, p, (row)*4)
 #define TILE_MULTIPLY(c, a, b)   _tile_dpbf16ps(c, a, b)
-#include "tensor/backends/cpu/splits.h"
+#include "tensor/backends/cpu/gemm/splits.h"
 
 static const sl__split_kernels kernels = {"amx", begin, multiply_split,
                                           pack_split};

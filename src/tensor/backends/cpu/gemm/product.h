@@ -4,8 +4,8 @@
 #ifndef SL_TENSOR_ONEDNN_PRODUCT_H
 #define SL_TENSOR_ONEDNN_PRODUCT_H
 
-#include "tensor/backends/cpu/api.h"
-#include "tensor/backends/cpu/onednn.h"
+#include "tensor/backends/cpu/gemm/api.h"
+#include "tensor/backends/cpu/cpu.h"
 
 /* src (G, M, K) x weights (G, K, N) [+ bias (N)] -> dst (G, M, N); strides in
  * elements, G 1 for a plain product. */
