@@ -263,7 +263,8 @@ static const char *word_at(const char *words, int place, size_t *length)
 {
     for (; place > 0 && words; place--) {
         words = strchr(words, '|');
-        words += words != NULL;
+        if (words)
+            words++;
     }
     *length = words ? strcspn(words, "|") : 0;
     return words;
