@@ -434,10 +434,6 @@ SL_API sl_status sl_stage_run_group(const sl_stage *stage, sl_memory *memory,
  * program: the necessary ones, half of the square where it is causal. */
 SL_API double sl_stage_flops(const sl_stage *stage, sl_program program);
 
-/* The yardstick of `sluice bench`: GFLOP/s that oneDNN's matmul of (m, k) by a
- * packed (k, n) reaches on `threads` threads, best of `seconds` of trying. */
-SL_API sl_status sl_measure_packed_matmul(int m, int n, int k, int threads,
-                                          double seconds, double *out_gflops);
 
 /* ---------------------------------------------------------- safetensors -- */
 

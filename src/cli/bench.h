@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the benchmarks share: a stage filled with noise, programs
- * timed, and rates compared with the packed product of oneDNN,
- * measured in the same run. */
+ * What the benchmarks share: a stage filled with noise, and programs
+ * timed. */
 #ifndef SL_CLI_BENCH_H
 #define SL_CLI_BENCH_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `sluice bench kernels`: linear layers beside the packed product of the same
- * size, and what a kernel call costs beyond its work. */
+ * `sluice bench kernels`: how fast linear layers are, forward and backward, and
+ * what a kernel call costs beyond its work. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -35,34 +35,23 @@ static void print_head(const bench_request *asked)
     if (asked->json)
         printf("{\"threads\": %d, \"kernels\": [\n  ", asked->threads);
     else
-        printf("%-16s %21s %9s %9s %8s   (%d thread%s)\n", "linear",
-               "rows x out x in", "GFLOP/s", "packed", "ratio", asked->threads,
-               asked->threads > 1 ? "s" : "");
+        printf("%-16s %21s %9s   (%d thread%s)\n", "linear", "rows x out x in",
+               "GFLOP/s", asked->threads, asked->threads > 1 ? "s" : "");
 }
 
 static void print_figure(const bench_request *asked, const int size[3],
-                         const char *name, double gflops, double packed,
-                         bool first)
+                         const char *name, double gflops, bool first)
 {
     if (first)
         print_head(asked);
     if (asked->json)
         printf("%s{\"kernel\": \"linear %s\", \"rows\": %d, \"out\": %d, "
-               "\"in\": %d, \"gflops\": %.2f, \"packed_gflops\": %.2f, "
-               "\"ratio\": %.3f}",
-               first ? "" : ",\n  ", name, size[0], size[1], size[2], gflops,
-               packed, gflops / packed);
+               "\"in\": %d, \"gflops\": %.2f}",
+               first ? "" : ",\n  ", name, size[0], size[1], size[2], gflops);
     else
-        printf("%-16s %5d x %5d x %5d %9.1f %9.1f %8.2f\n", name, size[0],
-               size[1], size[2], gflops, packed, gflops / packed);
+        printf("%-16s %5d x %5d x %5d %9.1f\n", name, size[0], size[1], size[2],
+               gflops);
     fflush(stdout);
-}
-
-static sl_status measure_packed(const bench_request *asked, const int size[3],
-                                double *out)
-{
-    return sl_measure_packed_matmul(size[0], size[1], size[2], asked->threads,
-                                    asked->seconds / 2, out);
 }
 
 static sl_status measure_figures(const bench_request *asked,
@@ -70,14 +59,11 @@ static sl_status measure_figures(const bench_request *asked,
                                  const int size[3], bool first)
 {
     for (int i = 0; i < 3; i++) {
-        /* Before and after: the machine may change its clock in between. */
-        double before, after, took;
-        CLI_TRY(measure_packed(asked, size, &before));
+        double took;
         CLI_TRY(bench_time(subject, &figures[i].run, asked->seconds, &took));
-        CLI_TRY(measure_packed(asked, size, &after));
         print_figure(asked, size, figures[i].name,
                      2e-9 * size[0] * size[1] * size[2] / took,
-                     before > after ? before : after, first && i == 0);
+                     first && i == 0);
     }
     return SL_OK;
 }

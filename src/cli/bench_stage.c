@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * `sluice bench stage`: whole blocks, forward and backward, beside the packed
- * product of oneDNN at the size of their largest layer. */
+ * `sluice bench stage`: whole blocks, forward and backward. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -29,10 +28,10 @@ static void build_gpt2(sl_graph *graph, const bench_request *asked)
 }
 
 typedef struct times {
-    double f, b, iw, fb, packed, split;
+    double f, b, iw, fb, split;
 } times;
 
-static sl_status measure(const bench_request *asked, int rows,
+static sl_status measure(const bench_request *asked,
                          const bench_subject *subject, times *out)
 {
     const struct {
@@ -42,18 +41,15 @@ static sl_status measure(const bench_request *asked, int rows,
                  {{"F", "B", ""}, &out->b},
                  {{"F", "IW", ""}, &out->iw},
                  {{"", "FB", ""}, &out->fb}};
-    /* Alternating with the packed product, so that a change of the machine's
-     * clock meets all of them alike; the best of each counts. */
+    /* In turn, so that a change of the machine's clock meets all of them alike;
+     * the best of each counts. */
     enum { ROUNDS = 8 };
     double seconds = asked->seconds / ROUNDS;
     for (int i = 0; i < 4; i++)
         *tries[i].out = 1e9;
     for (int i = 0; i < 4 * ROUNDS; i++) {
-        double took, packed, *best = tries[i % 4].out;
-        CLI_TRY(sl_measure_packed_matmul(rows, 4 * asked->width, asked->width,
-                                         asked->threads, seconds / 2, &packed));
+        double took, *best = tries[i % 4].out;
         CLI_TRY(bench_time(subject, &tries[i % 4].run, seconds, &took));
-        out->packed = packed > out->packed ? packed : out->packed;
         *best = took < *best ? took : *best;
     }
     return bench_split(subject, 2 * asked->seconds, &out->split);
@@ -65,9 +61,9 @@ static void print_head(const bench_request *asked)
     if (asked->json)
         printf("{\"threads\": %d, \"stages\": [\n  ", asked->threads);
     else
-        printf("%-6s %9s %9s %9s %9s %9s %8s %8s   (%d thread%s)\n", "block",
-               "F ms", "B ms", "I+W ms", "GFLOP/s", "packed", "F+B", "I+W/B",
-               asked->threads, asked->threads > 1 ? "s" : "");
+        printf("%-6s %9s %9s %9s %9s %8s   (%d thread%s)\n", "block", "F ms",
+               "B ms", "I+W ms", "GFLOP/s", "I+W/B", asked->threads,
+               asked->threads > 1 ? "s" : "");
 }
 
 static void print_json(const char *model, const bench_subject *subject,
@@ -77,26 +73,23 @@ static void print_json(const char *model, const bench_subject *subject,
     const sl_plan *plan = sl_stage_plan(subject->stage);
     printf("%s{\"model\": \"%s\", \"f_s\": %.9f, \"b_s\": %.9f, "
            "\"iw_s\": %.9f, \"fb_s\": %.9f, \"gflops\": %.2f, "
-           "\"packed_gflops\": %.2f, \"ratio\": %.3f, \"iw_over_b\": %.4f, "
+           "\"iw_over_b\": %.4f, "
            "\"saved_bytes\": %lld, \"workspace_bytes\": %lld}",
-           separator, model, t->f, t->b, t->iw, t->fb, gflops, t->packed,
-           gflops / t->packed, t->split, (long long)plan->saved_bytes,
-           (long long)plan->workspace_bytes);
+           separator, model, t->f, t->b, t->iw, t->fb, gflops, t->split,
+           (long long)plan->saved_bytes, (long long)plan->workspace_bytes);
 }
 
 static void print_text(const char *model, const bench_subject *subject,
                        const times *t)
 {
     double gflops = bench_flops(subject, "FB") / t->fb * 1e-9;
-    printf("%-6s %9.3f %9.3f %9.3f %9.1f %9.1f %8.2f %8.3f\n", model,
-           t->f * 1e3, t->b * 1e3, t->iw * 1e3, gflops, t->packed,
-           gflops / t->packed, t->split);
+    printf("%-6s %9.3f %9.3f %9.3f %9.1f %8.3f\n", model, t->f * 1e3,
+           t->b * 1e3, t->iw * 1e3, gflops, t->split);
 }
 
 static sl_status measure_model(const bench_request *asked, bool is_mlp,
                                bool first)
 {
-    int rows = is_mlp ? asked->rows : asked->sequences * asked->length;
     const char *name = is_mlp ? "mlp" : "gpt2";
     bench_subject subject = {0};
     sl_graph *graph;
@@ -105,7 +98,7 @@ static sl_status measure_model(const bench_request *asked, bool is_mlp,
     (is_mlp ? build_mlp : build_gpt2)(graph, asked);
     sl_status status = bench_prepare(graph, asked, &subject);
     if (!status)
-        status = measure(asked, rows, &subject, &found);
+        status = measure(asked, &subject, &found);
     if (!status && first)
         print_head(asked);
     if (!status && asked->json)

@@ -7,11 +7,11 @@
 quick="--seconds 0.01"
 run bench kernels $quick --size 4x8x16
 [ $status = 0 ] || bad "bench kernels: $(cat "$err")"
-for word in forward dI dW ratio "overhead per kernel: [0-9]* ns"; do
+for word in forward dI dW "overhead per kernel: [0-9]* ns"; do
     grep -q "$word" "$out" || bad "bench kernels without $word"
 done
 run bench kernels $quick --size 4x8x16 --size 5x3x1 --threads 2 --json
-[ "$(grep -c '"ratio": [0-9.]*' "$out")" = 6 ] || bad "bench kernels --json"
+[ "$(grep -c '"gflops": [0-9.]*' "$out")" = 6 ] || bad "bench kernels --json"
 grep -q '"overhead_ns": [0-9.]*}' "$out" || bad "overhead in --json"
 
 run bench stage $quick --d 8 --rows 3 --heads 2 --seq 5 --sequences 1

@@ -2,6 +2,7 @@
  *
  * The same on MPI: every process is a rank. Run it with mpirun. */
 #include "tensor/backends/cpu/cpu.h"
+#include "tensor/backends/cpu/gemm/gemm.h"
 #include "trials.h"
 
 #include <stdio.h>
@@ -66,7 +67,7 @@ int main(void)
     int failed = 0, runs = 0;
     bool ran[32] = {false};
     unsigned way = 0;
-    sl__group_from(1); /* As large ones do. */
+    sl__gemm_streamed_from(1); /* As large ones do. */
     if (sl_mpi_create(&comm)) {
         fprintf(stderr, "%s\n", sl_error_text());
         return 1;

@@ -4,6 +4,7 @@
 #include "comm/comm.h"
 #include "tensor/work_stealing.h"
 #include "tensor/backends/cpu/cpu.h"
+#include "tensor/backends/cpu/gemm/gemm.h"
 #include "random_schedule.h"
 #include "trials.h"
 
@@ -163,7 +164,7 @@ static void bits_do_not_depend_on_time(void **state)
         sl_schedule *schedule;
         assert_ok(sl_generate(names[k], &sizes, &schedule));
         for (int round = 0; round < ROUNDS; round++) {
-            trial t = make_trial(&s, schedule, 3); /* on onednn */
+            trial t = make_trial(&s, schedule, 3); /* on cpu */
             t.bits = bits[round];
             t.noise = round % 2;
             t.options.work_stealing =
@@ -220,7 +221,7 @@ static void bits_do_not_depend_on_waits(void **state)
                 assert_non_null(strstr(forms[f].passes, "defer-recv,"));
                 continue;
             }
-            trial t = make_trial(&s, lowered, 3); /* on onednn */
+            trial t = make_trial(&s, lowered, 3); /* on cpu */
             t.bits = f ? bits : first;
             t.noise = f % 2;
             t.most_sends = forms[f].most_sends;
@@ -469,7 +470,7 @@ static void groups_are_the_same_bits(void **state)
         BEFORE "1W5,1W3,1W4,1W0,1W2,1W1,0W5,0W3,0W4,0W0,0W2,0W1\n",
         BEFORE "1W0,1W1,1W2,0W0,0W1,0W2,0W3,1W3,1W4,0W4,1W5,0W5\n"};
 #undef BEFORE
-    sl__group_from(1);
+    sl__gemm_streamed_from(1);
     for (int r = 0; r < 4; r++) {
         grouped jobs[2][2];
         for (int i = 0; i < 4; i++) {
@@ -484,7 +485,7 @@ static void groups_are_the_same_bits(void **state)
         assert_memory_not_equal(jobs[0][0].gradients, jobs[1][0].gradients,
                                 sizeof jobs[0][0].gradients);
     }
-    sl__group_from(0);
+    sl__gemm_streamed_from(0);
 }
 
 /* Two pipelines take turns on one transport: each steals as it was told to. */
@@ -543,7 +544,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(random_schedules_compute_what_the_model_does),
     };
     /* As large ones do. */
-    sl__group_from(1);
+    sl__gemm_streamed_from(1);
     sl__steal_smallest(true);
     if (count > 1) {
         half = (size_t)atoi(arguments[1]);

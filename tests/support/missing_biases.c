@@ -4,7 +4,7 @@
  * zero. They can be had back: the third of them that belongs to the keys moves
  * all scores of a row alike and changes nothing, and the rest is the one vector
  * that makes the golden logits. We solve for it with Gauss-Newton: residuals by
- * `ref` in double precision, slopes by central differences on `onednn`. A
+ * `ref` in double precision, slopes by central differences on `cpu`. A
  * direction that adds the same to a whole row of the residual stream is lost in
  * the next norm, and with one head or few tokens more of them are; so some
  * gradients of the attention, which see these, count too. Only every so many-th

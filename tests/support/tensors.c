@@ -2,6 +2,7 @@
 #include "tensors.h"
 
 #include "tensor/backends/cpu/cpu.h"
+#include "tensor/backends/cpu/gemm/gemm.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -220,14 +221,14 @@ static void with_each(const char *const *names, int count,
 void test_with_each_set(void (*test)(void))
 {
     static const char *const sets[] = {"avx512", "avx2", "portable"};
-    assert_true(sl__splits_force("none"));
+    assert_true(sl__split_force("none"));
     with_each(sets, 3, sl__vector_force, test);
-    sl__splits_force(NULL);
+    sl__split_force(NULL);
 }
 
 void test_with_each_way(void (*test)(void))
 {
     static const char *const tiles[] = {"portable", "amx"};
     test_with_each_set(test);
-    with_each(tiles, 2, sl__splits_force, test);
+    with_each(tiles, 2, sl__split_force, test);
 }

@@ -2,6 +2,7 @@
  *
  * Products by our own kernels: what they keep of every number. */
 #include "tensor/backends/cpu/cpu.h"
+#include "tensor/backends/cpu/gemm/gemm.h"
 #include "tensors.h"
 
 #include <float.h>
@@ -138,9 +139,6 @@ static void weights_are_read_to_their_end(void **state)
 {
     (void)state;
     test_with_each_set(read_to_the_end);
-    sl__tall_force(0);
-    test_with_each_set(read_to_the_end);
-    sl__tall_force(-1);
 }
 
 /* What a row becomes does not depend on how many others there are. */
@@ -164,9 +162,6 @@ static void rows_do_not_depend_on_others(void **state)
 {
     (void)state;
     test_with_each_set(shorten);
-    sl__tall_force(0);
-    test_with_each_set(shorten);
-    sl__tall_force(-1);
 }
 
 /* No further from the truth than adding up in f32, one after the other. */
@@ -286,7 +281,7 @@ static void keep_nan(void)
     float *y = multiply(ROWS, SIZE, x, w, 1);
     for (int i = 0; i < ROWS; i++) {
         bool wrong = i % 11 == 3 && i < 66;
-        bool endless = i == 5 * 11 + 3 && !sl__splits_choose(1);
+        bool endless = i == 5 * 11 + 3 && !sl__split_choose(1);
         for (int j = 0; j < SIZE; j++) {
             assert_true(!isnan(y[i * SIZE + j]) == (!wrong || endless));
             assert_true(!isinf(y[i * SIZE + j]) == !endless);

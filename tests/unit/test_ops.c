@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Every op on random shapes, odd sizes and ones among them: gradients of `ref`
- * against central differences in double precision; `onednn`, with each of its
+ * against central differences in double precision; `cpu`, with each of its
  * instruction sets, against `ref`. */
 #include "tensors.h"
 #include "tensor/backends/cpu/cpu.h"
@@ -621,7 +621,7 @@ static void compare_cases(void)
     }
 }
 
-static void onednn_matches_ref_on_every_instruction_set(void **state)
+static void cpu_matches_ref_on_every_instruction_set(void **state)
 {
     (void)state;
     test_with_each_way(compare_cases);
@@ -631,7 +631,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ref_gradients_match_central_differences),
-        cmocka_unit_test(onednn_matches_ref_on_every_instruction_set),
+        cmocka_unit_test(cpu_matches_ref_on_every_instruction_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

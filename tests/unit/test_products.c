@@ -4,6 +4,7 @@
  * every instruction set, against ref; and that gradients which wait for each
  * other are the same. */
 #include "tensor/backends/cpu/cpu.h"
+#include "tensor/backends/cpu/gemm/gemm.h"
 #include "tensor/program.h"
 #include "tensors.h"
 
@@ -88,7 +89,7 @@ static void compare(int64_t m, int64_t k, int64_t n, unsigned way)
 {
     static const activation_fn activations[] = {plain, with_relu, with_gelu,
                                                 with_erf};
-    const sl__split_kernels *splits = sl__splits_choose(1);
+    const sl__split_kernels *splits = sl__split_choose(1);
     test_context("%lld x %lld x %lld, way %u, %s, %s", (long long)m,
                  (long long)k, (long long)n, way, sl__vector_choose()->name,
                  splits ? splits->name : "no splits");
@@ -118,64 +119,6 @@ static void thin_products_match_ref(void **state)
     test_with_each_set(compare_thin);
 }
 
-/* Weights that are read for these rows alone, whatever their size. */
-static void compare_tall(void)
-{
-    static const int rows[] = {16, 32, 48, 64};
-    static const int wide[] = {1, 15, 16, 17, 33, 96, 130, 511, 1025};
-    unsigned way = 0;
-    if (!sl__vector_choose()->tall_rows)
-        return;
-    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
-        for (size_t a = 0; a < sizeof wide / sizeof *wide; a++) {
-            size_t b = (a * 4 + r * 2) % (sizeof wide / sizeof *wide);
-            bool long_for_ref = wide[a] * wide[b] > 1 << 16;
-            compare(rows[r], wide[a], wide[long_for_ref ? a % 7 : b], way++);
-        }
-    }
-}
-
-static void tall_products_match_ref(void **state)
-{
-    (void)state;
-    sl__group_from(1);
-    sl__tall_force(1);
-    test_with_each_set(compare_tall);
-    sl__tall_force(-1);
-    sl__group_from(0);
-}
-
-/* Weights whose panels serve the gradient of the input as well. */
-static void compare_turned(void)
-{
-    static const int rows[] = {4, 8, 12, 16};
-    static const int wide[] = {1, 23, 24, 33, 49, 95, 130, 512};
-    unsigned way = 0;
-    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
-        for (size_t a = 0; a < sizeof wide / sizeof *wide; a++) {
-            size_t b = (a * 3 + r) % (sizeof wide / sizeof *wide);
-            compare(rows[r], wide[a], wide[b], way++);
-        }
-    }
-}
-
-/* Two parts of a parameter, of the same shape. */
-static void compare_views(void)
-{
-    sl_graph *graph;
-    assert_ok(sl_graph_create(&graph));
-    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(16, 50), SL_GRADIENT);
-    sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(100, 50));
-    sl_tensor *parts[2];
-    sl_split(w, 0, 2, parts);
-    for (int i = 0; i < 4; i++)
-        x = sl_linear(x, parts[i % 2], NULL, SL_OUT_IN);
-    sl_output(graph, "y", x, SL_NO_GRADIENT);
-    sl_loss(graph, sl_mean(sl_mul(x, x), SL_ALL));
-    test_context("two parts of a parameter, %s", sl__vector_choose()->name);
-    compare_with_ref(graph, 1, 1);
-}
-
 /* Bytes of packed weights for so many rows. */
 static int64_t packed_of(int64_t rows, int64_t size)
 {
@@ -193,59 +136,7 @@ static int64_t packed_for(int64_t rows)
     return packed_of(rows, 96);
 }
 
-static void pack_once(void)
-{
-    assert_true(packed_for(16) > 0);
-    assert_int_equal(2 * packed_for(16), packed_for(17));
-}
-
-static void turned_products_match_ref(void **state)
-{
-    (void)state;
-    sl__group_from(1);
-    sl__tall_force(0);
-    test_with_each_set(compare_turned);
-    test_with_each_set(compare_views);
-    test_with_each_set(pack_once);
-    sl__tall_force(-1);
-    sl__group_from(0);
-}
-
-/* The gradient of the input of a layer, from weights packed for it alone or for
- * its output as well. */
-static void gradient_of_input(bool turned, float *out, int64_t count)
-{
-    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
-    sl_graph *graph = build(16, 97, 130, SL_OUT_IN, true, with_relu);
-    sl__group_from(turned ? 1 : 0);
-    test_stage stage = test_compile(graph, &options, 1);
-    sl__group_from(0);
-    test_fill_all(&stage, 3, 0, 7);
-    test_run(&stage, "FB", 0);
-    float *gradient = test_get(&stage, SL_PORT_INPUT_GRADIENT, "x", 0, NULL);
-    memcpy(out, gradient, sizeof *out * (size_t)count);
-    free(gradient);
-    test_release(&stage);
-    sl_graph_destroy(graph);
-}
-
-static void compare_bits(void)
-{
-    static float apart[16 * 97], turned[16 * 97];
-    gradient_of_input(false, apart, 16 * 97);
-    gradient_of_input(true, turned, 16 * 97);
-    assert_memory_equal(apart, turned, sizeof apart);
-}
-
-static void turned_products_are_the_same_bits(void **state)
-{
-    (void)state;
-    sl__tall_force(0);
-    test_with_each_set(compare_bits);
-    sl__tall_force(-1);
-}
-
-/* Near weights (out, in) that are read where they lie, for a few rows. */
+/* Weights (out, in) that stay in cache are read in place for a few rows. */
 static void compare_few(void)
 {
     static const int sizes[][2] = {{16, 16}, {64, 256}, {256, 64},
@@ -257,9 +148,9 @@ static void compare_few(void)
     }
     assert_int_equal(packed_for(8), 0);
     assert_true(packed_for(9) > 0);
-    sl__group_from(1);
+    sl__gemm_streamed_from(1);
     assert_int_equal(packed_for(7), packed_for(17));
-    sl__group_from(0);
+    sl__gemm_streamed_from(0);
 }
 
 /* A few rows that lie apart, by columns of a weight that do, into parts of
@@ -306,30 +197,9 @@ static void compare_few_others(void)
 static void few_rows_match_ref(void **state)
 {
     (void)state;
-    sl__tall_force(0);
     test_with_each_set(compare_few);
     test_with_each_set(compare_few_apart);
     test_with_each_set(compare_few_others);
-    sl__tall_force(-1);
-}
-
-/* Where it does not pay to add up lanes, long columns alone are left as they
- * lie. */
-static void pack_short(void)
-{
-    int lanes = sl__vector_choose()->lanes;
-    sl__tall_force(1);
-    assert_true(packed_of(4, 4 * lanes) > 0);
-    assert_int_equal(packed_of(4, 8 * lanes), 0);
-    sl__tall_force(0);
-    assert_int_equal(packed_of(4, 4 * lanes), 0);
-    sl__tall_force(-1);
-}
-
-static void short_columns_are_packed(void **state)
-{
-    (void)state;
-    test_with_each_set(pack_short);
 }
 
 /* So many that a weight is used for some at a time, and what is no weight is
@@ -352,6 +222,71 @@ static void products_of_many_rows_match_ref(void **state)
 {
     (void)state;
     test_with_each_way(compare_many);
+}
+
+/* Batches of products, of rows and columns that lie apart. */
+static void compare_batches(void)
+{
+    static const int sizes[][4] = {
+        {3, 5, 7, 9}, {2, 40, 33, 65}, {6, 1, 16, 1}, {2, 17, 1, 48}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const int b = sizes[i][0], m = sizes[i][1], k = sizes[i][2],
+                  n = sizes[i][3];
+        sl_graph *graph;
+        assert_ok(sl_graph_create(&graph));
+        sl_tensor *x =
+            sl_input(graph, "x", SL_F32, SL_SHAPE(b, k, m), SL_GRADIENT);
+        sl_tensor *y =
+            sl_input(graph, "y", SL_F32, SL_SHAPE(b, k, n), SL_GRADIENT);
+        sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(b, n, k));
+        sl_tensor *z = sl_matmul(sl_transpose(x, 1, 2), y);
+        z = sl_add(z, sl_matmul(sl_transpose(x, 1, 2), sl_transpose(w, 1, 2)));
+        sl_output(graph, "z", z, SL_NO_GRADIENT);
+        sl_loss(graph, sl_mean(sl_mul(z, z), SL_ALL));
+        test_context("%d of %d x %d x %d, %s", b, m, k, n,
+                     sl__vector_choose()->name);
+        compare_rounds(graph, 1 + (int)i % 2, (unsigned)i, 2);
+    }
+}
+
+static void batches_match_ref(void **state)
+{
+    (void)state;
+    test_with_each_set(compare_batches);
+}
+
+/* Left out one by one, and all of them. */
+static void specialities_can_be_left_out(void **state)
+{
+    (void)state;
+    static const char *const lists[] = {
+        "packed", "rank-updates", "grouped",  "wide",
+        "dots",   "in-place",     "prefetch", "packed,rank-updates,wide,dots"};
+    static const int sizes[][3] = {
+        {4, 64, 64}, {16, 256, 272}, {70, 96, 130}, {9, 33, 600}};
+    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++) {
+        setenv("SLUICE_CPU_WITHOUT", lists[l], 1);
+        for (unsigned i = 0; i < 4; i++)
+            compare(sizes[i][0], sizes[i][1], sizes[i][2], i + 7 * (unsigned)l);
+    }
+    setenv("SLUICE_CPU_WITHOUT", "packed", 1);
+    int64_t without = packed_of(16, 300);
+    unsetenv("SLUICE_CPU_WITHOUT");
+    assert_int_equal(without, 0);
+    assert_true(packed_of(16, 300) > 0);
+}
+
+static void only_specialities_can_be_left_out(void **state)
+{
+    (void)state;
+    sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+    sl_graph *graph = build(4, 8, 8, SL_OUT_IN, false, plain);
+    sl_stage *stage;
+    setenv("SLUICE_CPU_WITHOUT", "dots,gemm", 1);
+    sl_status status = sl_stage_compile(graph, &options, &stage);
+    unsetenv("SLUICE_CPU_WITHOUT");
+    assert_fails(status, SL_EINVAL, "SLUICE_CPU_WITHOUT has 'gemm', expected");
+    sl_graph_destroy(graph);
 }
 
 /* -------------------------------------------------------------- groups -- */
@@ -409,9 +344,9 @@ static void compare_groups(void)
 static void groups_are_the_same_bits(void **state)
 {
     (void)state;
-    sl__group_from(1);
+    sl__gemm_streamed_from(1);
     test_with_each_set(compare_groups);
-    sl__group_from(0);
+    sl__gemm_streamed_from(0);
 }
 
 /* So many rows that one walk does not do, in pieces that do not divide it. */
@@ -500,12 +435,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(thin_products_match_ref),
-        cmocka_unit_test(tall_products_match_ref),
-        cmocka_unit_test(turned_products_match_ref),
-        cmocka_unit_test(turned_products_are_the_same_bits),
         cmocka_unit_test(few_rows_match_ref),
-        cmocka_unit_test(short_columns_are_packed),
         cmocka_unit_test(products_of_many_rows_match_ref),
+        cmocka_unit_test(batches_match_ref),
+        cmocka_unit_test(specialities_can_be_left_out),
+        cmocka_unit_test(only_specialities_can_be_left_out),
         cmocka_unit_test(groups_are_the_same_bits),
         cmocka_unit_test(groups_of_many_rows_are_the_same_bits),
         cmocka_unit_test(groups_are_whole),

@@ -1,54 +1,40 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table of the `onednn` backend: which kernel an op gets. */
+ * The table of the `cpu` backend: devices, streams, and which kernel an op
+ * gets. */
 #include "tensor/backends/cpu/cpu.h"
 
 #include "base/memory.h"
 #include "base/try.h"
+#include "tensor/backends/cpu/gemm/gemm.h"
 
 enum { THREADS_MAX = 1024 };
 
+struct sl__device {
+    int threads;
+};
+
 static void close_device(sl__device *device)
 {
-    sl__dnn_context *dnn = (sl__dnn_context *)device;
-    if (dnn->stream)
-        dnnl_stream_destroy(dnn->stream);
-    if (dnn->engine)
-        dnnl_engine_destroy(dnn->engine);
-    free(dnn);
+    free(device);
 }
 
 static sl_status open_device(int threads, sl__device **out)
 {
-    sl__dnn_context *dnn;
     if (threads > sl__thread_limit())
         return sl_fail(SL_EINVAL, "%d threads, but OMP_THREAD_LIMIT is %d",
                        threads, sl__thread_limit());
-    sl_status status = sl__splits_check();
-    if (!status)
-        status = sl__dnn_cap_isa();
-    if (!status)
-        status = sl__alloc(1, sizeof *dnn, &dnn);
-    if (status)
-        return status;
-    dnn->threads = threads;
-    dnnl_status_t made = dnnl_engine_create(&dnn->engine, dnnl_cpu, 0);
-    if (!made)
-        made = dnnl_stream_create(&dnn->stream, dnn->engine,
-                                  dnnl_stream_default_flags);
-    if (made) {
-        close_device((sl__device *)dnn);
-        return sl__dnn_fail("dnnl_engine_create", made);
-    }
-    *out = (sl__device *)dnn;
+    SL__TRY(sl__gemm_check_environment());
+    SL__TRY(sl__split_check_environment());
+    SL__TRY(sl__alloc(1, sizeof **out, out));
+    (*out)->threads = threads;
     return SL_OK;
 }
 
-/* A stream: the team of threads that its work is done by. */
+/* A stream: how many threads do its work. */
 typedef struct cpu_stream {
     sl__stream stream; /* first */
     int threads;
-    sl__team before; /* of the thread that enqueues, meanwhile */
 } cpu_stream;
 
 int sl__threads_of(const sl__run *run)
@@ -58,11 +44,10 @@ int sl__threads_of(const sl__run *run)
 
 static sl_status open_stream(sl__device *device, sl__stream **out)
 {
-    const sl__dnn_context *dnn = (const sl__dnn_context *)device;
     cpu_stream *stream;
     SL__TRY(sl__alloc(1, sizeof *stream, &stream));
     stream->stream.buffers = &sl__host_buffers;
-    stream->threads = dnn->threads;
+    stream->threads = device->threads;
     *out = &stream->stream;
     return SL_OK;
 }
@@ -72,42 +57,29 @@ static void close_stream(sl__stream *stream)
     free(stream);
 }
 
-static sl_status begin(sl__stream *stream)
+static sl_status begin_or_end(sl__stream *stream)
 {
-    cpu_stream *own = (cpu_stream *)stream;
-    own->before = sl__set_team((sl__team){own->threads, 0});
+    (void)stream;
     return SL_OK;
 }
 
-static sl_status end(sl__stream *stream)
+static void forget(sl__kernel *kernel)
 {
-    sl__set_team(((cpu_stream *)stream)->before);
-    return SL_OK;
-}
-
-/* oneDNN chooses its kernels for the team that it finds. */
-static sl_status prepare_matmul(sl__dnn_context *dnn, sl__packs *packs,
-                                sl__kernel *kernel)
-{
-    sl__team before = sl__set_team((sl__team){dnn->threads, 0});
-    sl_status status = sl__dnn_prepare_matmul(dnn, packs, kernel);
-    sl__set_team(before);
-    return status;
+    free(kernel->private);
 }
 
 static sl_status prepare(sl__device *device, sl__packs *packs,
                          sl__kernel *kernel)
 {
-    sl__dnn_context *dnn = (sl__dnn_context *)device;
     sl__op op = kernel->node->op;
     sl_dtype dtype = sl__kernel_dtype(kernel);
     kernel->run = sl__ref_kernel(op, dtype);
     if (dtype != SL_F32)
         return SL_OK;
     if (op == SL__MATMUL)
-        return prepare_matmul(dnn, packs, kernel);
+        return sl__gemm_prepare(device->threads, packs, kernel);
     sl__kernel_fn fast = sl__vector_choose()->table[op];
-    if (fast && sl__vector_accepts(kernel, dnn->threads))
+    if (fast && sl__vector_accepts(kernel, device->threads))
         kernel->run = fast;
     return SL_OK;
 }
@@ -152,16 +124,14 @@ const sl__backend sl__backend_cpu = {
                .close = close_device,
                .open_stream = open_stream,
                .close_stream = close_stream,
-               .begin = begin,
-               .end = end,
+               .begin = begin_or_end,
+               .end = begin_or_end,
                .record = sl__cpu_record,
                .wait = sl__cpu_wait,
                .finish = sl__cpu_finish},
     .buffers = &sl__host_buffers,
     .kernels = {.prepare = prepare,
-                .forget = sl__dnn_forget,
-                .bind = sl__dnn_bind,
-                .unbind = sl__dnn_unbind,
+                .forget = forget,
                 .clip = sl__cpu_clip,
                 .update = update},
 };

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Products with a matrix in panels, as many columns each as a tile has, k after
- * k. So a weight is read in order, as fast as memory gives it, while the few
- * rows of a small microbatch stay near; and of many rows, some at a time use a
- * panel while it is near. */
+ * Products with a matrix in panels, each as wide as a register tile, its rows
+ * one after the other. So b is read in order, as fast as memory gives it, while
+ * the rows of a skinny a stay in cache; of an a with many rows, a band at a time
+ * uses a panel while that is in cache. */
 
-/* With three vectors each, as many sums as there are registers for; or one
- * vector of so many rows, where a weight is read for them alone: half as fast,
- * so that memory keeps up. */
-enum { PANEL_ROWS = LANES > 8 ? 8 : 4, TALL_ROWS = 2 * PANEL_ROWS };
+/* Rows of a tile: with three vectors each, as many sums as there are registers
+ * for. */
+enum { PANEL_ROWS = LANES > 8 ? 8 : 4 };
 
 /* A panel of a product under way. */
 typedef struct panel_product {
@@ -19,26 +18,26 @@ typedef struct panel_product {
     int64_t b_row;
     int64_t m, n;  /* rows, and columns of the panel, that there are */
     int64_t depth; /* of the part of it at hand */
-    int64_t ahead; /* lines to ask for, every so often */
-    /* The depth in pieces that lie so far apart; 0: in one. */
+    int64_t ahead; /* cache lines to prefetch every AHEAD_EVERY rows */
+    /* The depth in pieces that lie so many numbers apart; 0: in one. */
     int64_t piece, a_piece, b_piece;
-    int asks; /* rows of what is added to, asked for in each piece */
+    int prefetched; /* rows of the next tile's sums, prefetched in each piece */
     bool adds;
 } panel_product;
 
-/* A panel is gone through in parts that stay near while all rows use them. What
- * is far is asked for a part ahead, some of it by each tile: so memory is busy
- * all the time, and no tile waits for it. */
+/* A panel is processed in parts that stay in cache while all rows use them. A
+ * panel that does not stay is prefetched a part ahead, some of it by each tile:
+ * so memory is busy all the time, and no tile waits for it. */
 enum { PANEL_DEPTH = 512, AHEAD_EVERY = 4, LINE = 16 };
 
-/* What is known of a tile where it is compiled: constants, all of them. */
+/* What is known of a tile at compile time. */
 typedef struct panel_kind {
     int rows, vectors;
     bool a_packed, b_packed;
 } panel_kind;
 
 /* Adds so much of the depth to the sums of some rows. */
-INLINE void add_panel(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
+INLINE void add_panel(vf sum[PANEL_ROWS][SL__PANEL_VECTORS_MAX],
                       const panel_product *s, const float *a, const float *b,
                       int64_t depth, panel_kind is)
 {
@@ -50,7 +49,7 @@ INLINE void add_panel(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
 #pragma GCC unroll 8
         for (int v = 0; v < is.vectors; v++)
             right[v] = load(b + v * LANES);
-#pragma GCC unroll 16
+#pragma GCC unroll 8
         for (int r = 0; r < is.rows; r++) {
             vf left = splat(a[r * a_row]);
 #pragma GCC unroll 8
@@ -62,8 +61,8 @@ INLINE void add_panel(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
     }
 }
 
-/* All of the depth, while what comes next is asked for. */
-INLINE void add_ahead(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
+/* Adds all of the depth while it prefetches what comes next. */
+INLINE void add_ahead(vf sum[PANEL_ROWS][SL__PANEL_VECTORS_MAX],
                       const panel_product *s, const float *a, int64_t i,
                       panel_kind is)
 {
@@ -82,16 +81,16 @@ INLINE void add_ahead(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
     add_panel(sum, s, a, b, s->depth - k, is);
 }
 
-/* The depth piece by piece, while what the next rows add to is asked for where
- * that is far, row after row: all at once would wait for all of it. */
-INLINE void add_pieces(vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX],
+/* Adds the depth piece by piece, and prefetches what the next tile adds to, a
+ * few rows in each piece: all at once would fill the queue of loads. */
+INLINE void add_pieces(vf sum[PANEL_ROWS][SL__PANEL_VECTORS_MAX],
                        const panel_product *s, const float *a,
                        const float *next, panel_kind is)
 {
     const float *b = s->panel;
     int row = 0;
     for (int64_t k = 0; k < s->depth; k += s->piece) {
-        for (int ask = 0; ask < s->asks && row < is.rows; ask++, row++) {
+        for (int i = 0; i < s->prefetched && row < is.rows; i++, row++) {
 #pragma GCC unroll 8
             for (int v = 0; v < is.vectors; v++)
                 __builtin_prefetch(next + v * LANES, 1, 2);
@@ -112,10 +111,10 @@ INLINE void panel_tile(const panel_product *s, int64_t i, panel_kind is)
     const int64_t width = (int64_t)vectors * LANES;
     const float *a = s->a + i / LANES * s->a_vector + i % LANES * s->a_row;
     float *out = s->out + i * f->out_row;
-    vf sum[TALL_ROWS][SL__PANEL_VECTORS_MAX];
-    float edge[TALL_ROWS][SL__PANEL_VECTORS_MAX * LANES];
+    vf sum[PANEL_ROWS][SL__PANEL_VECTORS_MAX];
+    float edge[PANEL_ROWS][SL__PANEL_VECTORS_MAX * LANES];
     const bool whole = s->n == width;
-#pragma GCC unroll 16
+#pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
         const float *from = s->adds ? out + r * f->out_row : s->bias;
         if (from && !whole) {
@@ -131,11 +130,11 @@ INLINE void panel_tile(const panel_product *s, int64_t i, panel_kind is)
         add_pieces(sum, s, a,
                    i + rows < s->m ? out + rows * f->out_row : s->out + width,
                    is);
-    else if (f->is_far)
+    else if (f->b_streamed)
         add_ahead(sum, s, a, i, is);
     else
         add_panel(sum, s, a, s->panel, s->depth, is);
-#pragma GCC unroll 16
+#pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
         float *to = whole ? out + r * f->out_row : edge[r];
 #pragma GCC unroll 8
@@ -153,43 +152,38 @@ INLINE void tiles(const panel_product *s, int64_t *i, int rows, panel_kind is)
         panel_tile(s, *i, is);
 }
 
-/* All rows of a panel. A function for each kind, so that what one needs of
- * registers is no other's concern. */
-#define PANEL_FUNCTION(name, most, ...)                                        \
+/* All rows of a panel. A function for each kind, so that the compiler allots
+ * registers to each by itself. */
+#define PANEL_FUNCTION(name, ...)                                              \
     static __attribute__((noinline)) void name(const panel_product *s)         \
     {                                                                          \
         int64_t i = 0;                                                         \
-        tiles(s, &i, most, (panel_kind){0, __VA_ARGS__});                      \
-        if (most == PANEL_ROWS) {                                              \
-            tiles(s, &i, 4, (panel_kind){0, __VA_ARGS__});                     \
-            tiles(s, &i, 2, (panel_kind){0, __VA_ARGS__});                     \
-        }                                                                      \
+        tiles(s, &i, PANEL_ROWS, (panel_kind){0, __VA_ARGS__});                \
+        tiles(s, &i, 4, (panel_kind){0, __VA_ARGS__});                         \
+        tiles(s, &i, 2, (panel_kind){0, __VA_ARGS__});                         \
         tiles(s, &i, 1, (panel_kind){0, __VA_ARGS__});                         \
     }
-PANEL_FUNCTION(three_packed, PANEL_ROWS, 3, true, true)
-PANEL_FUNCTION(three_rows, PANEL_ROWS, 3, false, true)
-PANEL_FUNCTION(three_lying, PANEL_ROWS, 3, false, false)
-PANEL_FUNCTION(two_packed, PANEL_ROWS, 2, true, true)
-PANEL_FUNCTION(two_rows, PANEL_ROWS, 2, false, true)
-PANEL_FUNCTION(two_lying, PANEL_ROWS, 2, false, false)
-PANEL_FUNCTION(one_tall, TALL_ROWS, 1, true, true)
+PANEL_FUNCTION(three_packed, 3, true, true)
+PANEL_FUNCTION(three_rows, 3, false, true)
+PANEL_FUNCTION(three_in_place, 3, false, false)
+PANEL_FUNCTION(two_packed, 2, true, true)
+PANEL_FUNCTION(two_rows, 2, false, true)
+PANEL_FUNCTION(two_in_place, 2, false, false)
 
 typedef void panel_fn(const panel_product *s);
 
 /* For a panel of so many vectors. */
 static panel_fn *choose_function(int vectors, bool a_packed, bool b_packed)
 {
-    if (vectors == 1)
-        return one_tall;
     if (!b_packed)
-        return vectors == 2 ? two_lying : three_lying;
+        return vectors == 2 ? two_in_place : three_in_place;
     if (!a_packed)
         return vectors == 2 ? two_rows : three_rows;
     return vectors == 2 ? two_packed : three_packed;
 }
 
-/* Rows that a panel is used for at a time: little enough to stay near, and to
- * be somebody else's work. A multiple of LANES. */
+/* Rows that a panel is used for at a time: few enough to stay in cache, and for
+ * another thread to take. A multiple of LANES. */
 enum { PANEL_BAND = 128 };
 
 static int64_t panels_of(int64_t n, int64_t vectors)
@@ -198,7 +192,7 @@ static int64_t panels_of(int64_t n, int64_t vectors)
     return (n + width - 1) / width;
 }
 
-/* A product under way: its factors where they are read. */
+/* A product under way: its operands where they are read. */
 typedef struct panel_work {
     const sl__panel_product *shape;
     const float *a, *b, *bias;
@@ -209,22 +203,22 @@ typedef struct panel_work {
     int64_t a_piece, b_piece; /* where the shape has pieces */
 } panel_work;
 
-/* Divides the depth at hand: as it lies, or so that there is a piece for each
- * row of a tile where what it adds to is far. */
-static void divide_depth(const panel_work *w, int rows, panel_product *s)
+/* Divides the depth at hand: as it lies or, where `out` is to be prefetched, so
+ * that there is a piece for each row of a tile. */
+static void divide_depth(const panel_work *w, panel_product *s)
 {
     const sl__panel_product *f = s->shape;
     s->piece = f->piece;
     s->a_piece = w->a_piece;
     s->b_piece = w->b_piece;
-    if (!s->piece && f->adds_far) {
-        s->piece = (s->depth + rows - 1) / rows;
+    if (!s->piece && f->out_streamed) {
+        s->piece = (s->depth + PANEL_ROWS - 1) / PANEL_ROWS;
         s->a_piece = s->piece * s->a_column;
         s->b_piece = s->piece * s->b_row;
     }
-    if (f->adds_far) {
+    if (f->out_streamed) {
         int64_t pieces = (s->depth + s->piece - 1) / s->piece;
-        s->asks = (int)((rows + pieces - 1) / pieces);
+        s->prefetched = (int)((PANEL_ROWS + pieces - 1) / pieces);
     }
 }
 
@@ -249,15 +243,14 @@ static void multiply_panel(const panel_work *w, int64_t band, int64_t panel)
     panel_fn *run =
         choose_function(vectors, w->a_row == 1 && w->a_column == LANES,
                         w->b_row == (int64_t)vectors * LANES);
-    int rows = vectors == 1 ? TALL_ROWS : PANEL_ROWS;
-    int64_t tiles = (s.m + rows - 1) / rows;
+    int64_t tiles = (s.m + PANEL_ROWS - 1) / PANEL_ROWS;
     s.ahead = (AHEAD_EVERY * width / LINE + tiles - 1) / tiles;
     int64_t pieces = f->piece ? PANEL_DEPTH / f->piece : 0;
     int64_t most = pieces ? pieces * f->piece : PANEL_DEPTH;
     for (int64_t k = 0; k < f->k; k += most) {
         s.depth = f->k - k < most ? f->k - k : most;
         s.adds = f->adds || k > 0;
-        divide_depth(w, rows, &s);
+        divide_depth(w, &s);
         run(&s);
         s.a += pieces ? pieces * s.a_piece : s.depth * s.a_column;
         s.panel += pieces ? pieces * s.b_piece : s.depth * s.b_row;
@@ -280,8 +273,8 @@ static void pack_columns(const sl__panel_pack *f, const float *in,
     int64_t done = columns / LANES * LANES, k = 0;
     for (; k + LANES <= f->k && f->row == 1; k += LANES) {
         for (int64_t c = 0; c < done; c += LANES)
-            turn(in + k + c * f->column, f->column, out + k * width + c, width,
-                 f->is_far);
+            transpose_square(in + k + c * f->column, f->column,
+                             out + k * width + c, width, f->streamed);
     }
     for (int64_t c = 0; c < columns; c++) {
         for (int64_t i = c < done ? k : 0; i < f->k; i++)
@@ -289,14 +282,14 @@ static void pack_columns(const sl__panel_pack *f, const float *in,
     }
 }
 
-/* Whole panels of rows that lie one after the other: some rows at a time, for
- * memory likes to be read in order. */
+/* Whole panels of a matrix with contiguous rows: a few rows at a time, so that
+ * memory is read in order. */
 static void pack_rows(const sl__panel_pack *f, const float *in, int64_t panels,
                       float *out, int64_t width)
 {
     enum { AT_A_TIME = 16 };
-    const int64_t depth = f->k, row = f->row, panel = width * f->room;
-    const bool far = f->is_far;
+    const int64_t depth = f->k, row = f->row, panel = width * f->depth;
+    const bool streamed = f->streamed;
     for (int64_t from = 0; from < depth; from += AT_A_TIME) {
         int64_t to = depth - from < AT_A_TIME ? depth : from + AT_A_TIME;
         for (int64_t j = 0; j < panels; j++) {
@@ -304,7 +297,7 @@ static void pack_rows(const sl__panel_pack *f, const float *in, int64_t panels,
             float *y = out + j * panel + from * width;
             for (int64_t k = from; k < to; k++, x += row, y += width) {
                 for (int64_t c = 0; c < width; c += LANES)
-                    put(y + c, load(x + c), far);
+                    put(y + c, load(x + c), streamed);
             }
         }
     }
@@ -322,14 +315,14 @@ static void pack_panels_part(void *data, int worker, int64_t from, int64_t to)
     if (f->column == 1 && from < whole) {
         int64_t end = to < whole ? to : whole;
         pack_rows(f, matrix + from * width, end - from,
-                  packed + from * width * f->room, width);
+                  packed + from * width * f->depth, width);
         from = end;
     }
     for (int64_t j = from; j < to; j++) {
         int64_t first = j * width;
         int64_t columns = j < whole ? width : f->n - first;
         const float *in = matrix + first * f->column;
-        float *out = packed + first * f->room;
+        float *out = packed + first * f->depth;
         if (columns < width)
             memset(out, 0, sizeof *out * (size_t)(width * f->k));
         if (f->column != 1) {
@@ -372,34 +365,44 @@ static void multiply_all(panel_work *w, int threads, int64_t grain)
                  multiply_panels_part, w);
 }
 
+/* One product of the batch. */
+static void multiply_matrices(panel_work *w, float *scratch, const sl__run *run)
+{
+    const sl__panel_product *f = w->shape;
+    if (f->packs_b) {
+        pack_into(&f->b_pack, w->b, scratch, run);
+        w->b = scratch;
+        scratch += w->panels * w->b_panel;
+    }
+    if (f->packs_a) {
+        pack_into(&f->a_pack, w->a, scratch, run);
+        w->a = scratch;
+        w->a_row = 1;
+        w->a_column = LANES;
+        w->a_vector = LANES * f->k;
+    }
+    multiply_all(w, sl__threads_of(run), PANEL_GRAIN);
+}
+
 static sl_status multiply_panels(ARGS)
 {
     const sl__panel_product *f = kernel->private;
     int64_t width = (int64_t)f->vectors * LANES;
-    panel_work w = {.shape = f,
-                    .a = p[f->a],
-                    .b = p[f->b],
-                    .bias = f->bias < 0 ? NULL : p[f->bias],
-                    .out = p[kernel->operand_count],
-                    .a_row = f->a_row,
-                    .a_column = f->a_column,
-                    .a_vector = LANES * f->a_row,
-                    .b_row = f->b_row ? f->b_row : width,
-                    .b_panel = f->b_row ? width : f->k * width,
-                    .panels = panels_of(f->n, f->vectors)};
-    float *scratch = p[kernel->arg_count - 1];
-    if (f->packs_b) {
-        pack_into(&f->b_pack, w.b, scratch, run);
-        w.b = scratch;
-        scratch += w.panels * w.b_panel;
+    const float *a = p[f->a], *b = p[f->b];
+    float *out = p[kernel->operand_count];
+    for (int64_t i = 0; i < f->batch; i++) {
+        panel_work w = {.shape = f,
+                        .a = a + i * f->a_batch,
+                        .b = b + i * f->b_batch,
+                        .bias = f->bias < 0 ? NULL : p[f->bias],
+                        .out = out + i * f->out_batch,
+                        .a_row = f->a_row,
+                        .a_column = f->a_column,
+                        .a_vector = LANES * f->a_row,
+                        .b_row = f->b_row ? f->b_row : width,
+                        .b_panel = f->b_row ? width : f->k * width,
+                        .panels = panels_of(f->n, f->vectors)};
+        multiply_matrices(&w, p[kernel->arg_count - 1], run);
     }
-    if (f->packs_a) {
-        pack_into(&f->a_pack, w.a, scratch, run);
-        w.a = scratch;
-        w.a_row = 1;
-        w.a_column = LANES;
-        w.a_vector = LANES * f->k;
-    }
-    multiply_all(&w, sl__threads_of(run), PANEL_GRAIN);
     return activate(kernel, p, run);
 }

@@ -7,6 +7,7 @@
 #include "tensor/backends/cpu/kernels/vector.h"
 
 #include "tensor/backends/cpu/cpu.h"
+#include "tensor/backends/cpu/gemm/gemm.h"
 #include "tensor/random.h"
 
 #include <math.h>
@@ -87,9 +88,8 @@ static sl_status activate(ARGS)
 }
 
 #include "tensor/backends/cpu/gemm/panels.h"
-#include "tensor/backends/cpu/gemm/turned.h"
-#include "tensor/backends/cpu/gemm/dots.h"
-#include "tensor/backends/cpu/gemm/gradients.h"
+#include "tensor/backends/cpu/gemm/dot_product.h"
+#include "tensor/backends/cpu/gemm/rank_update.h"
 
 const sl__vector_kernels VECTOR(sl__vector) = {
     VECTOR_NAME,
@@ -124,11 +124,9 @@ const sl__vector_kernels VECTOR(sl__vector) = {
         [SL__MSE_GRAD] = mse_grad,
         [SL__CROSS_ENTROPY_GRAD] = cross_entropy_grad,
     },
-    add_product,
     LANES,
-    LANES > 8 ? TALL_ROWS : 0,
     multiply_panels,
-    multiply_turned,
     multiply_dots,
+    add_rank_update,
     pack_panels,
 };

@@ -41,15 +41,6 @@ bool sl__vector_force(const char *name)
     return forced != NULL;
 }
 
-bool sl__takes_two_turns(void)
-{
-#ifdef __x86_64__
-    return __builtin_cpu_is("amdfam19h");
-#else
-    return false;
-#endif
-}
-
 int64_t sl__attention_scratch(sl__op op, int64_t length, int64_t size)
 {
     int64_t copies = op == SL__ATTENTION ? 1 : 2;

@@ -2,8 +2,8 @@
  *
  * Vectors of floats through the compilers' vector extension, as wide as the
  * instruction set that a file is compiled for: one source serves all. */
-#ifndef SL_TENSOR_ONEDNN_VECTOR_H
-#define SL_TENSOR_ONEDNN_VECTOR_H
+#ifndef SL_TENSOR_CPU_VECTOR_H
+#define SL_TENSOR_CPU_VECTOR_H
 
 #include <stdint.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * Work in shares: one for each thread of a team, from which others take once
  * they are done with theirs, for a core may be slowed down by whoever else uses
  * it. And those who wait may take too: work_stealing.c. */
-#ifndef SL_TENSOR_ONEDNN_SHARES_H
-#define SL_TENSOR_ONEDNN_SHARES_H
+#ifndef SL_TENSOR_CPU_SHARES_H
+#define SL_TENSOR_CPU_SHARES_H
 
 #include "tensor/backends/cpu/cpu.h"
 

@@ -1,33 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Threads. oneDNN runs on OpenMP; a second pool of ours would fight with its
- * workers, which spin between calls. So ours are the same: parallel regions
- * through the entry points that every OpenMP runtime of GCC's lineage exports
- * and that compilers call, which needs no compiler flag. A thread that calls in
- * has a team of its own, so two programs in two threads do not meet. */
+ * Threads. A stage's threads are OpenMP's, through the entry points that every
+ * runtime of GCC's lineage exports and that compilers call, which needs no
+ * compiler flag. A rank that calls in has a team of its own, so two programs in
+ * two ranks do not meet. */
 #include "tensor/work_stealing.h"
 #include "tensor/backends/cpu/runtime/shares.h"
 
 void GOMP_parallel(void (*body)(void *), void *data, unsigned threads,
                    unsigned flags);
 int omp_get_thread_num(void);
-int omp_get_max_threads(void);
-void omp_set_num_threads(int threads);
-int omp_get_dynamic(void);
-void omp_set_dynamic(int dynamic);
 int omp_get_thread_limit(void);
-
-/* oneDNN divides the work of a primitive when it is made, and trusts that the
- * team will be as large; so the runtime must not be free to grant less. */
-sl__team sl__set_team(sl__team team)
-{
-    sl__team before = {omp_get_max_threads(), omp_get_dynamic()};
-    if (before.threads != team.threads)
-        omp_set_num_threads(team.threads);
-    if (before.dynamic != team.dynamic)
-        omp_set_dynamic(team.dynamic);
-    return before;
-}
 
 int sl__thread_limit(void)
 {

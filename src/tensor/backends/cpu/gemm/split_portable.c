@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Split products on tiles made of plain C: slow, for tests on any CPU. */
 #include "tensor/backends/cpu/cpu.h"
+#include "tensor/backends/cpu/gemm/gemm.h"
 
 #include <string.h>
 
@@ -61,7 +62,7 @@ static bool begin(void)
 #define TILE_LOAD(tile, p, row)  load_tile(tile, p, row)
 #define TILE_STORE(tile, p, row) store_tile(tile, p, row)
 #define TILE_MULTIPLY(c, a, b)   multiply_tiles(c, a, b)
-#include "tensor/backends/cpu/gemm/splits.h"
+#include "tensor/backends/cpu/gemm/split_product.h"
 
-const sl__split_kernels sl__splits_portable = {"portable", begin,
-                                               multiply_split, pack_split};
+const sl__split_kernels sl__split_portable = {"portable", begin, multiply_split,
+                                              pack_split};

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Products of a few rows with a weight that stays near, whose columns are
- * contiguous: sums of products along them, in vectors. So a weight (out, in)
- * serves x w' where it lies, as it serves y w: it is not packed, and half as
- * large in the caches. */
+ * Products of a few rows with a weight that stays in cache and whose columns are
+ * contiguous, as dot products along them. So a weight (out, in) is read in place
+ * by x w' as it is by y w: nothing is packed, and it takes half the cache. */
 
 /* Rows at a time, by so many columns that there is a sum for each lane. */
 enum { DOT_ROWS = 4 };
@@ -14,13 +13,14 @@ typedef struct dot_work {
     float *out;
 } dot_work;
 
-/* Adds the halves of vectors to each other, and weaves them into half as many
- * vectors. */
+/* Interleaves the first half of the vectors with the second, and adds what lies
+ * beside each other: half as many vectors are left. */
 INLINE void fold(vf v[LANES], int half)
 {
 #pragma GCC unroll 8
     for (int i = 0; i < half; i++)
-        v[i] = WEAVE_LOW(v[i], v[i + half]) + WEAVE_HIGH(v[i], v[i + half]);
+        v[i] = INTERLEAVE_LOW(v[i], v[i + half]) +
+               INTERLEAVE_HIGH(v[i], v[i + half]);
 }
 
 /* The sums of each of LANES vectors, as one. */
@@ -74,7 +74,7 @@ INLINE void dot_rows(const dot_work *w, int64_t *i, int64_t j, int rows)
     }
 }
 
-/* On one thread: of a near weight, so few rows are not worth a second. */
+/* On one thread: so few rows of a small weight are not worth a second. */
 static sl_status multiply_dots(ARGS)
 {
     const sl__dot_product *f = kernel->private;

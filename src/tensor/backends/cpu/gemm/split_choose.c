@@ -2,6 +2,7 @@
  *
  * Whether products are split, and which. */
 #include "tensor/backends/cpu/cpu.h"
+#include "tensor/backends/cpu/gemm/gemm.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@ static bool is_forced;
 static const sl__split_kernels *forced, *best;
 
 /* Ones by ones on AMX, against the known result. */
-int sl__splits_try_amx(void)
+int sl__split_try_amx(void)
 {
     enum { SIZE = SL__SPLIT_BLOCK };
     static float ones[SIZE * SIZE], out[SIZE * SIZE];
@@ -34,11 +35,11 @@ int sl__splits_try_amx(void)
                                .activation = SL__OP_COUNT};
     void *const p[] = {ones, ones, out, scratch};
     const sl__run run = {.stream = NULL}; /* On one thread. */
-    if (!sl__splits_amx || !sl__splits_amx->begin())
+    if (!sl__split_amx || !sl__split_amx->begin())
         return 1;
     for (int i = 0; i < SIZE * SIZE; i++)
         ones[i] = 1;
-    sl__splits_amx->multiply(&kernel, p, &run);
+    sl__split_amx->multiply(&kernel, p, &run);
     for (int i = 0; i < SIZE * SIZE; i++) {
         if (out[i] != SIZE)
             return 1;
@@ -52,7 +53,7 @@ static bool is_asked(const char *answer)
     return value && strcmp(value, answer) == 0;
 }
 
-sl_status sl__splits_check(void)
+sl_status sl__split_check_environment(void)
 {
     const char *value = getenv("SLUICE_AMX");
     if (!value || !*value || is_asked("always") || is_asked("never"))
@@ -63,12 +64,12 @@ sl_status sl__splits_check(void)
 
 static void choose_once(void)
 {
-    if (sl__splits_amx && !is_asked("never") &&
-        sl__amx_works(sl__splits_try_amx) && sl__splits_amx->begin())
-        best = sl__splits_amx;
+    if (sl__split_amx && !is_asked("never") &&
+        sl__amx_works(sl__split_try_amx) && sl__split_amx->begin())
+        best = sl__split_amx;
 }
 
-const sl__split_kernels *sl__splits_choose(int threads)
+const sl__split_kernels *sl__split_choose(int threads)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, choose_once);
@@ -77,13 +78,13 @@ const sl__split_kernels *sl__splits_choose(int threads)
     return threads == 1 || is_asked("always") ? best : NULL;
 }
 
-bool sl__splits_force(const char *name)
+bool sl__split_force(const char *name)
 {
     is_forced = false;
     if (!name)
         return true;
-    forced = strcmp(name, "portable") == 0 ? &sl__splits_portable
-             : strcmp(name, "amx") == 0    ? sl__splits_choose(1)
+    forced = strcmp(name, "portable") == 0 ? &sl__split_portable
+             : strcmp(name, "amx") == 0    ? sl__split_choose(1)
                                            : NULL;
     is_forced = forced || strcmp(name, "none") == 0;
     return is_forced;

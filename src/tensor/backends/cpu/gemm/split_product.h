@@ -86,9 +86,9 @@ INLINE void split_columns(const split_source *s, uint32_t *out[PIECES])
     }
 }
 
-/* Rows become columns: weaving the halves of the list again and again turns it
- * round. */
-INLINE void turn_tile(const uint32_t *in, uint32_t *out)
+/* Rows become columns: interleaving the halves of the list log2(SIDE) times
+ * transposes it. */
+INLINE void transpose_tile(const uint32_t *in, uint32_t *out)
 {
     v16u now[SIDE], next[SIDE];
 #pragma GCC unroll 16
@@ -119,7 +119,7 @@ static void split_tile(split_source s, int64_t rows, int64_t depth, bool left,
 {
     float edge[SIDE][DEPTH];
     uint32_t aside[PIECES][TILE];
-    uint32_t *turned[PIECES] = {aside[0], aside[1], aside[2]};
+    uint32_t *transposed[PIECES] = {aside[0], aside[1], aside[2]};
     if (rows < SIDE || depth < DEPTH || (s.row != 1 && s.column != 1)) {
         memset(edge, 0, sizeof edge);
         for (int64_t r = 0; r < rows && r < SIDE; r++) {
@@ -129,13 +129,13 @@ static void split_tile(split_source s, int64_t rows, int64_t depth, bool left,
         s = (split_source){edge[0], DEPTH, 1};
     }
     bool by_rows = s.column == 1;
-    uint32_t **to = by_rows == left ? out : turned;
+    uint32_t **to = by_rows == left ? out : transposed;
     if (by_rows)
         split_rows(&s, to);
     else
         split_columns(&s, to);
-    for (int piece = 0; piece < PIECES && to == turned; piece++)
-        turn_tile(turned[piece], out[piece]);
+    for (int piece = 0; piece < PIECES && to == transposed; piece++)
+        transpose_tile(transposed[piece], out[piece]);
 }
 
 /* A factor to be split: `size` rows of the left or columns of the right. */
@@ -257,14 +257,14 @@ static void multiply_edge(const split_work *w, const uint32_t *a,
 
 /* So many parts of the depth of a block of the result, at some row and column
  * of them, are added up at a time. */
-enum { NEAR_PARTS = 16 };
+enum { CACHED_PARTS = 16 };
 
 static void multiply_one(const split_work *w, int64_t row, int64_t column,
                          int64_t part)
 {
     const sl__panel_product *f = w->shape;
     int64_t all = blocks_of(f->k), parts = all - part;
-    parts = parts < NEAR_PARTS ? parts : NEAR_PARTS;
+    parts = parts < CACHED_PARTS ? parts : CACHED_PARTS;
     const uint32_t *a = w->a + (row * all + part) * BLOCK_PAIRS;
     const uint32_t *b = w->b + (column * all + part) * BLOCK_PAIRS;
     int64_t i = row * BLOCK, j = column * BLOCK;
@@ -282,7 +282,7 @@ static void multiply_one(const split_work *w, int64_t row, int64_t column,
 
 /* A unit of work is a strip of columns by a band of rows, in blocks. Units that
  * follow one another are gone through together: some of the depth of their rows
- * stays near, while the columns go by. */
+ * stays in cache while the columns go by. */
 enum { BAND = 8 };
 
 static void multiply_units(const split_work *w, int64_t band, int64_t left,
@@ -291,7 +291,7 @@ static void multiply_units(const split_work *w, int64_t band, int64_t left,
     int64_t parts = blocks_of(w->shape->k), rows = blocks_of(w->shape->m);
     int64_t top = band * BAND, bottom = top + BAND;
     bottom = bottom < rows ? bottom : rows;
-    for (int64_t part = 0; part < parts; part += NEAR_PARTS) {
+    for (int64_t part = 0; part < parts; part += CACHED_PARTS) {
         for (int64_t column = left; column < right; column++) {
             for (int64_t row = top; row < bottom; row++)
                 multiply_one(w, row, column, part);

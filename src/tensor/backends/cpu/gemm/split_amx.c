@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Split products on AMX's tiles. */
 #include "tensor/backends/cpu/cpu.h"
+#include "tensor/backends/cpu/gemm/gemm.h"
 
 /* By GCC's name and by clang's. */
 #if defined(__AMX_BF16__) || defined(__AMXBF16__)
@@ -37,11 +38,11 @@ static void begin_tiles(void)
 #define TILE_LOAD(tile, p, row)  _tile_loadd(tile, p, (row)*4)
 #define TILE_STORE(tile, p, row) _tile_stored(tile, p, (row)*4)
 #define TILE_MULTIPLY(c, a, b)   _tile_dpbf16ps(c, a, b)
-#include "tensor/backends/cpu/gemm/splits.h"
+#include "tensor/backends/cpu/gemm/split_product.h"
 
 static const sl__split_kernels kernels = {"amx", begin, multiply_split,
                                           pack_split};
-const sl__split_kernels *const sl__splits_amx = &kernels;
+const sl__split_kernels *const sl__split_amx = &kernels;
 #else
-const sl__split_kernels *const sl__splits_amx = NULL;
+const sl__split_kernels *const sl__split_amx = NULL;
 #endif

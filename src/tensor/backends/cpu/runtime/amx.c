@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Whether AMX may be used. Some CPUs claim it and kill the process that uses it
+ * (under a hypervisor that does not enable the tiles). So a child process tries
+ * it first: whatever happens to the child, the parent lives and knows. */
+#include "tensor/backends/cpu/cpu.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+
+enum { PATIENCE_SECONDS = 20 };
+
+/* Whether the CPU says that it has AMX tiles. */
+static bool claims_amx(void)
+{
+#ifdef __x86_64__
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 1);
+#else
+    return false;
+#endif
+}
+
+static bool ends_well(pid_t child, int seconds)
+{
+    const struct timespec pause = {0, 2000000};
+    for (int64_t waited_ms = 0; waited_ms < seconds * 1000; waited_ms += 2) {
+        int status;
+        pid_t ended = waitpid(child, &status, WNOHANG);
+        if (ended == child)
+            return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        if (ended < 0)
+            return false;
+        nanosleep(&pause, NULL);
+    }
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    return false;
+}
+
+bool sl__survives_in_child(int (*attempt)(void), int seconds)
+{
+    pid_t child = fork();
+    if (child < 0)
+        return false;
+    if (child == 0) {
+        const struct rlimit none = {0, 0};
+        setrlimit(RLIMIT_CORE, &none);
+        signal(SIGILL, SIG_DFL);
+        signal(SIGSEGV, SIG_DFL);
+        close(STDERR_FILENO); /* A dying child has nothing to say here. */
+        _exit(attempt());
+    }
+    return ends_well(child, seconds);
+}
+
+bool sl__amx_works(int (*attempt)(void))
+{
+    return claims_amx() && sl__survives_in_child(attempt, PATIENCE_SECONDS);
+}
