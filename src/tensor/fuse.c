@@ -125,11 +125,11 @@ static bool reads(const sl__node *node, const sl_tensor *base)
 
 /* The activation right after a product that alone reads its result, in this
  * program and in later ones; NULL where there is none. */
-static sl__turn *find_activation(const sl_stage *stage, sl_program program,
-                                 size_t at)
+static sl__kernel_call *find_activation(const sl_stage *stage,
+                                        sl_program program, size_t at)
 {
-    const sl__turns *turns = &stage->programs[program];
-    const sl_tensor *product = turns->data[at].node->results[0];
+    const sl__kernel_calls *calls = &stage->programs[program];
+    const sl_tensor *product = calls->data[at].node->results[0];
     if (product->base != product || sl__is_message(stage, product))
         return NULL;
     for (int later = 0; later < SL_PROGRAM_COUNT; later++) {
@@ -137,14 +137,14 @@ static sl__turn *find_activation(const sl_stage *stage, sl_program program,
             sl__is_carried_in(stage, (sl_program)later, product))
             return NULL;
     }
-    sl__turn *found = NULL;
-    for (size_t i = at + 1; i < turns->count; i++) {
-        const sl__node *node = turns->data[i].node;
+    sl__kernel_call *found = NULL;
+    for (size_t i = at + 1; i < calls->count; i++) {
+        const sl__node *node = calls->data[i].node;
         if (!reads(node, product))
             continue;
         if (found || !is_activation(node->op))
             return NULL;
-        found = &turns->data[i];
+        found = &calls->data[i];
     }
     /* All of the product, not a slice of it. */
     return found && sl__is_dense(found->node->operands[0]) &&
@@ -155,17 +155,17 @@ static sl__turn *find_activation(const sl_stage *stage, sl_program program,
 
 void sl__fuse_activations(sl_stage *stage, sl_program program)
 {
-    sl__turns *turns = &stage->programs[program];
-    for (size_t i = 0; i < turns->count; i++) {
-        const sl__node *node = turns->data[i].node;
+    sl__kernel_calls *calls = &stage->programs[program];
+    for (size_t i = 0; i < calls->count; i++) {
+        const sl__node *node = calls->data[i].node;
         if (node->op != SL__MATMUL || node->adds || node->backward)
             continue;
-        sl__turn *found = find_activation(stage, program, i);
+        sl__kernel_call *found = find_activation(stage, program, i);
         if (!found)
             continue;
-        turns->data[i].activation = found->node;
-        turns->count--;
+        calls->data[i].activation = found->node;
+        calls->count--;
         memmove(found, found + 1,
-                sizeof *found * (&turns->data[turns->count] - found));
+                sizeof *found * (&calls->data[calls->count] - found));
     }
 }

@@ -13,14 +13,14 @@
 
 #include <string.h>
 
-/* The memory that a turn touches: bases of operands, then of results. */
-static int list_touched(const sl__turn *turn, const sl_tensor **bases,
+/* The memory that a call touches: bases of operands, then of results. */
+static int list_touched(const sl__kernel_call *call, const sl_tensor **bases,
                         int *operands)
 {
-    const sl__node *writer = turn->activation ? turn->activation : turn->node;
+    const sl__node *writer = call->activation ? call->activation : call->node;
     int count = 0;
-    for (int i = 0; i < turn->node->operand_count; i++)
-        bases[count++] = turn->node->operands[i]->base;
+    for (int i = 0; i < call->node->operand_count; i++)
+        bases[count++] = call->node->operands[i]->base;
     *operands = count;
     for (int i = 0; i < SL__RESULTS_MAX; i++) {
         if (writer->results[i])
@@ -31,17 +31,17 @@ static int list_touched(const sl__turn *turn, const sl_tensor **bases,
 
 typedef struct orderer {
     const sl_stage *stage;
-    const sl__turns *turns;
-    const sl_tensor **bases; /* of the turn at hand */
+    const sl__kernel_calls *calls;
+    const sl_tensor **bases; /* of the call at hand */
     int64_t *bytes;          /* by base: what it takes of the workspace */
-    int *left;               /* by base: turns still to touch it */
+    int *left;               /* by base: calls still to touch it */
     bool *alive;             /* by base */
-    int *times;              /* by base: touches by the turn being weighed */
+    int *times;              /* by base: touches by the call being weighed */
     uint64_t *stamps;        /* by base: when `times` was begun */
     uint64_t stamp;
-    int *followers;         /* lists of turns that wait for a turn */
-    size_t *first_follower; /* by turn; one more than there are turns */
-    int *waits;             /* by turn: for so many others */
+    int *followers;         /* lists of calls that wait for a call */
+    size_t *first_follower; /* by call; one more than there are calls */
+    int *waits;             /* by call: for so many others */
 } orderer;
 
 /* ---------------------------------------------------------------- alive -- */
@@ -51,20 +51,20 @@ static void start_count(orderer *o)
     size_t tensors = o->stage->graph->tensor_count;
     memset(o->left, 0, tensors * sizeof *o->left);
     memset(o->alive, 0, tensors * sizeof *o->alive);
-    for (size_t i = 0; i < o->turns->count; i++) {
+    for (size_t i = 0; i < o->calls->count; i++) {
         int operands;
-        int count = list_touched(&o->turns->data[i], o->bases, &operands);
+        int count = list_touched(&o->calls->data[i], o->bases, &operands);
         for (int k = 0; k < count; k++)
             o->left[o->bases[k]->id]++;
     }
 }
 
-/* How much more, or less, is alive after a turn has run; `commit` makes it
+/* How much more, or less, is alive after a call has run; `commit` makes it
  * so. */
-static int64_t weigh(orderer *o, const sl__turn *turn, bool commit)
+static int64_t weigh(orderer *o, const sl__kernel_call *call, bool commit)
 {
     int operands;
-    int count = list_touched(turn, o->bases, &operands);
+    int count = list_touched(call, o->bases, &operands);
     int64_t more = 0;
     o->stamp++;
     for (int k = 0; k < count; k++) {
@@ -87,7 +87,7 @@ static int64_t weigh(orderer *o, const sl__turn *turn, bool commit)
 
 /* --------------------------------------------------------------- waiting -- */
 
-/* Calls `visit` for every pair of turns that must stay in order: a turn waits
+/* Calls `visit` for every pair of calls that must stay in order: a call waits
  * for the last writer of whatever it touches. Nothing is written again once it
  * was read, so nobody waits for readers. */
 static void visit_waits(orderer *o, void (*visit)(orderer *, int, int),
@@ -96,9 +96,9 @@ static void visit_waits(orderer *o, void (*visit)(orderer *, int, int),
     size_t tensors = o->stage->graph->tensor_count;
     for (size_t i = 0; i < tensors; i++)
         writer[i] = -1;
-    for (int i = 0; i < (int)o->turns->count; i++) {
+    for (int i = 0; i < (int)o->calls->count; i++) {
         int operands;
-        int count = list_touched(&o->turns->data[i], o->bases, &operands);
+        int count = list_touched(&o->calls->data[i], o->bases, &operands);
         for (int k = 0; k < count; k++) {
             int id = o->bases[k]->id;
             if (writer[id] >= 0 && writer[id] != i)
@@ -123,21 +123,21 @@ static void note_wait(orderer *o, int before, int after)
 
 static sl_status find_waits(orderer *o)
 {
-    size_t tensors = o->stage->graph->tensor_count, turns = o->turns->count;
+    size_t tensors = o->stage->graph->tensor_count, calls = o->calls->count;
     int *writer = NULL;
     sl_status status = sl__alloc(tensors, sizeof *writer, &writer);
     if (!status) {
         visit_waits(o, count_wait, writer);
-        for (size_t i = 0; i < turns; i++)
+        for (size_t i = 0; i < calls; i++)
             o->first_follower[i + 1] += o->first_follower[i];
-        status = sl__alloc(o->first_follower[turns], sizeof *o->followers,
+        status = sl__alloc(o->first_follower[calls], sizeof *o->followers,
                            &o->followers);
     }
     if (!status) {
         visit_waits(o, note_wait, writer);
         /* Each start has moved to the next one's. */
         memmove(o->first_follower + 1, o->first_follower,
-                turns * sizeof *o->first_follower);
+                calls * sizeof *o->first_follower);
         o->first_follower[0] = 0;
     }
     free(writer);
@@ -146,25 +146,25 @@ static sl_status find_waits(orderer *o)
 
 /* ---------------------------------------------------------------- orders -- */
 
-/* Always the turn, of those that wait for none, after which least is alive;
+/* Always the call, of those that wait for none, after which least is alive;
  * the earlier one where that is the same. Of very many that wait for none, the
  * latest are looked at. */
 static void order_greedily(orderer *o, int *waits, int *ready, int *order)
 {
-    size_t turns = o->turns->count, ready_count = 0;
+    size_t calls = o->calls->count, ready_count = 0;
     start_count(o);
-    memcpy(waits, o->waits, turns * sizeof *waits);
-    for (size_t i = 0; i < turns; i++) {
+    memcpy(waits, o->waits, calls * sizeof *waits);
+    for (size_t i = 0; i < calls; i++) {
         if (waits[i] == 0)
             ready[ready_count++] = (int)i;
     }
-    for (size_t at = 0; at < turns; at++) {
+    for (size_t at = 0; at < calls; at++) {
         enum { LOOKED_AT = 128 };
         size_t first = ready_count > LOOKED_AT ? ready_count - LOOKED_AT : 0;
         size_t best = first;
         int64_t least = INT64_MAX;
         for (size_t i = first; i < ready_count; i++) {
-            int64_t after = weigh(o, &o->turns->data[ready[i]], false);
+            int64_t after = weigh(o, &o->calls->data[ready[i]], false);
             if (after < least || (after == least && ready[i] < ready[best])) {
                 least = after;
                 best = i;
@@ -172,7 +172,7 @@ static void order_greedily(orderer *o, int *waits, int *ready, int *order)
         }
         int taken = ready[best];
         ready[best] = ready[--ready_count];
-        weigh(o, &o->turns->data[taken], true);
+        weigh(o, &o->calls->data[taken], true);
         order[at] = taken;
         for (size_t f = o->first_follower[taken];
              f < o->first_follower[taken + 1]; f++) {
@@ -184,7 +184,7 @@ static void order_greedily(orderer *o, int *waits, int *ready, int *order)
 
 static void order_as_emitted(const orderer *o, int *order)
 {
-    for (size_t i = 0; i < o->turns->count; i++)
+    for (size_t i = 0; i < o->calls->count; i++)
         order[i] = (int)i;
 }
 
@@ -193,8 +193,8 @@ static void order_i_then_w(const orderer *o, const bool *in_w, int *order)
 {
     size_t at = 0;
     for (int pass = 0; pass < 2; pass++) {
-        for (size_t i = 0; i < o->turns->count; i++) {
-            if (in_w[o->turns->data[i].node->index] == (pass == 1))
+        for (size_t i = 0; i < o->calls->count; i++) {
+            if (in_w[o->calls->data[i].node->index] == (pass == 1))
                 order[at++] = (int)i;
         }
     }
@@ -216,11 +216,11 @@ static void count_bytes(orderer *o)
 static sl_status take_scratch(orderer *o, sl__arena *scratch, int **waits,
                               int **ready)
 {
-    size_t tensors = o->stage->graph->tensor_count, turns = o->turns->count;
+    size_t tensors = o->stage->graph->tensor_count, calls = o->calls->count;
     size_t most = 0;
-    for (size_t i = 0; i < turns; i++) {
+    for (size_t i = 0; i < calls; i++) {
         size_t count =
-            (size_t)o->turns->data[i].node->operand_count + SL__RESULTS_MAX;
+            (size_t)o->calls->data[i].node->operand_count + SL__RESULTS_MAX;
         most = count > most ? count : most;
     }
     sl_status status =
@@ -237,25 +237,25 @@ static sl_status take_scratch(orderer *o, sl__arena *scratch, int **waits,
         status =
             sl__arena_take(scratch, tensors, sizeof *o->stamps, &o->stamps);
     if (!status)
-        status = sl__arena_take(scratch, turns, sizeof *o->waits, &o->waits);
+        status = sl__arena_take(scratch, calls, sizeof *o->waits, &o->waits);
     if (!status)
-        status = sl__arena_take(scratch, turns + 2, sizeof *o->first_follower,
+        status = sl__arena_take(scratch, calls + 2, sizeof *o->first_follower,
                                 &o->first_follower);
     if (!status)
-        status = sl__arena_take(scratch, turns, sizeof **waits, waits);
+        status = sl__arena_take(scratch, calls, sizeof **waits, waits);
     if (!status)
-        status = sl__arena_take(scratch, turns, sizeof **ready, ready);
+        status = sl__arena_take(scratch, calls, sizeof **ready, ready);
     return status;
 }
 
 sl_status sl__propose_orders(const sl_stage *stage,
                              int *orders[SL__ORDER_COUNT])
 {
-    const sl__turns *turns = &stage->programs[SL_PROGRAM_B];
-    orderer o = {.stage = stage, .turns = turns};
+    const sl__kernel_calls *calls = &stage->programs[SL_PROGRAM_B];
+    orderer o = {.stage = stage, .calls = calls};
     sl__arena scratch = {0};
     int *waits, *ready;
-    if (turns->count == 0)
+    if (calls->count == 0)
         return SL_OK;
     sl_status status = take_scratch(&o, &scratch, &waits, &ready);
     if (!status) {

@@ -2,8 +2,8 @@
  *
  * Where every tensor lies. What F saves for backward lies in the slab, in a row:
  * it is all alive when F ends. What I leaves for W lies in the slab where
- * something has served its last turn, else in memory that is handed on from I to
- * W alone. What lives within a program lies in the workspace. Where pieces that
+ * something has been used for the last time, else in memory that is handed on
+ * from I to W alone. What lives within a program lies in the workspace. Where pieces that
  * are never alive together may share room they are placed largest first, each
  * at the lowest place free for its whole life. */
 #include "tensor/program.h"
@@ -26,30 +26,30 @@ int sl__find_message(const sl_stage *stage, sl_port_kind kind, int index)
 
 /* -------------------------------------------------------------- touches -- */
 
-static void touch(sl__touch *touches, const sl_tensor *tensor, size_t turn,
+static void touch(sl__touch *touches, const sl_tensor *tensor, size_t call,
                   bool writes)
 {
     if (!tensor)
         return;
     sl__touch *t = &touches[tensor->base->id];
     if (t->first < 0)
-        t->first = (int)turn;
-    t->last = (int)turn;
+        t->first = (int)call;
+    t->last = (int)call;
     t->writers += writes;
 }
 
-static void touch_turns(const sl_stage *stage, int p)
+static void touch_calls(const sl_stage *stage, int p)
 {
-    const sl__turns *turns = &stage->programs[p];
+    const sl__kernel_calls *calls = &stage->programs[p];
     sl__touch *touches = stage->touches[p];
     for (size_t i = 0; i < stage->graph->tensor_count; i++)
         touches[i] = (sl__touch){-1, -1, 0};
-    for (size_t i = 0; i < turns->count; i++) {
-        const sl__turn *turn = &turns->data[i];
+    for (size_t i = 0; i < calls->count; i++) {
+        const sl__kernel_call *call = &calls->data[i];
         const sl__node *writer =
-            turn->activation ? turn->activation : turn->node;
-        for (int k = 0; k < turn->node->operand_count; k++)
-            touch(touches, turn->node->operands[k], i, false);
+            call->activation ? call->activation : call->node;
+        for (int k = 0; k < call->node->operand_count; k++)
+            touch(touches, call->node->operands[k], i, false);
         for (int k = 0; k < SL__RESULTS_MAX; k++)
             touch(touches, writer->results[k], i, true);
     }
@@ -59,10 +59,10 @@ static void touch_turns(const sl_stage *stage, int p)
 static void count_writers(sl_stage *stage, bool *seen)
 {
     for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
-        const sl__turns *turns = &stage->programs[p];
-        for (size_t i = 0; i < turns->count; i++) {
-            const sl__node *nodes[] = {turns->data[i].node,
-                                       turns->data[i].activation};
+        const sl__kernel_calls *calls = &stage->programs[p];
+        for (size_t i = 0; i < calls->count; i++) {
+            const sl__node *nodes[] = {calls->data[i].node,
+                                       calls->data[i].activation};
             for (int n = 0; n < 2; n++) {
                 if (!nodes[n] || seen[nodes[n]->index])
                     continue;
@@ -90,7 +90,7 @@ sl_status sl__compute_touches(sl_stage *stage)
         status = sl__arena_take(arena, tensors, sizeof *stage->touches[p],
                                 &stage->touches[p]);
         if (!status)
-            touch_turns(stage, p);
+            touch_calls(stage, p);
     }
     if (!status)
         count_writers(stage, seen);
@@ -107,13 +107,13 @@ bool sl__is_carried_in(const sl_stage *stage, sl_program program,
 
 /* -------------------------------------------------------------- packing -- */
 
-/* A piece of a pool, alive from the first to the last turn. */
+/* A piece of a pool, alive from the first to the last call. */
 typedef struct room {
     int64_t bytes;
     int64_t offset;
     int first;
     int last;
-    int id;   /* whose it is; -1 the scratch of a turn */
+    int id;   /* whose it is; -1 the scratch of a call */
     int pool; /* SL__POOL_NONE while it has no offset */
 } room;
 
@@ -265,12 +265,13 @@ static bool is_placed(const sl_stage *stage, int p, const sl_tensor *base)
 
 /* ----------------------------------------------------------------- slab -- */
 
-/* The last turn of a base in I and W, counted on from the first of I. */
-static int last_turn(const sl_stage *stage, const sl_tensor *base)
+/* The last call in I or W that uses a base; calls of W count on from those of
+ * I. */
+static int last_use(const sl_stage *stage, const sl_tensor *base)
 {
-    int turns = (int)stage->programs[SL_PROGRAM_I].count;
+    int calls = (int)stage->programs[SL_PROGRAM_I].count;
     int in_w = stage->touches[SL_PROGRAM_W][base->id].last;
-    return in_w >= 0 ? turns + in_w
+    return in_w >= 0 ? calls + in_w
                      : stage->touches[SL_PROGRAM_I][base->id].last;
 }
 
@@ -295,7 +296,7 @@ static sl_status list_carried(const sl_stage *stage, bool from_f, pieces *list)
             is_placed(stage, SL_PROGRAM_W, base))
             continue;
         int first = from_f ? -1 : stage->touches[SL_PROGRAM_I][base->id].first;
-        status = add_piece(list, sl__bytes(base), first, last_turn(stage, base),
+        status = add_piece(list, sl__bytes(base), first, last_use(stage, base),
                            base->id);
     }
     return status;
@@ -308,9 +309,9 @@ static void fix_pieces(sl_stage *stage, const pieces *list, int program)
             .pool = list->data[i].pool, .offset = list->data[i].offset};
 }
 
-/* What F leaves lies in a row. What I leaves for W takes the room of what has
- * served its last turn, and what finds none there has slots of its own: so it
- * does not count from F on. */
+/* What F leaves lies in a row. What I leaves for W takes the room of what was
+ * used for the last time; what does not fit there has slots of its own, which
+ * are occupied from I on only. */
 static sl_status plan_slab(sl_stage *stage)
 {
     static const pieces none = {0};
@@ -362,14 +363,14 @@ static bool is_freed(const sl_stage *stage, int p, const sl_tensor *base)
             stage->touches[SL_PROGRAM_W][base->id].first < 0);
 }
 
-/* Whether a turn's result may lie where operand `k` lies, which dies there. */
+/* Whether a call's result may lie where operand `k` lies, which dies there. */
 static bool may_share(const sl_stage *stage, int p, size_t at, int k)
 {
-    const sl__turn *turn = &stage->programs[p].data[at];
-    const sl__node *node = turn->node;
+    const sl__kernel_call *call = &stage->programs[p].data[at];
+    const sl__node *node = call->node;
     const sl_tensor *operand = node->operands[k], *result = node->results[0];
     const sl__touch *touches = stage->touches[p];
-    if (turn->activation || node->adds || result->base != result ||
+    if (call->activation || node->adds || result->base != result ||
         operand->base->leaf != SL__RESULT ||
         !is_freed(stage, p, operand->base) || is_placed(stage, p, result) ||
         touches[operand->base->id].last != (int)at ||
@@ -388,9 +389,9 @@ static bool may_share(const sl_stage *stage, int p, size_t at, int k)
 /* For each base, the one in whose memory it lies: itself or an operand. */
 static void share_places(const sl_stage *stage, int p, int *host)
 {
-    const sl__turns *turns = &stage->programs[p];
-    for (size_t i = 0; i < turns->count; i++) {
-        const sl__node *node = turns->data[i].node;
+    const sl__kernel_calls *calls = &stage->programs[p];
+    for (size_t i = 0; i < calls->count; i++) {
+        const sl__node *node = calls->data[i].node;
         int traits = sl__ops[node->op].traits;
         for (int k = 0; k < 2 && k < node->operand_count; k++) {
             if (!(traits & (k ? SL__IN_PLACE2 : SL__IN_PLACE)) ||
@@ -439,10 +440,10 @@ static sl_status plan_workspace(sl_stage *stage, int p)
             status = add_piece(&list, sl__bytes(base), touches[i].first,
                                last[i], (int)i);
     }
-    const sl__turns *turns = &stage->programs[p];
-    for (size_t i = 0; i < turns->count && !status; i++) {
-        if (turns->data[i].kernel->scratch_bytes)
-            status = add_piece(&list, turns->data[i].kernel->scratch_bytes,
+    const sl__kernel_calls *calls = &stage->programs[p];
+    for (size_t i = 0; i < calls->count && !status; i++) {
+        if (calls->data[i].kernel->scratch_bytes)
+            status = add_piece(&list, calls->data[i].kernel->scratch_bytes,
                                (int)i, (int)i, -1);
     }
     int64_t bytes = 0;
@@ -454,7 +455,7 @@ static sl_status plan_workspace(sl_stage *stage, int p)
             stage->places[p][piece->id] = (sl__place){
                 .pool = SL__POOL_WORKSPACE, .offset = piece->offset};
         else
-            turns->data[piece->first].scratch_offset = piece->offset;
+            calls->data[piece->first].scratch_offset = piece->offset;
     }
     for (size_t i = 0; i < graph->tensor_count && !status; i++) {
         if (host[i] == (int)i)
@@ -469,32 +470,32 @@ static sl_status plan_workspace(sl_stage *stage, int p)
     return status;
 }
 
-/* Plans B in an order of its turns. */
-static sl_status try_order(sl_stage *stage, const sl__turn *emitted,
+/* Plans B in an order of its calls. */
+static sl_status try_order(sl_stage *stage, const sl__kernel_call *emitted,
                            const int *order)
 {
-    sl__turns *turns = &stage->programs[SL_PROGRAM_B];
-    for (size_t i = 0; i < turns->count; i++)
-        turns->data[i] = emitted[order[i]];
-    touch_turns(stage, SL_PROGRAM_B);
+    sl__kernel_calls *calls = &stage->programs[SL_PROGRAM_B];
+    for (size_t i = 0; i < calls->count; i++)
+        calls->data[i] = emitted[order[i]];
+    touch_calls(stage, SL_PROGRAM_B);
     return plan_workspace(stage, SL_PROGRAM_B);
 }
 
 /* Plans B in every order that is proposed, and keeps the best. */
 static sl_status plan_b(sl_stage *stage)
 {
-    const sl__turns *turns = &stage->programs[SL_PROGRAM_B];
+    const sl__kernel_calls *calls = &stage->programs[SL_PROGRAM_B];
     int *orders[SL__ORDER_COUNT] = {NULL};
-    sl__turn *emitted = NULL;
+    sl__kernel_call *emitted = NULL;
     int64_t least = INT64_MAX;
     int best = 0;
-    sl_status status = sl__alloc(turns->count, sizeof *emitted, &emitted);
+    sl_status status = sl__alloc(calls->count, sizeof *emitted, &emitted);
     for (int i = 0; i < SL__ORDER_COUNT && !status; i++)
-        status = sl__alloc(turns->count, sizeof *orders[i], &orders[i]);
+        status = sl__alloc(calls->count, sizeof *orders[i], &orders[i]);
     if (!status)
         status = sl__propose_orders(stage, orders);
-    if (!status && turns->count)
-        memcpy(emitted, turns->data, turns->count * sizeof *emitted);
+    if (!status && calls->count)
+        memcpy(emitted, calls->data, calls->count * sizeof *emitted);
     for (int i = 0; i < SL__ORDER_COUNT && !status; i++) {
         status = try_order(stage, emitted, orders[i]);
         if (stage->plan.program_workspace_bytes[SL_PROGRAM_B] < least) {

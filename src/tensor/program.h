@@ -8,24 +8,24 @@
 #include "tensor/autodiff.h"
 #include "tensor/backend.h"
 
-/* A node in its turn; an activation that the kernel of a product applies itself
- * comes with the product. */
-typedef struct sl__turn {
+/* A kernel call of a program: the node it computes. An activation that the
+ * kernel of a product applies itself belongs to the call of the product. */
+typedef struct sl__kernel_call {
     const sl__node *node;
-    const sl__node *activation; /* NULL, or fused into this turn */
+    const sl__node *activation; /* fused into this call; NULL: none */
     sl__kernel *kernel;
     int64_t scratch_offset; /* in the workspace */
-} sl__turn;
+} sl__kernel_call;
 
-typedef struct sl__turns {
-    sl__turn *data;
+typedef struct sl__kernel_calls {
+    sl__kernel_call *data;
     size_t count;
     bool exists; /* was asked for */
-} sl__turns;
+} sl__kernel_calls;
 
 /* When a program touches the memory of a base tensor. */
 typedef struct sl__touch {
-    int first; /* turn; -1: never */
+    int first; /* index of the call; -1: never */
     int last;
     int writers; /* nodes that write it */
 } sl__touch;
@@ -89,7 +89,7 @@ struct sl_stage {
     sl__device *device;
     sl_graph *graph; /* with backward nodes */
     sl__diff diff;
-    sl__turns programs[SL_PROGRAM_COUNT];
+    sl__kernel_calls programs[SL_PROGRAM_COUNT];
     bool *in_w;                           /* by node: W runs it, or would */
     sl__touch *touches[SL_PROGRAM_COUNT]; /* by id of a base tensor */
     int *writers;                         /* in all programs */
@@ -261,8 +261,8 @@ bool sl__is_message(const sl_stage *stage, const sl_tensor *base);
 
 /* ------------------------------------------------------------ order.c -- */
 
-/* Orders of the turns of B, each by its indices, for the planner to choose
- * from. Requires: touches. */
+/* Proposes orders for the calls of B, each a permutation of their indices, from
+ * which the planner chooses. Requires: touches. */
 enum { SL__ORDER_COUNT = 3 };
 sl_status sl__propose_orders(const sl_stage *stage,
                              int *orders[SL__ORDER_COUNT]);
@@ -270,9 +270,9 @@ sl_status sl__propose_orders(const sl_stage *stage,
 /* ------------------------------------------------------------- plan.c -- */
 
 /* Gives every base tensor of every program its place, the plan its bytes, and
- * the turns of B their order.
+ * the calls of B their order.
  *
- * Requires: turns with prepared kernels, whose scratch is known. Ensures: what
+ * Requires: calls with prepared kernels, whose scratch is known. Ensures: what
  * is alive at the same time does not overlap; what a program hands to a later
  * one lies in the slab at one place for both. */
 sl_status sl__plan_memory(sl_stage *stage);
@@ -283,7 +283,7 @@ void sl__plan_messages(sl_stage *stage);
 /* Notes which program uses which slots, when its kernels know their places. */
 void sl__note_uses(sl_stage *stage);
 
-/* Notes which turn touches what; anew whenever turns have changed. */
+/* Notes which call touches what; anew whenever calls have changed. */
 sl_status sl__compute_touches(sl_stage *stage);
 
 /* Whether the memory of `base` comes into `program` from an earlier one of the

@@ -83,7 +83,7 @@ static bool has_kernel(const sl__node *node)
 
 /* Lists the nodes of some sets, forward ones first, in the graph's order. */
 static sl_status list(sl_stage *stage, const uint8_t *sets, uint8_t forward,
-                      uint8_t backward, sl__turns *out)
+                      uint8_t backward, sl__kernel_calls *out)
 {
     const sl_graph *graph = stage->graph;
     sl_status status = sl__arena_take(&stage->graph->arena, graph->node_count,
@@ -103,7 +103,7 @@ static sl_status list(sl_stage *stage, const uint8_t *sets, uint8_t forward,
 static sl_status list_programs(sl_stage *stage, const uint8_t *sets)
 {
     sl_backward backward = stage->options.backward;
-    sl__turns *programs = stage->programs;
+    sl__kernel_calls *programs = stage->programs;
     sl_status status = list(stage, sets, IN_F, 0, &programs[SL_PROGRAM_F]);
     bool split = backward == SL_BACKWARD_ANY || backward == SL_BACKWARD_SPLIT;
     bool whole = backward == SL_BACKWARD_ANY || backward == SL_BACKWARD_WHOLE;

@@ -126,11 +126,11 @@ static void describe(sl__arg *arg, const sl_tensor *tensor)
     memcpy(arg->stride, tensor->stride, sizeof arg->stride);
 }
 
-/* Builds the call of a turn, geometry only, and lets the backend prepare it. */
-static sl_status make_kernel(sl_stage *stage, sl__turn *turn, bool groups,
-                             sl__kernel *kernel)
+/* Builds the kernel of a call, geometry only, and lets the backend prepare it. */
+static sl_status make_kernel(sl_stage *stage, sl__kernel_call *call,
+                             bool groups, sl__kernel *kernel)
 {
-    const sl__node *node = turn->node;
+    const sl__node *node = call->node;
     const sl_tensor *result = node->results[0];
     int results = sl__ops[node->op].results;
     int count = node->operand_count + results + 1; /* scratch */
@@ -146,14 +146,14 @@ static sl_status make_kernel(sl_stage *stage, sl__turn *turn, bool groups,
         .arg_count = count - 1,
         .operand_count = node->operand_count,
         .node = node,
-        .activation = turn->activation ? turn->activation->op : SL__OP_COUNT,
+        .activation = call->activation ? call->activation->op : SL__OP_COUNT,
         .adds = node->adds,
         .is_alone = result && stage->writers[result->base->id] == 1,
         .group_max = groups ? stage->options.group : 1,
         .packed_operand = -1,
         .state_index = -1,
     };
-    turn->kernel = kernel;
+    call->kernel = kernel;
     SL__TRY(
         stage->backend->kernels.prepare(stage->device, &stage->packs, kernel));
     if (kernel->scratch_bytes) {
@@ -170,12 +170,12 @@ static sl_status make_kernel(sl_stage *stage, sl__turn *turn, bool groups,
 static sl_status make_kernels(sl_stage *stage)
 {
     for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
-        sl__turns *turns = &stage->programs[p];
+        sl__kernel_calls *calls = &stage->programs[p];
         sl__kernel *kernels;
-        SL__TRY(sl__arena_take(&stage->graph->arena, turns->count,
+        SL__TRY(sl__arena_take(&stage->graph->arena, calls->count,
                                sizeof *kernels, &kernels));
-        for (size_t i = 0; i < turns->count; i++)
-            SL__TRY(make_kernel(stage, &turns->data[i], p == SL_PROGRAM_W,
+        for (size_t i = 0; i < calls->count; i++)
+            SL__TRY(make_kernel(stage, &calls->data[i], p == SL_PROGRAM_W,
                                 &kernels[i]));
     }
     return SL_OK;
@@ -203,22 +203,22 @@ static bool may_group(const sl__kernel *kernel)
 }
 
 /* Writes pool and offset into the args, now that the plan knows them. */
-static void locate_turn(sl_stage *stage, int p, const sl__turn *turn)
+static void locate_call(sl_stage *stage, int p, const sl__kernel_call *call)
 {
-    const sl__node *node = turn->node;
-    sl__kernel *kernel = turn->kernel;
+    const sl__node *node = call->node;
+    sl__kernel *kernel = call->kernel;
     sl__arg *args = (sl__arg *)kernel->args;
     int results = sl__ops[node->op].results;
     for (int i = 0; i < node->operand_count; i++)
         locate(stage, p, node->operands[i], &args[i]);
     for (int i = 0; i < results; i++)
         locate(stage, p,
-               turn->activation ? turn->activation->results[i]
+               call->activation ? call->activation->results[i]
                                 : node->results[i],
                &args[node->operand_count + i]);
     if (kernel->scratch_bytes) {
         args[kernel->arg_count - 1].pool = SL__POOL_WORKSPACE;
-        args[kernel->arg_count - 1].offset = turn->scratch_offset;
+        args[kernel->arg_count - 1].offset = call->scratch_offset;
     }
     if (kernel->packed_operand >= 0) {
         const sl__pack *pack = stage->packs.data[kernel->pack];
@@ -244,16 +244,16 @@ static void locate_packs(sl_stage *stage)
 static sl_status lay_out(sl_stage *stage)
 {
     for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
-        sl__turns *turns = &stage->programs[p];
+        sl__kernel_calls *calls = &stage->programs[p];
         sl_status status =
-            sl__arena_take(&stage->graph->arena, turns->count,
+            sl__arena_take(&stage->graph->arena, calls->count,
                            sizeof *stage->kernels[p], &stage->kernels[p]);
         if (status)
             return status;
-        for (size_t i = 0; i < turns->count; i++) {
-            stage->kernels[p][i] = *turns->data[i].kernel;
-            turns->data[i].kernel = &stage->kernels[p][i];
-            locate_turn(stage, p, &turns->data[i]);
+        for (size_t i = 0; i < calls->count; i++) {
+            stage->kernels[p][i] = *calls->data[i].kernel;
+            calls->data[i].kernel = &stage->kernels[p][i];
+            locate_call(stage, p, &calls->data[i]);
         }
     }
     locate_packs(stage);
