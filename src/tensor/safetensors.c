@@ -8,7 +8,9 @@
 #include "base/arguments.h"
 #include "base/files.h"
 #include "base/memory.h"
+#include "base/try.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,16 +40,18 @@ static sl_status read_length(const unsigned char *prefix, int64_t bytes,
     return SL_OK;
 }
 
-/* Reads a header of a file so large; tensors then know where they are in it. */
+/* Reads the header of a file of `bytes` bytes; offsets of tensors count from the
+ * start of the file afterwards. */
 static sl_status take_header(sl_safetensors *file, const char *text,
                              size_t length, int64_t bytes)
 {
     int64_t first = SL__SAFETENSORS_PREFIX + (int64_t)length;
-    sl_status status =
-        sl__safetensors_read_header(file, text, length, bytes - first);
+    assert(first <= bytes);
+    file->data_bytes = bytes - first;
+    SL__TRY(sl__safetensors_read_header(file, text, length));
     for (size_t i = 0; i < file->count; i++)
         file->tensors[i].at += first;
-    return status;
+    return SL_OK;
 }
 
 static sl_status check_size(int64_t bytes)
@@ -58,21 +62,36 @@ static sl_status check_size(int64_t bytes)
                    (long long)bytes);
 }
 
-/* ------------------------------------------------------------- in memory -- */
+/* --------------------------------------------------------------- opening -- */
+
+static sl_status new_file(sl_safetensors **out)
+{
+    SL__TRY(sl__alloc(1, sizeof **out, out));
+    (*out)->fd = -1;
+    return SL_OK;
+}
+
+/* Gives `file` to the caller if reading it succeeded; closes it otherwise. */
+static sl_status finish(sl_safetensors *file, sl_status status,
+                        sl_safetensors **out)
+{
+    if (status)
+        sl_safetensors_close(file);
+    else
+        *out = file;
+    return status;
+}
 
 static sl_status parse(sl_safetensors *file, const char *data, size_t bytes)
 {
     size_t length = 0;
-    sl_status status = check_size((int64_t)bytes);
-    if (!status)
-        status =
-            read_length((const unsigned char *)data, (int64_t)bytes, &length);
-    if (!status)
-        status = take_header(file, data + SL__SAFETENSORS_PREFIX, length,
-                             (int64_t)bytes);
+    SL__TRY(check_size((int64_t)bytes));
+    SL__TRY(read_length((const unsigned char *)data, (int64_t)bytes, &length));
+    SL__TRY(take_header(file, data + SL__SAFETENSORS_PREFIX, length,
+                        (int64_t)bytes));
     for (size_t i = 0; i < file->count; i++)
         file->tensors[i].data = data + file->tensors[i].at;
-    return status;
+    return SL_OK;
 }
 
 sl_status sl_safetensors_parse(const void *data, size_t bytes,
@@ -82,36 +101,21 @@ sl_status sl_safetensors_parse(const void *data, size_t bytes,
     if (bytes)
         SL__NEED(data);
     sl_safetensors *file;
-    sl_status status = sl__alloc(1, sizeof *file, &file);
-    if (status)
-        return status;
-    file->fd = -1;
-    status = parse(file, data, bytes);
-    if (status)
-        sl_safetensors_close(file);
-    else
-        *out = file;
-    return status;
+    SL__TRY(new_file(&file));
+    return finish(file, parse(file, data, bytes), out);
 }
 
-/* ------------------------------------------------------------- in a file -- */
-
-/* Reads the header's text, freed by the caller. */
+/* Reads the header's text, which the caller frees even after a failure. */
 static sl_status read_text(const sl_safetensors *file, int64_t bytes,
                            char **out, size_t *out_length)
 {
     unsigned char prefix[SL__SAFETENSORS_PREFIX];
-    sl_status status = check_size(bytes);
-    if (!status)
-        status = sl__read_at(file->fd, file->path, 0, prefix, sizeof prefix);
-    if (!status)
-        status = read_length(prefix, bytes, out_length);
-    if (!status)
-        status = sl__alloc(*out_length, 1, out);
-    if (!status)
-        status = sl__read_at(file->fd, file->path, SL__SAFETENSORS_PREFIX, *out,
-                             *out_length);
-    return status;
+    SL__TRY(check_size(bytes));
+    SL__TRY(sl__read_at(file->fd, file->path, 0, prefix, sizeof prefix));
+    SL__TRY(read_length(prefix, bytes, out_length));
+    SL__TRY(sl__alloc(*out_length, 1, out));
+    return sl__read_at(file->fd, file->path, SL__SAFETENSORS_PREFIX, *out,
+                       *out_length);
 }
 
 static sl_status read_file(sl_safetensors *file, const char *path)
@@ -119,14 +123,10 @@ static sl_status read_file(sl_safetensors *file, const char *path)
     int64_t bytes;
     size_t length = 0;
     char *text = NULL;
-    sl_status status = sl__alloc(strlen(path) + 1, 1, &file->path);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(strlen(path) + 1, 1, &file->path));
     memcpy(file->path, path, strlen(path));
-    status = sl__open_file(path, &file->fd, &bytes);
-    if (status)
-        return status;
-    status = read_text(file, bytes, &text, &length);
+    SL__TRY(sl__open_file(path, &file->fd, &bytes));
+    sl_status status = read_text(file, bytes, &text, &length);
     if (!status)
         status = take_header(file, text, length, bytes);
     free(text);
@@ -142,16 +142,8 @@ sl_status sl_safetensors_open(const char *path, sl_safetensors **out)
 {
     SL__NEED(path, out);
     sl_safetensors *file;
-    sl_status status = sl__alloc(1, sizeof *file, &file);
-    if (status)
-        return status;
-    file->fd = -1;
-    status = read_file(file, path);
-    if (status)
-        sl_safetensors_close(file);
-    else
-        *out = file;
-    return status;
+    SL__TRY(new_file(&file));
+    return finish(file, read_file(file, path), out);
 }
 
 void sl_safetensors_close(sl_safetensors *file)
@@ -180,21 +172,19 @@ const sl_safetensor *sl_safetensors_at(const sl_safetensors *file, size_t index)
     return file && index < file->count ? &file->tensors[index] : NULL;
 }
 
+static int compare_name(const void *name, const void *tensor)
+{
+    return strcmp(name, (*(const sl_safetensor *const *)tensor)->name);
+}
+
 const sl_safetensor *sl_safetensors_find(const sl_safetensors *file,
                                          const char *name)
 {
-    size_t low = 0, high = file && name ? file->count : 0;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        int order = strcmp(file->by_name[middle]->name, name);
-        if (order == 0)
-            return file->by_name[middle];
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
+    const sl_safetensor **found = NULL;
+    if (file && name && file->count)
+        found = bsearch(name, file->by_name, file->count, sizeof *file->by_name,
+                        compare_name);
+    return found ? *found : NULL;
 }
 
 const char *sl_safetensors_metadata(const sl_safetensors *file, const char *key)

@@ -26,14 +26,15 @@ struct sl_safetensors {
     size_t metadata_count;
     size_t metadata_capacity;
     bool has_metadata;
-    char *texts;     /* names and metadata, */
-    char *texts_end; /* up to here */
+    int64_t data_bytes; /* behind the header */
+    char *texts;        /* names and metadata, */
+    char *texts_end;    /* up to here */
 };
 
-/* Reads the header's text, behind which there are `data_bytes`; where tensors
- * begin is counted from there. */
+/* Reads the header's text, with `data_bytes` known; offsets of tensors count from
+ * the end of the header. */
 sl_status sl__safetensors_read_header(sl_safetensors *file, const char *text,
-                                      size_t length, int64_t data_bytes);
+                                      size_t length);
 
 /* Copies bytes of a tensor, from its `first` on. */
 sl_status sl__safetensor_read_part(const sl_safetensor *tensor, size_t first,

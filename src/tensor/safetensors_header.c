@@ -13,6 +13,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/try.h"
 
 #include <assert.h>
 #include <jansson.h>
@@ -27,20 +28,13 @@ enum { ENTRY_BYTES_MAX = 1 << 16 };
 static bool read_dtype(const json_t *value, sl_dtype *out)
 {
     const char *name = json_string_value(value);
-    const struct {
-        sl_dtype dtype;
-        const char *name;
-    } known[] = {
-#define SL_DTYPE(name, text, bytes, safetensors, ...) {SL_##name, safetensors},
+#define SL_DTYPE(NAME, text, bytes, safetensors, ...)                          \
+    if (name && strcmp(name, safetensors) == 0) {                              \
+        *out = SL_##NAME;                                                      \
+        return true;                                                           \
+    }
 #include "sluice/dtypes.def"
 #undef SL_DTYPE
-    };
-    for (size_t i = 0; name && i < sizeof known / sizeof *known; i++) {
-        if (strcmp(known[i].name, name) == 0) {
-            *out = known[i].dtype;
-            return true;
-        }
-    }
     return false;
 }
 
@@ -85,10 +79,7 @@ static sl_status read_tensor(const char *name, const json_t *entry,
     if (!json_is_object(entry) ||
         !read_dtype(json_object_get(entry, "dtype"), &out->dtype))
         return fail_tensor(name, "dtype is not F32, F64, I32, I64 or BOOL");
-    sl_status status =
-        read_shape(name, json_object_get(entry, "shape"), out, &bytes);
-    if (status)
-        return status;
+    SL__TRY(read_shape(name, json_object_get(entry, "shape"), out, &bytes));
     const json_t *range = json_object_get(entry, "data_offsets");
     const json_t *from = json_array_get(range, 0),
                  *to = json_array_get(range, 1);
@@ -127,7 +118,7 @@ static int by_key(const void *left, const void *right)
     return strcmp(a->key, b->key);
 }
 
-static sl_status check_places(const sl_safetensors *file, int64_t data_bytes)
+static sl_status check_places(const sl_safetensors *file)
 {
     int64_t expected = 0;
     for (size_t i = 0; i < file->count; i++) {
@@ -138,19 +129,16 @@ static sl_status check_places(const sl_safetensors *file, int64_t data_bytes)
                                                  : "leaves a gap before it");
         expected += (int64_t)tensor->bytes;
     }
-    if (expected != data_bytes)
+    if (expected != file->data_bytes)
         return sl_fail(SL_EPARSE, "%lld bytes after the last tensor",
-                       (long long)(data_bytes - expected));
+                       (long long)(file->data_bytes - expected));
     return SL_OK;
 }
 
 /* Tensors by name, to be found by it; no two have the same. */
 static sl_status sort_names(sl_safetensors *file)
 {
-    sl_status status =
-        sl__alloc(file->count, sizeof *file->by_name, &file->by_name);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(file->count, sizeof *file->by_name, &file->by_name));
     for (size_t i = 0; i < file->count; i++)
         file->by_name[i] = &file->tensors[i];
     qsort(file->by_name, file->count, sizeof *file->by_name, by_name);
@@ -189,48 +177,51 @@ static sl_status refuse_text(const char *what)
     return sl_fail(SL_EPARSE, "%s is not a JSON object: %s", what, reason);
 }
 
+typedef sl_status (*member_fn)(sl_safetensors *file, sl__span key,
+                               sl__span value);
+
+/* Calls `add` for every member of the object that is called `what`. */
+static sl_status read_members(sl_safetensors *file, const char *what,
+                              sl__span text, member_fn add)
+{
+    sl__members members;
+    sl__span key, value;
+    bool more;
+    sl__members_start(&members, text);
+    for (;;) {
+        if (sl__members_next(&members, &key, &value, &more))
+            return refuse_text(what);
+        if (!more)
+            return SL_OK;
+        SL__TRY(add(file, key, value));
+    }
+}
+
 static sl_status add_metadata(sl_safetensors *file, sl__span key,
                               sl__span value)
 {
-    sl__metadata *list = file->metadata;
     if (*value.text != '"')
         return sl_fail(SL_EPARSE, "__metadata__ has a value that is no text");
-    sl_status status = sl__grow(&file->metadata, &file->metadata_capacity,
-                                file->metadata_count + 1, sizeof *list);
-    if (status)
-        return status;
-    list = &file->metadata[file->metadata_count];
-    status = decode(file, key, &list->key);
-    if (!status)
-        status = decode(file, value, &list->value);
-    if (!status)
-        file->metadata_count++;
-    return status;
+    SL__TRY(sl__grow(&file->metadata, &file->metadata_capacity,
+                     file->metadata_count + 1, sizeof *file->metadata));
+    sl__metadata *entry = &file->metadata[file->metadata_count];
+    SL__TRY(decode(file, key, &entry->key));
+    SL__TRY(decode(file, value, &entry->value));
+    file->metadata_count++;
+    return SL_OK;
 }
 
 static sl_status read_metadata(sl_safetensors *file, sl__span text)
 {
-    sl__members members;
-    sl__span key, value;
-    bool more = true;
-    sl_status status = SL_OK;
     if (file->has_metadata)
         return fail_twice("__metadata__");
     file->has_metadata = true;
     if (*text.text != '{')
         return sl_fail(SL_EPARSE, "__metadata__ is not an object");
-    sl__members_start(&members, text);
-    while (!status) {
-        status = sl__members_next(&members, &key, &value, &more);
-        if (status)
-            return refuse_text("__metadata__");
-        if (!more)
-            break;
-        status = add_metadata(file, key, value);
-    }
-    if (status || file->metadata_count == 0)
-        return status;
-    qsort(file->metadata, file->metadata_count, sizeof *file->metadata, by_key);
+    SL__TRY(read_members(file, "__metadata__", text, add_metadata));
+    if (file->metadata_count)
+        qsort(file->metadata, file->metadata_count, sizeof *file->metadata,
+              by_key);
     for (size_t i = 1; i < file->metadata_count; i++) {
         if (by_key(&file->metadata[i - 1], &file->metadata[i]) == 0)
             return fail_twice(file->metadata[i].key);
@@ -238,9 +229,10 @@ static sl_status read_metadata(sl_safetensors *file, sl__span text)
     return SL_OK;
 }
 
-/* One tensor: a tree of its own, which is small, and gone before the next. */
+/* Parses one tensor into a JSON tree of its own, which is small, and freed
+ * before the next. */
 static sl_status add_tensor(sl_safetensors *file, const char *name,
-                            sl__span text, int64_t data_bytes)
+                            sl__span text)
 {
     json_error_t error;
     char quoted[SL__QUOTED_MAX];
@@ -250,55 +242,38 @@ static sl_status add_tensor(sl_safetensors *file, const char *name,
                        "expected at most %d",
                        sl__quoted(name, strlen(name), quoted), text.length,
                        ENTRY_BYTES_MAX);
-    sl_status status = sl__grow(&file->tensors, &file->capacity,
-                                file->count + 1, sizeof *file->tensors);
-    if (status)
-        return status;
+    SL__TRY(sl__grow(&file->tensors, &file->capacity, file->count + 1,
+                     sizeof *file->tensors));
     json_t *entry =
         json_loadb(text.text, text.length,
                    JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-    status = entry ? read_tensor(name, entry, data_bytes,
-                                 &file->tensors[file->count])
-                   : fail_tensor(name, error.text);
+    if (!entry)
+        return fail_tensor(name, error.text);
+    sl_status status =
+        read_tensor(name, entry, file->data_bytes, &file->tensors[file->count]);
     json_decref(entry);
-    if (!status)
-        file->count++;
+    file->count += !status;
     return status;
 }
 
-static sl_status add_member(sl_safetensors *file, sl__span key, sl__span value,
-                            int64_t data_bytes)
+static sl_status add_member(sl_safetensors *file, sl__span key, sl__span value)
 {
     const char *name;
-    sl_status status = decode(file, key, &name);
-    if (status)
-        return status;
-    if (strcmp(name, "__metadata__") == 0)
-        return read_metadata(file, value);
-    return add_tensor(file, name, value, data_bytes);
+    SL__TRY(decode(file, key, &name));
+    return strcmp(name, "__metadata__") == 0 ? read_metadata(file, value)
+                                             : add_tensor(file, name, value);
 }
 
 sl_status sl__safetensors_read_header(sl_safetensors *file, const char *text,
-                                      size_t length, int64_t data_bytes)
+                                      size_t length)
 {
-    sl__members members;
-    sl__span key, value;
-    bool more = true;
-    sl_status status = sl__alloc(length, 1, &file->texts);
+    SL__TRY(sl__alloc(length, 1, &file->texts));
     file->texts_end = file->texts;
-    sl__members_start(&members, (sl__span){text, length});
-    while (!status) {
-        status = sl__members_next(&members, &key, &value, &more);
-        if (status)
-            return refuse_text("the header");
-        if (!more)
-            break;
-        status = add_member(file, key, value, data_bytes);
-    }
-    if (status)
-        return status;
+    SL__TRY(
+        read_members(file, "the header", (sl__span){text, length}, add_member));
+    assert(file->texts_end <= file->texts + length);
     if (file->count)
         qsort(file->tensors, file->count, sizeof *file->tensors, by_place);
-    status = sort_names(file);
-    return status ? status : check_places(file, data_bytes);
+    SL__TRY(sort_names(file));
+    return check_places(file);
 }

@@ -7,6 +7,7 @@
 #include "base/arguments.h"
 #include "base/files.h"
 #include "base/memory.h"
+#include "base/try.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,32 +18,37 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static sl_status check_tensor(const sl_safetensor *tensor, size_t i)
+{
+    int64_t bytes = (int64_t)sl_dtype_bytes(tensor->dtype);
+    if (!tensor->name || strcmp(tensor->name, "__metadata__") == 0)
+        return sl_fail(SL_EINVAL, "tensor %zu has no usable name", i);
+    if (tensor->bytes && !tensor->data && !tensor->file && !tensor->read)
+        return sl_fail(SL_EINVAL, "'%.64s' has no data", tensor->name);
+    if (tensor->dims < 0 || tensor->dims > SL_DIMS_MAX || bytes == 0)
+        return sl_fail(SL_EINVAL, "'%.64s' has no usable dtype or shape",
+                       tensor->name);
+    for (int d = 0; d < tensor->dims; d++) {
+        if (tensor->shape[d] < 0 ||
+            __builtin_mul_overflow(bytes, tensor->shape[d], &bytes))
+            return sl_fail(SL_EINVAL, "'%.64s' has no usable shape",
+                           tensor->name);
+    }
+    if ((uint64_t)bytes != tensor->bytes)
+        return sl_fail(SL_EINVAL,
+                       "'%.64s' has %zu bytes, expected %lld by its shape",
+                       tensor->name, tensor->bytes, (long long)bytes);
+    return SL_OK;
+}
+
 static sl_status check_writable(const sl_safetensor *tensors, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const sl_safetensor *tensor = &tensors[i];
-        int64_t bytes = (int64_t)sl_dtype_bytes(tensor->dtype);
-        if (!tensor->name || strcmp(tensor->name, "__metadata__") == 0)
-            return sl_fail(SL_EINVAL, "tensor %zu has no usable name", i);
-        if (tensor->bytes && !tensor->data && !tensor->file && !tensor->read)
-            return sl_fail(SL_EINVAL, "'%.64s' has no data", tensor->name);
-        if (tensor->dims < 0 || tensor->dims > SL_DIMS_MAX || bytes == 0)
-            return sl_fail(SL_EINVAL, "'%.64s' has no usable dtype or shape",
-                           tensor->name);
-        for (int d = 0; d < tensor->dims; d++) {
-            if (tensor->shape[d] < 0 ||
-                __builtin_mul_overflow(bytes, tensor->shape[d], &bytes))
-                return sl_fail(SL_EINVAL, "'%.64s' has no usable shape",
-                               tensor->name);
-        }
-        if ((uint64_t)bytes != tensor->bytes)
-            return sl_fail(SL_EINVAL,
-                           "'%.64s' has %zu bytes, expected %lld by its shape",
-                           tensor->name, tensor->bytes, (long long)bytes);
+        SL__TRY(check_tensor(&tensors[i], i));
         for (size_t k = 0; k < i; k++) {
-            if (strcmp(tensors[k].name, tensor->name) == 0)
+            if (strcmp(tensors[k].name, tensors[i].name) == 0)
                 return sl_fail(SL_EINVAL, "'%.64s' is there twice",
-                               tensor->name);
+                               tensors[i].name);
         }
     }
     return SL_OK;
@@ -127,12 +133,11 @@ static sl_status put_all(int fd, const char *path, const char *header,
     unsigned char prefix[SL__SAFETENSORS_PREFIX];
     for (int i = 0; i < SL__SAFETENSORS_PREFIX; i++)
         prefix[i] = (unsigned char)(length >> (8 * i));
-    sl_status status = sl__write_all(fd, path, prefix, sizeof prefix);
-    if (!status)
-        status = sl__write_all(fd, path, header, length);
-    for (size_t i = 0; i < count && !status; i++)
-        status = put_tensor(fd, path, &tensors[i]);
-    return status;
+    SL__TRY(sl__write_all(fd, path, prefix, sizeof prefix));
+    SL__TRY(sl__write_all(fd, path, header, length));
+    for (size_t i = 0; i < count; i++)
+        SL__TRY(put_tensor(fd, path, &tensors[i]));
+    return SL_OK;
 }
 
 /* Syncs the folder of a file, so that its new name survives too. The file is
@@ -168,19 +173,23 @@ static sl_status open_beside(const char *path, char *temporary, size_t size,
                    strerror(errno));
 }
 
+/* Gives a new file the mode of the one it replaces. */
+static sl_status keep_mode(int fd, const char *path)
+{
+    struct stat old;
+    if (stat(path, &old) == 0 && S_ISREG(old.st_mode) &&
+        fchmod(fd, old.st_mode & 0777) != 0)
+        return sl__fail_file(path, "write");
+    return SL_OK;
+}
+
 static sl_status replace(const char *path, const char *header,
                          const sl_safetensor *tensors, size_t count)
 {
     char temporary[4096];
     int fd = -1;
-    sl_status status = open_beside(path, temporary, sizeof temporary, &fd);
-    if (status)
-        return status;
-    /* A file that is replaced keeps its mode. */
-    struct stat old;
-    if (stat(path, &old) == 0 && S_ISREG(old.st_mode) &&
-        fchmod(fd, old.st_mode & 0777) != 0)
-        status = sl__fail_file(path, "write");
+    SL__TRY(open_beside(path, temporary, sizeof temporary, &fd));
+    sl_status status = keep_mode(fd, path);
     if (!status)
         status = put_all(fd, path, header, tensors, count);
     status = sl__close_written(fd, path, status);
@@ -200,14 +209,11 @@ sl_status sl_safetensors_write(const char *path, const sl_safetensor *tensors,
     if (count)
         SL__NEED(tensors);
     char *header = NULL;
-    sl_status status = check_writable(tensors, count);
-    if (!status)
-        status = make_header(tensors, count, metadata, &header);
-    if (status)
-        return status;
+    SL__TRY(check_writable(tensors, count));
+    SL__TRY(make_header(tensors, count, metadata, &header));
     /* Behind a symbolic link, the file it names is replaced. */
     char *target = realpath(path, NULL);
-    status = replace(target ? target : path, header, tensors, count);
+    sl_status status = replace(target ? target : path, header, tensors, count);
     free(target);
     free(header);
     return status;
