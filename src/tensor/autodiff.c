@@ -8,13 +8,10 @@
  * to it, or to a view of it, adds to its place in the pool of gradients. */
 #include "tensor/autodiff.h"
 
+#include "base/try.h"
+
 #include <assert.h>
 #include <string.h>
-
-bool sl__wants(const sl_tensor *tensor)
-{
-    return tensor->needs_gradient;
-}
 
 /* Makes `gradient` land in the gradient of the parameter below `view`, at the
  * place where the view lies in the parameter. */
@@ -46,7 +43,7 @@ static void accumulate(sl__diff *diff, const sl_tensor *view,
 
 void sl__contribute(sl__diff *diff, sl_tensor *tensor, sl_tensor *gradient)
 {
-    if (!gradient || !sl__wants(tensor))
+    if (!gradient || !tensor->needs_gradient)
         return;
     assert(sl__same_shape(tensor, gradient));
     if (tensor->base->leaf == SL__PARAMETER && !tensor->expanded) {
@@ -66,9 +63,9 @@ void sl__contribute_piece(sl__diff *diff, sl_tensor *tensor,
                           sl_tensor *gradient, int dim, int64_t start)
 {
     sl__piece *piece;
-    if (!gradient || !sl__wants(tensor))
+    if (!gradient || !tensor->needs_gradient)
         return;
-    if (sl__arena_take(&diff->graph->arena, 1, sizeof *piece, &piece)) {
+    if (SL__TAKE(diff->graph, 1, &piece)) {
         sl__no_memory(diff->graph);
         return;
     }
@@ -103,9 +100,8 @@ static void join_pieces(sl__diff *diff, sl_tensor *tensor)
         count++;
     sl_tensor **parts;
     int64_t *starts;
-    if (sl__arena_take(&graph->arena, count, sizeof *parts, &parts) ||
-        sl__arena_take(&graph->arena, (size_t)count * SL_DIMS_MAX,
-                       sizeof *starts, &starts)) {
+    if (SL__TAKE(graph, count, &parts) ||
+        SL__TAKE(graph, (size_t)count * SL_DIMS_MAX, &starts)) {
         sl__no_memory(graph);
         return;
     }
@@ -170,7 +166,7 @@ static void seed(sl__diff *diff)
             sl__contribute(diff, graph->outputs.data[i].tensor,
                            diff->outputs[i]);
     }
-    if (graph->loss && sl__wants(graph->loss))
+    if (graph->loss && graph->loss->needs_gradient)
         sl__contribute(diff, graph->loss,
                        sl__emit_like(graph, SL__SEED, (sl__attributes){0}, 0,
                                      NULL, graph->loss));
@@ -193,27 +189,21 @@ static void finish_inputs(sl__diff *diff)
 sl_status sl__differentiate(sl_graph *graph, sl__diff *out)
 {
     sl__diff diff = {.graph = graph};
-    sl__arena *arena = &graph->arena;
     size_t tensors = graph->tensor_count, nodes = graph->node_count;
-    if (sl__arena_take(arena, tensors, sizeof *diff.sums, &diff.sums) ||
-        sl__arena_take(arena, tensors, sizeof *diff.pieces, &diff.pieces) ||
-        sl__arena_take(arena, graph->inputs.count, sizeof *diff.inputs,
-                       &diff.inputs) ||
-        sl__arena_take(arena, graph->outputs.count, sizeof *diff.outputs,
-                       &diff.outputs) ||
-        sl__arena_take(arena, graph->parameter_count, sizeof *diff.parameters,
-                       &diff.parameters))
-        return SL_ENOMEM;
-    sl_status status = make_leaves(&diff);
-    if (status)
-        return status;
+    assert(!graph->status && !graph->in_backward);
+    SL__TRY(SL__TAKE(graph, tensors, &diff.sums));
+    SL__TRY(SL__TAKE(graph, tensors, &diff.pieces));
+    SL__TRY(SL__TAKE(graph, graph->inputs.count, &diff.inputs));
+    SL__TRY(SL__TAKE(graph, graph->outputs.count, &diff.outputs));
+    SL__TRY(SL__TAKE(graph, graph->parameter_count, &diff.parameters));
+    SL__TRY(make_leaves(&diff));
     graph->in_backward = true;
     diff.fresh = graph->tensor_count;
     seed(&diff);
     for (size_t i = nodes; i-- > 0;) {
         const sl__node *node = graph->nodes[i];
         sl_tensor *result = node->results[0];
-        if (!sl__wants(result))
+        if (!result->needs_gradient)
             continue;
         sl_tensor *dy = finish(&diff, result);
         diff.fresh = graph->tensor_count;
@@ -221,8 +211,7 @@ sl_status sl__differentiate(sl_graph *graph, sl__diff *out)
             sl__apply_rule(&diff, node, dy);
     }
     finish_inputs(&diff);
-    status = sl_graph_status(graph);
-    if (!status)
-        *out = diff;
-    return status;
+    SL__TRY(sl_graph_status(graph));
+    *out = diff;
+    return SL_OK;
 }

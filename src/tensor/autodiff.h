@@ -32,10 +32,8 @@ typedef struct sl__diff {
  * that gradient. The arrays of `out` are in the graph's arena. */
 sl_status sl__differentiate(sl_graph *graph, sl__diff *out);
 
-/* Whether somebody wants the gradient of a tensor. */
-bool sl__wants(const sl_tensor *tensor);
-
-/* Adds `gradient`, shaped like `tensor`, to the tensor's gradient. */
+/* Adds `gradient`, shaped like `tensor`, to the tensor's gradient, if it needs
+ * one. */
 void sl__contribute(sl__diff *diff, sl_tensor *tensor, sl_tensor *gradient);
 void sl__contribute_piece(sl__diff *diff, sl_tensor *tensor,
                           sl_tensor *gradient, int dim, int64_t start);

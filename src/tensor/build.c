@@ -36,6 +36,15 @@ static bool are_there(const char *op, int count, sl_tensor *const *operands)
     return missing < 0 && graph;
 }
 
+static bool same_graph(const char *op, const sl_tensor *first,
+                       const sl_tensor *tensor)
+{
+    if (tensor->graph != first->graph)
+        sl__refuse(first->graph, op, "'%s' is of another graph",
+                   sl_tensor_name(tensor));
+    return tensor->graph == first->graph;
+}
+
 /* Whether the operands can be used at all: there, of one graph, floats of one
  * type. */
 static bool usable(const char *op, int count, sl_tensor *const *operands)
@@ -44,40 +53,32 @@ static bool usable(const char *op, int count, sl_tensor *const *operands)
         return false;
     for (int i = 0; i < count; i++) {
         const sl_tensor *first = operands[0], *tensor = operands[i];
-        if (tensor->graph != first->graph) {
-            sl__refuse(first->graph, op, "'%s' is of another graph",
-                       sl_tensor_name(tensor));
+        if (!same_graph(op, first, tensor))
             return false;
-        }
-        if (!sl__is_float(tensor->dtype)) {
-            sl__refuse(first->graph, op, "'%s' is %s, expected a float",
-                       sl_tensor_name(tensor), sl_dtype_text(tensor->dtype));
-            return false;
-        }
-        if (tensor->dtype != first->dtype) {
-            sl__refuse(first->graph, op, "'%s' is %s, expected %s as '%s' is",
-                       sl_tensor_name(tensor), sl_dtype_text(tensor->dtype),
-                       sl_dtype_text(first->dtype), sl_tensor_name(first));
-            return false;
-        }
+        if (!sl__is_float(tensor->dtype))
+            return sl__refuse(first->graph, op, "'%s' is %s, expected a float",
+                              sl_tensor_name(tensor),
+                              sl_dtype_text(tensor->dtype));
+        if (tensor->dtype != first->dtype)
+            return sl__refuse(
+                first->graph, op, "'%s' is %s, expected %s as '%s' is",
+                sl_tensor_name(tensor), sl_dtype_text(tensor->dtype),
+                sl_dtype_text(first->dtype), sl_tensor_name(first));
     }
     return true;
 }
 
-/* Whether `indices`, an integer tensor, may be used with `x`. */
-static bool usable_integers(const char *op, const sl_tensor *x,
-                            const sl_tensor *indices)
+/* Whether the operands are a float tensor and integers that go with it. */
+static bool usable_with_integers(const char *op, sl_tensor *const *operands)
 {
-    if (indices->graph != x->graph) {
-        sl__refuse(x->graph, op, "'%s' is of another graph",
-                   sl_tensor_name(indices));
+    sl_tensor *x = operands[0], *integers = operands[1];
+    if (!are_there(op, 2, operands) || !usable(op, 1, operands) ||
+        !same_graph(op, x, integers))
         return false;
-    }
-    if (indices->dtype != SL_I32 && indices->dtype != SL_I64) {
-        sl__refuse(x->graph, op, "'%s' is %s, expected i32 or i64",
-                   sl_tensor_name(indices), sl_dtype_text(indices->dtype));
-        return false;
-    }
+    if (integers->dtype != SL_I32 && integers->dtype != SL_I64)
+        return sl__refuse(x->graph, op, "'%s' is %s, expected i32 or i64",
+                          sl_tensor_name(integers),
+                          sl_dtype_text(integers->dtype));
     return true;
 }
 
@@ -89,9 +90,8 @@ static bool usable_dim(const char *op, const sl_tensor *x, int *dim)
         *dim += *dim < 0 ? x->dims : 0;
         return true;
     }
-    sl__refuse(x->graph, op, "'%s' is %s and has no dimension %d",
-               sl_tensor_name(x), shape_of(x, text), *dim);
-    return false;
+    return sl__refuse(x->graph, op, "'%s' is %s and has no dimension %d",
+                      sl_tensor_name(x), shape_of(x, text), *dim);
 }
 
 static sl_tensor *refuse_shape(const char *op, const sl_tensor *tensor,
@@ -99,8 +99,7 @@ static sl_tensor *refuse_shape(const char *op, const sl_tensor *tensor,
 {
     shape_text found, other;
     return sl__refuse(tensor->graph, op,
-                      "'%s' is %s, expected %s to fit '%s' "
-                      "of %s",
+                      "'%s' is %s, expected %s to fit '%s' of %s",
                       sl_tensor_name(tensor), shape_of(tensor, found), expected,
                       sl_tensor_name(because), shape_of(because, other));
 }
@@ -112,13 +111,20 @@ static bool is_vector(const char *op, const sl_tensor *tensor, int64_t size,
     shape_text expected;
     if (tensor->dims == 1 && tensor->shape[0] == size)
         return true;
-    refuse_shape(op, tensor, sl__shape_text(1, &size, expected), because);
-    return false;
+    return refuse_shape(op, tensor, sl__shape_text(1, &size, expected),
+                        because);
 }
 
 static int64_t last_size(const sl_tensor *x)
 {
     return x->shape[x->dims - 1];
+}
+
+/* Gives the node of `out` a second result, which its backward reads. */
+static sl_tensor *with_saved(sl_tensor *out, int dims, const int64_t *shape)
+{
+    return out && sl__add_result(out->node, out->dtype, dims, shape) ? out
+                                                                     : NULL;
 }
 
 /* x (.., K) as (M, K). */
@@ -250,10 +256,7 @@ sl_tensor *(sl_sub)(sl_tensor *a, sl_tensor *b)
 sl_tensor *(sl_mul)(sl_tensor *a, sl_tensor *b)
 {
     if (b && b->dtype == SL_BOOL && usable("mul", 1, &a)) {
-        if (b->graph != a->graph)
-            return sl__refuse(a->graph, "mul", "'%s' is of another graph",
-                              sl_tensor_name(b));
-        return binary("mul", SL__MUL, a, b);
+        return same_graph("mul", a, b) ? binary("mul", SL__MUL, a, b) : NULL;
     }
     return binary_floats("mul", SL__MUL, a, b);
 }
@@ -327,15 +330,12 @@ static bool usable_norm(const char *op, double epsilon, int count,
     if (!usable(op, count, operands))
         return false;
     sl_graph *graph = operands[0]->graph;
-    if (operands[0]->dims < 1) {
-        sl__refuse(graph, op, "'%s' is (), expected (.., C)",
-                   sl_tensor_name(operands[0]));
-        return false;
-    }
-    if (!(epsilon >= 0) || !isfinite(epsilon)) {
-        sl__refuse(graph, op, "epsilon is %g, expected 0 or more", epsilon);
-        return false;
-    }
+    if (operands[0]->dims < 1)
+        return sl__refuse(graph, op, "'%s' is (), expected (.., C)",
+                          sl_tensor_name(operands[0]));
+    if (!(epsilon >= 0) || !isfinite(epsilon))
+        return sl__refuse(graph, op, "epsilon is %g, expected 0 or more",
+                          epsilon);
     for (int i = 1; i < count; i++) {
         if (!is_vector(op, operands[i], last_size(operands[0]), operands[0]))
             return false;
@@ -343,13 +343,14 @@ static bool usable_norm(const char *op, double epsilon, int count,
     return true;
 }
 
-/* The node's second result: mean and 1/deviation of every row. */
-static sl_tensor *with_statistics(sl_tensor *out)
+/* Appends a norm, which saves mean and 1/deviation of every row. */
+static sl_tensor *norm(sl__op op, sl__attributes attributes, int count,
+                       sl_tensor *const *operands)
 {
-    if (!out)
-        return NULL;
-    int64_t shape[2] = {sl__count(out) / last_size(out), 2};
-    return sl__add_result(out->node, out->dtype, 2, shape) ? out : NULL;
+    sl_tensor *x = operands[0];
+    int64_t saved[2] = {sl__count(x) / last_size(x), 2};
+    return with_saved(
+        sl__emit_like(x->graph, op, attributes, count, operands, x), 2, saved);
 }
 
 sl_tensor *(sl_layer_norm)(sl_tensor *x, sl_tensor *weight, sl_tensor *bias,
@@ -358,9 +359,8 @@ sl_tensor *(sl_layer_norm)(sl_tensor *x, sl_tensor *weight, sl_tensor *bias,
     sl_tensor *operands[] = {x, weight, bias};
     if (!usable_norm("layer_norm", epsilon, 3, operands))
         return NULL;
-    return with_statistics(sl__emit_like(
-        x->graph, SL__LAYER_NORM,
-        (sl__attributes){.number = epsilon, .flag = true}, 3, operands, x));
+    return norm(SL__LAYER_NORM,
+                (sl__attributes){.number = epsilon, .flag = true}, 3, operands);
 }
 
 sl_tensor *(sl_rms_norm)(sl_tensor *x, sl_tensor *weight, double epsilon)
@@ -368,9 +368,7 @@ sl_tensor *(sl_rms_norm)(sl_tensor *x, sl_tensor *weight, double epsilon)
     sl_tensor *operands[] = {x, weight};
     if (!usable_norm("rms_norm", epsilon, 2, operands))
         return NULL;
-    return with_statistics(sl__emit_like(x->graph, SL__RMS_NORM,
-                                         (sl__attributes){.number = epsilon}, 2,
-                                         operands, x));
+    return norm(SL__RMS_NORM, (sl__attributes){.number = epsilon}, 2, operands);
 }
 
 sl_tensor *(sl_softmax)(sl_tensor *x)
@@ -388,9 +386,8 @@ sl_tensor *(sl_softmax)(sl_tensor *x)
 sl_tensor *(sl_embedding)(sl_tensor *table, sl_tensor *ids)
 {
     shape_text text;
-    sl_tensor *const both[] = {table, ids};
-    if (!are_there("embedding", 2, both) || !usable("embedding", 1, &table) ||
-        !usable_integers("embedding", table, ids))
+    sl_tensor *operands[] = {table, ids};
+    if (!usable_with_integers("embedding", operands))
         return NULL;
     if (table->dims != 2)
         return sl__refuse(table->graph, "embedding",
@@ -399,7 +396,6 @@ sl_tensor *(sl_embedding)(sl_tensor *table, sl_tensor *ids)
     int64_t shape[SL_DIMS_MAX + 1];
     memcpy(shape, ids->shape, sizeof ids->shape);
     shape[ids->dims] = table->shape[1];
-    sl_tensor *operands[] = {table, ids};
     return sl__emit(table->graph, SL__EMBEDDING, (sl__attributes){0}, 2,
                     operands, table->dtype, ids->dims + 1, shape);
 }
@@ -446,10 +442,8 @@ sl_tensor *(sl_causal_attention)(sl_tensor *q, sl_tensor *k, sl_tensor *v,
     sl_tensor *out =
         sl__emit_like(q->graph, SL__ATTENTION, (sl__attributes){.heads = heads},
                       3, operands, q);
-    int64_t shape[4] = {q->shape[0], heads, q->shape[1], 2};
-    if (!out || !sl__add_result(out->node, out->dtype, 4, shape))
-        return NULL;
-    return out;
+    int64_t saved[4] = {q->shape[0], heads, q->shape[1], 2};
+    return with_saved(out, 4, saved);
 }
 
 /* ---------------------------------------------------------------- views -- */
@@ -559,8 +553,7 @@ sl_tensor *(sl_concat)(sl_tensor *const *parts, int count, int dim)
         memcpy(expected, first->shape, sizeof expected);
         if (parts[i]->dims == first->dims)
             expected[dim] = parts[i]->shape[dim];
-        if (parts[i]->dims != first->dims ||
-            memcmp(expected, parts[i]->shape, sizeof *expected * first->dims))
+        if (!sl__has_shape(parts[i], first->dims, expected))
             return refuse_shape("concat", parts[i],
                                 sl__shape_text(first->dims, expected, text),
                                 first);
@@ -620,23 +613,16 @@ sl_tensor *(sl_mse)(sl_tensor *x, sl_tensor *target)
 sl_tensor *(sl_cross_entropy)(sl_tensor *logits, sl_tensor *labels,
                               int64_t ignore)
 {
-    sl_tensor *const both[] = {logits, labels};
-    if (!are_there("cross_entropy", 2, both) ||
-        !usable("cross_entropy", 1, &logits) ||
-        !usable_integers("cross_entropy", logits, labels))
+    sl_tensor *operands[] = {logits, labels};
+    if (!usable_with_integers("cross_entropy", operands))
         return NULL;
-    bool fits = logits->dims >= 1 && labels->dims == logits->dims - 1 &&
-                memcmp(labels->shape, logits->shape,
-                       sizeof *labels->shape * labels->dims) == 0;
-    if (!fits)
+    if (logits->dims < 1 ||
+        !sl__has_shape(labels, logits->dims - 1, logits->shape))
         return refuse_shape("cross_entropy", labels,
                             "the sizes of the logits but the last", logits);
-    sl_tensor *operands[] = {logits, labels};
     sl_tensor *out = sl__emit(logits->graph, SL__CROSS_ENTROPY,
                               (sl__attributes){.integer = ignore}, 2, operands,
                               logits->dtype, 0, NULL);
-    int64_t shape[2] = {sl__count(labels), 2};
-    if (!out || !sl__add_result(out->node, out->dtype, 2, shape))
-        return NULL;
-    return out;
+    int64_t saved[2] = {sl__count(labels), 2};
+    return with_saved(out, 2, saved);
 }

@@ -7,15 +7,14 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <string.h>
 
 static sl__node *new_node(sl_graph *graph, sl__op op, sl__attributes attributes,
                           int count, sl_tensor *const *operands)
 {
     sl__node *node;
-    if (sl__arena_take(&graph->arena, 1, sizeof *node, &node) ||
-        sl__arena_take(&graph->arena, count, sizeof *node->operands,
-                       &node->operands)) {
+    if (SL__TAKE(graph, 1, &node) || SL__TAKE(graph, count, &node->operands)) {
         sl__no_memory(graph);
         return NULL;
     }
@@ -52,6 +51,7 @@ sl_tensor *sl__add_result(sl__node *node, sl_dtype dtype, int dims,
     int slot = 0;
     while (node->results[slot])
         slot++;
+    assert(slot < sl__ops[node->op].results);
     node->results[slot] = tensor;
     return tensor;
 }
@@ -122,23 +122,12 @@ sl_tensor *sl__dense(sl_tensor *tensor)
                          &tensor, tensor);
 }
 
-static bool has_shape(const sl_tensor *x, int dims, const int64_t *shape)
-{
-    if (x->dims != dims)
-        return false;
-    for (int i = 0; i < dims; i++) {
-        if (x->shape[i] != shape[i])
-            return false;
-    }
-    return true;
-}
-
 sl_tensor *sl__view_as(sl_tensor *x, int dims, const int64_t *shape)
 {
     int64_t stride[SL_DIMS_MAX];
     if (!x)
         return NULL;
-    if (has_shape(x, dims, shape))
+    if (sl__has_shape(x, dims, shape))
         return x;
     if (!sl__reshape_strides(x, dims, shape, stride)) {
         x = sl__dense(x);
@@ -180,7 +169,7 @@ sl_tensor *sl__view_slice(sl_tensor *x, int dim, int64_t start, int64_t length)
 
 sl_tensor *sl__view_expanded(sl_tensor *x, int dims, const int64_t *shape)
 {
-    if (!x || has_shape(x, dims, shape))
+    if (!x || sl__has_shape(x, dims, shape))
         return x;
     int64_t stride[SL_DIMS_MAX] = {0};
     for (int i = 0; i < x->dims; i++) {
@@ -233,12 +222,9 @@ sl_tensor *sl__emit_concat(sl_graph *graph, int count, sl_tensor *const *parts,
                               count, parts, parts[0]->dtype, dims, shape);
     if (!out)
         return NULL;
-    size_t numbers = (size_t)count * SL_DIMS_MAX;
-    if (sl__arena_take(&graph->arena, numbers, sizeof *starts,
-                       &out->node->starts))
-        return sl__no_memory(graph);
-    memcpy(out->node->starts, starts, numbers * sizeof *starts);
-    return out;
+    out->node->starts = sl__keep_data(
+        graph, starts, count * SL_DIMS_MAX * (int64_t)sizeof *starts);
+    return out->node->starts ? out : NULL;
 }
 
 sl_tensor *sl__emit_cast(sl_tensor *x, sl_dtype dtype)

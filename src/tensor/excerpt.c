@@ -7,6 +7,9 @@
  * been a part of something larger. */
 #include "tensor/graph.h"
 
+#include "base/try.h"
+
+#include <assert.h>
 #include <string.h>
 
 sl_tensor *sl__find_twin(const sl__excerpt *excerpt, const sl_tensor *tensor)
@@ -21,14 +24,6 @@ static void set_twin(sl__excerpt *excerpt, const sl_tensor *tensor,
     excerpt->twins[tensor->id] = (sl__twin){twin, excerpt->to};
 }
 
-static const char *keep_text(sl_graph *graph, const char *text)
-{
-    const char *kept = NULL;
-    if (sl__arena_text(&graph->arena, text, strlen(text), &kept))
-        sl__no_memory(graph);
-    return kept;
-}
-
 sl_tensor *sl__excerpt_input(sl__excerpt *excerpt, const sl_tensor *tensor,
                              const char *name, sl_gradient gradient)
 {
@@ -37,17 +32,15 @@ sl_tensor *sl__excerpt_input(sl__excerpt *excerpt, const sl_tensor *tensor,
     sl_graph *to = excerpt->to;
     sl_tensor *input =
         sl__new_tensor(to, tensor->dtype, tensor->dims, tensor->shape);
-    const char *kept = input ? keep_text(to, name) : NULL;
+    const char *kept = input ? sl__keep_text(to, name) : NULL;
     if (!kept)
         return NULL;
     input->name = kept;
     input->leaf = SL__INPUT;
     input->leaf_index = (int)to->inputs.count;
     input->needs_gradient = gradient == SL_GRADIENT;
-    if (sl__add_name(&to->inputs, kept, input, gradient))
-        return sl__no_memory(to);
     set_twin(excerpt, tensor, input);
-    return input;
+    return sl__name_tensor(&to->inputs, kept, input, gradient);
 }
 
 /* A leaf like another, not yet under any name. */
@@ -59,18 +52,12 @@ static sl_tensor *copy_leaf(sl__excerpt *excerpt, const sl_tensor *tensor)
     if (!leaf)
         return NULL;
     leaf->leaf = tensor->leaf;
-    leaf->name = keep_text(to, tensor->name);
+    leaf->name = sl__keep_text(to, tensor->name);
     leaf->needs_gradient = tensor->leaf == SL__PARAMETER;
     leaf->gradient_dtype = tensor->gradient_dtype;
     leaf->leaf_index = tensor->leaf == SL__PARAMETER ? to->parameter_count++
                                                      : (int)to->buffers.count;
-    if (tensor->data) {
-        void *data;
-        size_t bytes = (size_t)sl__bytes(tensor);
-        if (sl__arena_take(&to->arena, bytes, 1, &data))
-            return sl__no_memory(to);
-        leaf->data = memcpy(data, tensor->data, bytes);
-    }
+    leaf->data = sl__keep_data(to, tensor->data, sl__bytes(tensor));
     set_twin(excerpt, tensor, leaf);
     return leaf;
 }
@@ -83,11 +70,11 @@ sl_status sl__excerpt_leaf(sl__excerpt *excerpt, const sl__named *named)
         leaf = copy_leaf(excerpt, named->tensor);
     const char *name = leaf ? leaf->name : NULL;
     if (name && strcmp(name, named->name) != 0)
-        name = keep_text(to, named->name);
-    if (name &&
-        sl__add_name(leaf->leaf == SL__BUFFER ? &to->buffers : &to->parameters,
-                     name, leaf, named->gradient))
-        sl__no_memory(to);
+        name = sl__keep_text(to, named->name);
+    if (name)
+        sl__name_tensor(leaf->leaf == SL__BUFFER ? &to->buffers
+                                                 : &to->parameters,
+                        name, leaf, named->gradient);
     return sl_graph_status(to);
 }
 
@@ -132,12 +119,8 @@ sl_status sl__excerpt_node(sl__excerpt *excerpt, const sl__node *node)
     enum { FEW = 4 };
     sl_graph *to = excerpt->to;
     sl_tensor *few[FEW], **operands = few;
-    sl_status status = SL_OK;
     if (node->operand_count > FEW)
-        status = sl__arena_take(&to->arena, node->operand_count,
-                                sizeof *operands, &operands);
-    if (status)
-        return status;
+        SL__TRY(SL__TAKE(to, node->operand_count, &operands));
     for (int i = 0; i < node->operand_count; i++)
         operands[i] = sl__find_twin(excerpt, node->operands[i]);
     sl_tensor *result = emit_again(to, node, operands);
@@ -160,9 +143,10 @@ sl_status sl__excerpt_output(sl__excerpt *excerpt, const sl_tensor *tensor,
 {
     sl_graph *to = excerpt->to;
     sl_tensor *twin = sl__find_twin(excerpt, tensor);
-    const char *kept = keep_text(to, name);
-    if (kept && sl__add_name(&to->outputs, kept, twin, gradient))
-        sl__no_memory(to);
+    const char *kept = sl__keep_text(to, name);
+    assert(twin);
+    if (kept)
+        sl__name_tensor(&to->outputs, kept, twin, gradient);
     if (is_loss)
         to->loss = twin;
     return sl_graph_status(to);

@@ -17,21 +17,24 @@ static const sl__attributes none;
         (int)(sizeof((sl_tensor *[]){__VA_ARGS__}) / sizeof(sl_tensor *)),     \
         (sl_tensor *[]){__VA_ARGS__}, like)
 
+/* Adds to the gradient of an operand; emits no node if it needs none. */
+#define CONTRIBUTE(operand, gradient)                                          \
+    do {                                                                       \
+        if ((operand)->needs_gradient)                                         \
+            sl__contribute(diff, operand, gradient);                           \
+    } while (0)
+
 static void gradient_matmul(sl__diff *diff, const sl__node *node, sl_tensor *dy)
 {
     sl_tensor *a = node->operands[0], *b = node->operands[1];
     int rows = a->dims - 2, columns = a->dims - 1;
-    if (sl__wants(b))
-        sl__contribute(
-            diff, b,
-            sl__emit_matmul(sl__view_transposed(a, rows, columns), dy, NULL));
-    if (node->operand_count == 3 && sl__wants(node->operands[2]))
-        sl__contribute(diff, node->operands[2],
-                       sl__emit_reduce(dy, 1, 1, &dy->shape[columns]));
-    if (sl__wants(a))
-        sl__contribute(
-            diff, a,
-            sl__emit_matmul(dy, sl__view_transposed(b, rows, columns), NULL));
+    CONTRIBUTE(
+        b, sl__emit_matmul(sl__view_transposed(a, rows, columns), dy, NULL));
+    if (node->operand_count == 3)
+        CONTRIBUTE(node->operands[2],
+                   sl__emit_reduce(dy, 1, 1, &dy->shape[columns]));
+    CONTRIBUTE(
+        a, sl__emit_matmul(dy, sl__view_transposed(b, rows, columns), NULL));
 }
 
 static void gradient_add(sl__diff *diff, const sl__node *node, sl_tensor *dy)
@@ -43,21 +46,15 @@ static void gradient_add(sl__diff *diff, const sl__node *node, sl_tensor *dy)
 static void gradient_sub(sl__diff *diff, const sl__node *node, sl_tensor *dy)
 {
     sl_tensor *b = node->operands[1];
-    if (sl__wants(b))
-        sl__contribute(diff, b,
-                       EMIT(SL__SCALE, (sl__attributes){.number = -1}, b, dy));
+    CONTRIBUTE(b, EMIT(SL__SCALE, ((sl__attributes){.number = -1}), b, dy));
     sl__contribute(diff, node->operands[0], dy);
 }
 
 static void gradient_mul(sl__diff *diff, const sl__node *node, sl_tensor *dy)
 {
-    for (int i = 1; i >= 0; i--) {
-        sl_tensor *operand = node->operands[i];
-        if (sl__wants(operand))
-            sl__contribute(
-                diff, operand,
-                EMIT(SL__MUL, none, operand, dy, node->operands[1 - i]));
-    }
+    sl_tensor *a = node->operands[0], *b = node->operands[1];
+    CONTRIBUTE(b, EMIT(SL__MUL, none, b, dy, a));
+    CONTRIBUTE(a, EMIT(SL__MUL, none, a, dy, b));
 }
 
 /* Ops whose gradient is themselves, applied to dy. */
@@ -104,17 +101,12 @@ static void gradient_layer_norm(sl__diff *diff, const sl__node *node,
 {
     sl_tensor *x = node->operands[0], *weight = node->operands[1];
     sl_tensor *statistics = node->results[1];
-    if (sl__wants(weight))
-        sl__contribute(
-            diff, weight,
-            EMIT(SL__NORM_WEIGHT_GRAD, none, weight, dy, x, statistics));
-    if (node->operand_count == 3 && sl__wants(node->operands[2]))
-        sl__contribute(diff, node->operands[2],
-                       sl__emit_reduce(dy, 1, 1, weight->shape));
-    if (sl__wants(x))
-        sl__contribute(diff, x,
-                       EMIT(SL__NORM_GRAD, node->attributes, x, dy, x, weight,
-                            statistics));
+    CONTRIBUTE(weight,
+               EMIT(SL__NORM_WEIGHT_GRAD, none, weight, dy, x, statistics));
+    if (node->operand_count == 3)
+        CONTRIBUTE(node->operands[2], sl__emit_reduce(dy, 1, 1, weight->shape));
+    CONTRIBUTE(
+        x, EMIT(SL__NORM_GRAD, node->attributes, x, dy, x, weight, statistics));
 }
 
 static void gradient_rms_norm(sl__diff *diff, const sl__node *node,
@@ -151,7 +143,7 @@ static void gradient_attention(sl__diff *diff, const sl__node *node,
     /* One node each; those that end up in one program are merged (fuse.c). */
     for (int i = 0; i < 3; i++) {
         sl_tensor *operand = node->operands[i];
-        if (!sl__wants(operand))
+        if (!operand->needs_gradient)
             continue;
         sl_tensor *gradient =
             EMIT(SL__ATTENTION_GRAD, node->attributes, operand, dy, q, k, v,
@@ -168,7 +160,7 @@ static void gradient_concat(sl__diff *diff, const sl__node *node, sl_tensor *dy)
 {
     for (int i = 0; i < node->operand_count; i++) {
         sl_tensor *part = node->operands[i], *gradient = dy;
-        if (!sl__wants(part))
+        if (!part->needs_gradient)
             continue;
         for (int d = 0; d < part->dims && gradient; d++) {
             if (part->shape[d] != dy->shape[d])
@@ -201,14 +193,11 @@ static void gradient_reduce(sl__diff *diff, const sl__node *node, sl_tensor *dy)
 
 static void gradient_mse(sl__diff *diff, const sl__node *node, sl_tensor *dy)
 {
-    for (int i = 0; i < 2; i++) {
-        sl_tensor *operand = node->operands[i];
-        if (sl__wants(operand))
-            sl__contribute(diff, operand,
-                           EMIT(SL__MSE_GRAD, (sl__attributes){.operand = i},
-                                operand, dy, node->operands[0],
-                                node->operands[1]));
-    }
+    for (int i = 0; i < 2; i++)
+        CONTRIBUTE(node->operands[i],
+                   EMIT(SL__MSE_GRAD, (sl__attributes){.operand = i},
+                        node->operands[i], dy, node->operands[0],
+                        node->operands[1]));
 }
 
 static void gradient_cross_entropy(sl__diff *diff, const sl__node *node,

@@ -9,7 +9,9 @@
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "base/text.h"
+#include "base/try.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -113,6 +115,21 @@ void sl_graph_destroy(sl_graph *graph)
     free(graph);
 }
 
+void *sl__keep_data(sl_graph *graph, const void *data, int64_t bytes)
+{
+    void *kept;
+    if (!data)
+        return NULL;
+    if (sl__arena_take(&graph->arena, (size_t)bytes, 1, &kept))
+        return sl__no_memory(graph);
+    return memcpy(kept, data, (size_t)bytes);
+}
+
+const char *sl__keep_text(sl_graph *graph, const char *text)
+{
+    return sl__keep_data(graph, text, text ? (int64_t)strlen(text) + 1 : 0);
+}
+
 sl_tensor *sl__new_tensor(sl_graph *graph, sl_dtype dtype, int dims,
                           const int64_t *shape)
 {
@@ -122,7 +139,7 @@ sl_tensor *sl__new_tensor(sl_graph *graph, sl_dtype dtype, int dims,
         return sl__refuse(graph, "graph", "more than %d tensors", TENSORS_MAX);
     if (sl__grow(&graph->tensors, &graph->tensor_capacity,
                  graph->tensor_count + 1, sizeof *graph->tensors) ||
-        sl__arena_take(&graph->arena, 1, sizeof *tensor, &tensor))
+        SL__TAKE(graph, 1, &tensor))
         return sl__no_memory(graph);
     tensor->graph = graph;
     tensor->base = tensor;
@@ -144,19 +161,13 @@ static const char *scoped_name(sl_graph *graph, const char *op,
                                const char *name, bool scoped)
 {
     char full[SL__SCOPE_MAX + 257];
-    const char *out;
     if (!name || !*name || strlen(name) > 255) {
         sl__refuse(graph, op, "a name of 1 to 255 bytes is needed");
         return NULL;
     }
     const char *scope = scoped ? sl__open_scope(graph) : "";
-    int length =
-        snprintf(full, sizeof full, "%s%s%s", scope, *scope ? "." : "", name);
-    if (sl__arena_text(&graph->arena, full, length, &out)) {
-        sl__no_memory(graph);
-        return NULL;
-    }
-    return out;
+    snprintf(full, sizeof full, "%s%s%s", scope, *scope ? "." : "", name);
+    return sl__keep_text(graph, full);
 }
 
 static bool is_new_name(sl_graph *graph, const char *op, const sl__names *names,
@@ -165,9 +176,8 @@ static bool is_new_name(sl_graph *graph, const char *op, const sl__names *names,
     char quoted[SL__QUOTED_MAX];
     if (!sl__find_name(names, name))
         return true;
-    sl__refuse(graph, op, "there is already one named '%s'",
-               sl__quoted(name, strlen(name), quoted));
-    return false;
+    return sl__refuse(graph, op, "there is already one named '%s'",
+                      sl__quoted(name, strlen(name), quoted));
 }
 
 static sl_tensor *new_leaf(sl_graph *graph, const char *op, const char *name,
@@ -212,9 +222,7 @@ sl_tensor *(sl_input)(sl_graph *graph, const char *name, sl_dtype dtype,
     tensor->leaf = SL__INPUT;
     tensor->leaf_index = (int)graph->inputs.count;
     tensor->needs_gradient = gradient == SL_GRADIENT;
-    if (sl__add_name(&graph->inputs, tensor->name, tensor, gradient))
-        return sl__no_memory(graph);
-    return tensor;
+    return sl__name_tensor(&graph->inputs, tensor->name, tensor, gradient);
 }
 
 sl_tensor *(sl_parameter)(sl_graph *graph, const char *name, sl_dtype dtype,
@@ -224,9 +232,8 @@ sl_tensor *(sl_parameter)(sl_graph *graph, const char *name, sl_dtype dtype,
         return NULL;
     sl_tensor *tensor = new_leaf(graph, "parameter", name, true,
                                  &graph->parameters, dtype, dims, shape);
-    if (!tensor)
-        return NULL;
-    if (!is_new_name(graph, "parameter", &graph->buffers, tensor->name))
+    if (!tensor ||
+        !is_new_name(graph, "parameter", &graph->buffers, tensor->name))
         return NULL;
     if (!sl__is_float(dtype))
         return sl__refuse(graph, "parameter", "'%s' is %s, expected a float",
@@ -235,9 +242,8 @@ sl_tensor *(sl_parameter)(sl_graph *graph, const char *name, sl_dtype dtype,
     tensor->leaf_index = graph->parameter_count++;
     tensor->needs_gradient = true;
     tensor->gradient_dtype = sl__accumulator(dtype);
-    if (sl__add_name(&graph->parameters, tensor->name, tensor, SL_GRADIENT))
-        return sl__no_memory(graph);
-    return tensor;
+    return sl__name_tensor(&graph->parameters, tensor->name, tensor,
+                           SL_GRADIENT);
 }
 
 sl_tensor *(sl_buffer)(sl_graph *graph, const char *name, sl_dtype dtype,
@@ -252,17 +258,11 @@ sl_tensor *(sl_buffer)(sl_graph *graph, const char *name, sl_dtype dtype,
         return NULL;
     tensor->leaf = SL__BUFFER;
     tensor->leaf_index = (int)graph->buffers.count;
-    if (data) {
-        void *copy;
-        size_t bytes = (size_t)sl__bytes(tensor);
-        if (sl__arena_take(&graph->arena, bytes, 1, &copy))
-            return sl__no_memory(graph);
-        memcpy(copy, data, bytes);
-        tensor->data = copy;
-    }
-    if (sl__add_name(&graph->buffers, tensor->name, tensor, SL_NO_GRADIENT))
-        return sl__no_memory(graph);
-    return tensor;
+    tensor->data = sl__keep_data(graph, data, sl__bytes(tensor));
+    if (graph->status)
+        return NULL;
+    return sl__name_tensor(&graph->buffers, tensor->name, tensor,
+                           SL_NO_GRADIENT);
 }
 
 sl_tensor *(sl_alias)(sl_tensor *parameter, const char *name)
@@ -277,9 +277,7 @@ sl_tensor *(sl_alias)(sl_tensor *parameter, const char *name)
     if (parameter->leaf != SL__PARAMETER)
         return sl__refuse(graph, "alias", "'%s' is no parameter",
                           sl_tensor_name(parameter));
-    if (sl__add_name(&graph->parameters, name, parameter, SL_GRADIENT))
-        return sl__no_memory(graph);
-    return parameter;
+    return sl__name_tensor(&graph->parameters, name, parameter, SL_GRADIENT);
 }
 
 static void add_output(sl_graph *graph, const char *op, const char *name,
@@ -290,18 +288,14 @@ static void add_output(sl_graph *graph, const char *op, const char *name,
     name = scoped_name(graph, op, name, false);
     if (!name || !is_new_name(graph, op, &graph->outputs, name))
         return;
-    if (!tensor || tensor->graph != graph) {
+    if (!tensor || tensor->graph != graph)
         sl__refuse(graph, op, "'%s' is no tensor of this graph", name);
-        return;
-    }
-    if (gradient && !sl__is_float(tensor->dtype)) {
+    else if (gradient && !sl__is_float(tensor->dtype))
         sl__refuse(graph, op,
                    "'%s' is %s, expected a float to carry a gradient", name,
                    sl_dtype_text(tensor->dtype));
-        return;
-    }
-    if (sl__add_name(&graph->outputs, name, tensor, gradient))
-        sl__no_memory(graph);
+    else
+        sl__name_tensor(&graph->outputs, name, tensor, gradient);
 }
 
 void(sl_output)(sl_graph *graph, const char *name, sl_tensor *tensor,
@@ -375,16 +369,13 @@ static sl_status clone_names(sl_graph *copy, const sl__names *from,
 {
     for (size_t i = 0; i < from->count; i++) {
         const sl__named *named = &from->data[i];
-        const char *name;
         if (left_out && left_out[i])
             continue;
-        sl_status status = sl__arena_text(&copy->arena, named->name,
-                                          strlen(named->name), &name);
-        if (!status)
-            status = sl__add_name(to, name, twin(copy, named->tensor),
-                                  named->gradient);
-        if (status)
-            return status;
+        const char *name = sl__keep_text(copy, named->name);
+        if (!name)
+            return sl_graph_status(copy);
+        SL__TRY(
+            sl__add_name(to, name, twin(copy, named->tensor), named->gradient));
         to->data[to->count - 1].gradient_only = named->gradient_only;
     }
     return SL_OK;
@@ -404,55 +395,47 @@ static sl_status clone_tensors(const sl_graph *graph, sl_graph *copy)
         to->graph = copy;
         to->base = copy->tensors[from->base->id];
         to->node = NULL;
-        if (from->data) {
-            void *data;
-            size_t bytes = (size_t)sl__bytes(from);
-            sl_status status = sl__arena_take(&copy->arena, bytes, 1, &data);
-            if (status)
-                return status;
-            to->data = memcpy(data, from->data, bytes);
-        }
-        if (from->name) {
-            sl_status status = sl__arena_text(&copy->arena, from->name,
-                                              strlen(from->name), &to->name);
-            if (status)
-                return status;
-        }
+        to->data = sl__keep_data(copy, from->data, sl__bytes(from));
+        to->name = sl__keep_text(copy, from->name);
     }
-    return SL_OK;
+    return sl_graph_status(copy);
 }
 
 static sl_status clone_node(const sl__node *from, sl_graph *copy)
 {
     sl__node *to;
-    sl_status status = sl__grow(&copy->nodes, &copy->node_capacity,
-                                copy->node_count + 1, sizeof *copy->nodes);
-    if (!status)
-        status = sl__arena_take(&copy->arena, 1, sizeof *to, &to);
-    if (status)
-        return status;
+    int64_t start_bytes =
+        from->operand_count * SL_DIMS_MAX * (int64_t)sizeof *from->starts;
+    SL__TRY(sl__grow(&copy->nodes, &copy->node_capacity, copy->node_count + 1,
+                     sizeof *copy->nodes));
+    SL__TRY(SL__TAKE(copy, 1, &to));
     *to = *from;
     to->module = 0;
-    status = sl__arena_take(&copy->arena, from->operand_count,
-                            sizeof *to->operands, &to->operands);
-    if (status)
-        return status;
+    SL__TRY(SL__TAKE(copy, from->operand_count, &to->operands));
     for (int i = 0; i < from->operand_count; i++)
         to->operands[i] = twin(copy, from->operands[i]);
-    if (from->starts) {
-        size_t numbers = (size_t)from->operand_count * SL_DIMS_MAX;
-        status = sl__arena_take(&copy->arena, numbers, sizeof *to->starts,
-                                &to->starts);
-        if (status)
-            return status;
-        memcpy(to->starts, from->starts, numbers * sizeof *to->starts);
-    }
+    to->starts = sl__keep_data(copy, from->starts, start_bytes);
     for (int i = 0; i < SL__RESULTS_MAX; i++) {
         to->results[i] = twin(copy, from->results[i]);
         if (to->results[i])
             to->results[i]->node = to;
     }
     copy->nodes[copy->node_count++] = to;
+    return sl_graph_status(copy);
+}
+
+static sl_status clone_into(const sl_graph *graph, const bool *left_out,
+                            sl_graph *copy)
+{
+    SL__TRY(clone_tensors(graph, copy));
+    for (size_t i = 0; i < graph->node_count; i++)
+        SL__TRY(clone_node(graph->nodes[i], copy));
+    SL__TRY(clone_names(copy, &graph->inputs, NULL, &copy->inputs));
+    SL__TRY(clone_names(copy, &graph->parameters, NULL, &copy->parameters));
+    SL__TRY(clone_names(copy, &graph->buffers, NULL, &copy->buffers));
+    SL__TRY(clone_names(copy, &graph->outputs, left_out, &copy->outputs));
+    copy->parameter_count = graph->parameter_count;
+    copy->loss = twin(copy, graph->loss);
     return SL_OK;
 }
 
@@ -460,26 +443,12 @@ sl_status sl__graph_clone(const sl_graph *graph, const bool *left_out,
                           sl_graph **out)
 {
     sl_graph *copy;
-    sl_status status = sl_graph_create(&copy);
+    assert(!graph->status && !graph->in_backward);
+    SL__TRY(sl_graph_create(&copy));
+    sl_status status = clone_into(graph, left_out, copy);
     if (status)
-        return status;
-    status = clone_tensors(graph, copy);
-    for (size_t i = 0; i < graph->node_count && !status; i++)
-        status = clone_node(graph->nodes[i], copy);
-    if (!status)
-        status = clone_names(copy, &graph->inputs, NULL, &copy->inputs);
-    if (!status)
-        status = clone_names(copy, &graph->parameters, NULL, &copy->parameters);
-    if (!status)
-        status = clone_names(copy, &graph->buffers, NULL, &copy->buffers);
-    if (!status)
-        status = clone_names(copy, &graph->outputs, left_out, &copy->outputs);
-    if (status) {
         sl_graph_destroy(copy);
-        return status;
-    }
-    copy->parameter_count = graph->parameter_count;
-    copy->loss = twin(copy, graph->loss);
-    *out = copy;
-    return SL_OK;
+    else
+        *out = copy;
+    return status;
 }

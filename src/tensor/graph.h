@@ -160,11 +160,16 @@ struct sl_graph {
     char *refusal;
 };
 
+/* Takes `count` zeroed elements for the array `*out` from a graph's arena. */
+#define SL__TAKE(graph, count, out)                                            \
+    sl__arena_take(&(graph)->arena, count, sizeof **(out), out)
+
 /* ----------------------------------------------------------- shape.c -- */
 
 int64_t sl__count(const sl_tensor *tensor);
 int64_t sl__bytes(const sl_tensor *tensor);
 bool sl__is_dense(const sl_tensor *tensor);
+bool sl__has_shape(const sl_tensor *tensor, int dims, const int64_t *shape);
 bool sl__same_shape(const sl_tensor *a, const sl_tensor *b);
 void sl__dense_strides(int dims, const int64_t *shape, int64_t *stride);
 
@@ -184,10 +189,16 @@ bool sl__check_shape(sl_graph *graph, const char *op, const char *name,
 
 /* ----------------------------------------------------------- graph.c -- */
 
-/* Keeps the first refusal; always NULL, for `return sl__refuse(...)`. */
+/* Keeps the first refusal. Always NULL, which is false in a function that
+ * returns a bool, for `return sl__refuse(...)`. */
 sl_tensor *sl__refuse(sl_graph *graph, const char *op, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 sl_tensor *sl__no_memory(sl_graph *graph);
+
+/* Copies into the graph's arena; NULL for NULL. What finds no memory is NULL
+ * too, and refused. */
+const char *sl__keep_text(sl_graph *graph, const char *text);
+void *sl__keep_data(sl_graph *graph, const void *data, int64_t bytes);
 
 sl_tensor *sl__new_tensor(sl_graph *graph, sl_dtype dtype, int dims,
                           const int64_t *shape);
@@ -213,6 +224,10 @@ sl_status sl__check_left(const sl_graph *graph);
 
 sl_status sl__add_name(sl__names *names, const char *name, sl_tensor *tensor,
                        sl_gradient gradient);
+/* The same, but a failure is a refusal of the tensor's graph. Returns the
+ * tensor, or NULL. */
+sl_tensor *sl__name_tensor(sl__names *names, const char *name,
+                           sl_tensor *tensor, sl_gradient gradient);
 /* NULL where there is none. */
 sl__named *sl__find_name(const sl__names *names, const char *name);
 /* The one named like another, whose hash is known. */

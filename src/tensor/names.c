@@ -5,7 +5,9 @@
 #include "tensor/graph.h"
 
 #include "base/memory.h"
+#include "base/try.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* FNV-1a. */
@@ -37,9 +39,7 @@ static sl_status widen(sl__names *names)
         return SL_OK;
     size_t size = names->index_size ? 2 * names->index_size : 16;
     uint32_t *index;
-    sl_status status = sl__alloc(size, sizeof *index, &index);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(size, sizeof *index, &index));
     for (size_t i = 0; i < names->count; i++) {
         size_t at = names->data[i].hash & (size - 1);
         while (index[at])
@@ -55,17 +55,23 @@ static sl_status widen(sl__names *names)
 sl_status sl__add_name(sl__names *names, const char *name, sl_tensor *tensor,
                        sl_gradient gradient)
 {
-    sl_status status = widen(names);
-    if (!status)
-        status = sl__grow(&names->data, &names->capacity, names->count + 1,
-                          sizeof *names->data);
-    if (status)
-        return status;
+    SL__TRY(widen(names));
+    SL__TRY(sl__grow(&names->data, &names->capacity, names->count + 1,
+                     sizeof *names->data));
+    assert(2 * (names->count + 1) <= names->index_size);
     uint32_t hashed = hash(name);
     names->data[names->count++] = (sl__named){
         .name = name, .tensor = tensor, .gradient = gradient, .hash = hashed};
     *find_place(names, name, hashed) = (uint32_t)names->count;
     return SL_OK;
+}
+
+sl_tensor *sl__name_tensor(sl__names *names, const char *name,
+                           sl_tensor *tensor, sl_gradient gradient)
+{
+    return sl__add_name(names, name, tensor, gradient)
+               ? sl__no_memory(tensor->graph)
+               : tensor;
 }
 
 static sl__named *find(const sl__names *names, const char *name,

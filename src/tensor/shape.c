@@ -38,10 +38,16 @@ bool sl__is_dense(const sl_tensor *tensor)
     return true;
 }
 
+bool sl__has_shape(const sl_tensor *tensor, int dims, const int64_t *shape)
+{
+    return tensor->dims == dims &&
+           (dims == 0 ||
+            memcmp(tensor->shape, shape, sizeof *shape * dims) == 0);
+}
+
 bool sl__same_shape(const sl_tensor *a, const sl_tensor *b)
 {
-    return a->dims == b->dims &&
-           memcmp(a->shape, b->shape, sizeof *a->shape * a->dims) == 0;
+    return sl__has_shape(a, b->dims, b->shape);
 }
 
 void sl__dense_strides(int dims, const int64_t *shape, int64_t *stride)
@@ -111,28 +117,21 @@ bool sl__check_shape(sl_graph *graph, const char *op, const char *name,
                      sl_dtype dtype, int dims, const int64_t *shape)
 {
     char text[SL__SHAPE_TEXT], quoted[SL__QUOTED_MAX];
-    if (dims < 0 || dims > SL_DIMS_MAX || (dims > 0 && !shape)) {
-        sl__refuse(graph, op, "'%s' has %d dimensions, expected 0 to %d",
-                   sl__quoted(name, strlen(name), quoted), dims, SL_DIMS_MAX);
-        return false;
-    }
+    sl__quoted(name, strlen(name), quoted);
+    if (dims < 0 || dims > SL_DIMS_MAX || (dims > 0 && !shape))
+        return sl__refuse(graph, op, "'%s' has %d dimensions, expected 0 to %d",
+                          quoted, dims, SL_DIMS_MAX);
     int64_t bytes = (int64_t)sl_dtype_bytes(dtype);
     for (int i = 0; i < dims; i++) {
-        if (shape[i] < 1) {
-            sl__refuse(graph, op, "'%s' is %s, expected sizes from 1 up",
-                       sl__quoted(name, strlen(name), quoted),
-                       sl__shape_text(dims, shape, text));
-            return false;
-        }
+        if (shape[i] < 1)
+            return sl__refuse(graph, op, "'%s' is %s, expected sizes from 1 up",
+                              quoted, sl__shape_text(dims, shape, text));
         if (__builtin_mul_overflow(bytes, shape[i], &bytes) ||
-            bytes > TENSOR_BYTES_MAX) {
-            sl__refuse(graph, op,
-                       "'%s' is %s, expected at most %lld bytes of %s",
-                       sl__quoted(name, strlen(name), quoted),
-                       sl__shape_text(dims, shape, text),
-                       (long long)TENSOR_BYTES_MAX, sl_dtype_text(dtype));
-            return false;
-        }
+            bytes > TENSOR_BYTES_MAX)
+            return sl__refuse(
+                graph, op, "'%s' is %s, expected at most %lld bytes of %s",
+                quoted, sl__shape_text(dims, shape, text),
+                (long long)TENSOR_BYTES_MAX, sl_dtype_text(dtype));
     }
     return true;
 }
