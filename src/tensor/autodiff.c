@@ -65,7 +65,7 @@ void sl__contribute_piece(sl__diff *diff, sl_tensor *tensor,
     sl__piece *piece;
     if (!gradient || !tensor->needs_gradient)
         return;
-    if (SL__TAKE(diff->graph, 1, &piece)) {
+    if (SL__TAKE(&diff->graph->arena, 1, &piece)) {
         sl__no_memory(diff->graph);
         return;
     }
@@ -100,8 +100,8 @@ static void join_pieces(sl__diff *diff, sl_tensor *tensor)
         count++;
     sl_tensor **parts;
     int64_t *starts;
-    if (SL__TAKE(graph, count, &parts) ||
-        SL__TAKE(graph, (size_t)count * SL_DIMS_MAX, &starts)) {
+    if (SL__TAKE(&graph->arena, count, &parts) ||
+        SL__TAKE(&graph->arena, (size_t)count * SL_DIMS_MAX, &starts)) {
         sl__no_memory(graph);
         return;
     }
@@ -191,11 +191,11 @@ sl_status sl__differentiate(sl_graph *graph, sl__diff *out)
     sl__diff diff = {.graph = graph};
     size_t tensors = graph->tensor_count, nodes = graph->node_count;
     assert(!graph->status && !graph->in_backward);
-    SL__TRY(SL__TAKE(graph, tensors, &diff.sums));
-    SL__TRY(SL__TAKE(graph, tensors, &diff.pieces));
-    SL__TRY(SL__TAKE(graph, graph->inputs.count, &diff.inputs));
-    SL__TRY(SL__TAKE(graph, graph->outputs.count, &diff.outputs));
-    SL__TRY(SL__TAKE(graph, graph->parameter_count, &diff.parameters));
+    SL__TRY(SL__TAKE(&graph->arena, tensors, &diff.sums));
+    SL__TRY(SL__TAKE(&graph->arena, tensors, &diff.pieces));
+    SL__TRY(SL__TAKE(&graph->arena, graph->inputs.count, &diff.inputs));
+    SL__TRY(SL__TAKE(&graph->arena, graph->outputs.count, &diff.outputs));
+    SL__TRY(SL__TAKE(&graph->arena, graph->parameter_count, &diff.parameters));
     SL__TRY(make_leaves(&diff));
     graph->in_backward = true;
     diff.fresh = graph->tensor_count;

@@ -14,7 +14,8 @@ static sl__node *new_node(sl_graph *graph, sl__op op, sl__attributes attributes,
                           int count, sl_tensor *const *operands)
 {
     sl__node *node;
-    if (SL__TAKE(graph, 1, &node) || SL__TAKE(graph, count, &node->operands)) {
+    if (SL__TAKE(&graph->arena, 1, &node) ||
+        SL__TAKE(&graph->arena, count, &node->operands)) {
         sl__no_memory(graph);
         return NULL;
     }

@@ -5,6 +5,8 @@
  * before them. None of it changes a value that anybody reads. */
 #include "tensor/program.h"
 
+#include "base/try.h"
+
 #include <string.h>
 
 /* --------------------------------------------------- attention gradients -- */
@@ -74,13 +76,8 @@ sl_status sl__place_concat_parts(sl_stage *stage)
     sl_graph *graph = stage->graph;
     int *users;
     bool *viewed;
-    sl_status status = sl__arena_take(&graph->arena, graph->tensor_count,
-                                      sizeof *users, &users);
-    if (!status)
-        status = sl__arena_take(&graph->arena, graph->tensor_count,
-                                sizeof *viewed, &viewed);
-    if (status)
-        return status;
+    SL__TRY(SL__TAKE(&graph->arena, graph->tensor_count, &users));
+    SL__TRY(SL__TAKE(&graph->arena, graph->tensor_count, &viewed));
     for (size_t i = 0; i < graph->node_count; i++) {
         for (int k = 0; k < graph->nodes[i]->operand_count; k++)
             users[graph->nodes[i]->operands[k]->id]++;

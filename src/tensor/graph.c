@@ -139,7 +139,7 @@ sl_tensor *sl__new_tensor(sl_graph *graph, sl_dtype dtype, int dims,
         return sl__refuse(graph, "graph", "more than %d tensors", TENSORS_MAX);
     if (sl__grow(&graph->tensors, &graph->tensor_capacity,
                  graph->tensor_count + 1, sizeof *graph->tensors) ||
-        SL__TAKE(graph, 1, &tensor))
+        SL__TAKE(&graph->arena, 1, &tensor))
         return sl__no_memory(graph);
     tensor->graph = graph;
     tensor->base = tensor;
@@ -408,10 +408,10 @@ static sl_status clone_node(const sl__node *from, sl_graph *copy)
         from->operand_count * SL_DIMS_MAX * (int64_t)sizeof *from->starts;
     SL__TRY(sl__grow(&copy->nodes, &copy->node_capacity, copy->node_count + 1,
                      sizeof *copy->nodes));
-    SL__TRY(SL__TAKE(copy, 1, &to));
+    SL__TRY(SL__TAKE(&copy->arena, 1, &to));
     *to = *from;
     to->module = 0;
-    SL__TRY(SL__TAKE(copy, from->operand_count, &to->operands));
+    SL__TRY(SL__TAKE(&copy->arena, from->operand_count, &to->operands));
     for (int i = 0; i < from->operand_count; i++)
         to->operands[i] = twin(copy, from->operands[i]);
     to->starts = sl__keep_data(copy, from->starts, start_bytes);

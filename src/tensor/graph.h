@@ -160,9 +160,9 @@ struct sl_graph {
     char *refusal;
 };
 
-/* Takes `count` zeroed elements for the array `*out` from a graph's arena. */
-#define SL__TAKE(graph, count, out)                                            \
-    sl__arena_take(&(graph)->arena, count, sizeof **(out), out)
+/* Takes `count` zeroed elements for the array `*out` from an arena. */
+#define SL__TAKE(arena, count, out)                                            \
+    sl__arena_take(arena, count, sizeof **(out), out)
 
 /* ----------------------------------------------------------- shape.c -- */
 

@@ -9,8 +9,9 @@
  * same bits. */
 #include "tensor/program.h"
 
-#include "base/memory.h"
+#include "base/try.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* The memory that a call touches: bases of operands, then of results. */
@@ -121,27 +122,21 @@ static void note_wait(orderer *o, int before, int after)
     o->waits[after]++;
 }
 
-static sl_status find_waits(orderer *o)
+static sl_status find_waits(orderer *o, sl__arena *scratch)
 {
     size_t tensors = o->stage->graph->tensor_count, calls = o->calls->count;
-    int *writer = NULL;
-    sl_status status = sl__alloc(tensors, sizeof *writer, &writer);
-    if (!status) {
-        visit_waits(o, count_wait, writer);
-        for (size_t i = 0; i < calls; i++)
-            o->first_follower[i + 1] += o->first_follower[i];
-        status = sl__alloc(o->first_follower[calls], sizeof *o->followers,
-                           &o->followers);
-    }
-    if (!status) {
-        visit_waits(o, note_wait, writer);
-        /* Each start has moved to the next one's. */
-        memmove(o->first_follower + 1, o->first_follower,
-                calls * sizeof *o->first_follower);
-        o->first_follower[0] = 0;
-    }
-    free(writer);
-    return status;
+    int *writer;
+    SL__TRY(SL__TAKE(scratch, tensors, &writer));
+    visit_waits(o, count_wait, writer);
+    for (size_t i = 0; i < calls; i++)
+        o->first_follower[i + 1] += o->first_follower[i];
+    SL__TRY(SL__TAKE(scratch, o->first_follower[calls], &o->followers));
+    visit_waits(o, note_wait, writer);
+    /* Each start has moved to the next one's. */
+    memmove(o->first_follower + 1, o->first_follower,
+            calls * sizeof *o->first_follower);
+    o->first_follower[0] = 0;
+    return SL_OK;
 }
 
 /* ---------------------------------------------------------------- orders -- */
@@ -182,13 +177,7 @@ static void order_greedily(orderer *o, int *waits, int *ready, int *order)
     }
 }
 
-static void order_as_emitted(const orderer *o, int *order)
-{
-    for (size_t i = 0; i < o->calls->count; i++)
-        order[i] = (int)i;
-}
-
-/* Steps that stand in W come last. */
+/* Calls that W has come last. */
 static void order_i_then_w(const orderer *o, const bool *in_w, int *order)
 {
     size_t at = 0;
@@ -213,61 +202,45 @@ static void count_bytes(orderer *o)
     }
 }
 
-static sl_status take_scratch(orderer *o, sl__arena *scratch, int **waits,
-                              int **ready)
+/* At most this many bases does a call touch. */
+static size_t most_touched(const sl__kernel_calls *calls)
 {
-    size_t tensors = o->stage->graph->tensor_count, calls = o->calls->count;
     size_t most = 0;
-    for (size_t i = 0; i < calls; i++) {
+    for (size_t i = 0; i < calls->count; i++) {
         size_t count =
-            (size_t)o->calls->data[i].node->operand_count + SL__RESULTS_MAX;
+            (size_t)calls->data[i].node->operand_count + SL__RESULTS_MAX;
         most = count > most ? count : most;
     }
-    sl_status status =
-        sl__arena_take(scratch, most, sizeof *o->bases, &o->bases);
-    if (!status)
-        status = sl__arena_take(scratch, tensors, sizeof *o->bytes, &o->bytes);
-    if (!status)
-        status = sl__arena_take(scratch, tensors, sizeof *o->left, &o->left);
-    if (!status)
-        status = sl__arena_take(scratch, tensors, sizeof *o->alive, &o->alive);
-    if (!status)
-        status = sl__arena_take(scratch, tensors, sizeof *o->times, &o->times);
-    if (!status)
-        status =
-            sl__arena_take(scratch, tensors, sizeof *o->stamps, &o->stamps);
-    if (!status)
-        status = sl__arena_take(scratch, calls, sizeof *o->waits, &o->waits);
-    if (!status)
-        status = sl__arena_take(scratch, calls + 2, sizeof *o->first_follower,
-                                &o->first_follower);
-    if (!status)
-        status = sl__arena_take(scratch, calls, sizeof **waits, waits);
-    if (!status)
-        status = sl__arena_take(scratch, calls, sizeof **ready, ready);
-    return status;
+    return most;
 }
 
-sl_status sl__propose_orders(const sl_stage *stage,
+static sl_status propose(orderer *o, sl__arena *scratch, int **orders)
+{
+    size_t tensors = o->stage->graph->tensor_count, calls = o->calls->count;
+    int *waits, *ready;
+    SL__TRY(SL__TAKE(scratch, most_touched(o->calls), &o->bases));
+    SL__TRY(SL__TAKE(scratch, tensors, &o->bytes));
+    SL__TRY(SL__TAKE(scratch, tensors, &o->left));
+    SL__TRY(SL__TAKE(scratch, tensors, &o->alive));
+    SL__TRY(SL__TAKE(scratch, tensors, &o->times));
+    SL__TRY(SL__TAKE(scratch, tensors, &o->stamps));
+    SL__TRY(SL__TAKE(scratch, calls, &o->waits));
+    SL__TRY(SL__TAKE(scratch, calls + 2, &o->first_follower));
+    SL__TRY(SL__TAKE(scratch, calls, &waits));
+    SL__TRY(SL__TAKE(scratch, calls, &ready));
+    count_bytes(o);
+    SL__TRY(find_waits(o, scratch));
+    for (size_t i = 0; i < calls; i++)
+        orders[0][i] = (int)i; /* as emitted */
+    order_i_then_w(o, o->stage->in_w, orders[1]);
+    order_greedily(o, waits, ready, orders[2]);
+    return SL_OK;
+}
+
+sl_status sl__propose_orders(const sl_stage *stage, sl__arena *scratch,
                              int *orders[SL__ORDER_COUNT])
 {
     const sl__kernel_calls *calls = &stage->programs[SL_PROGRAM_B];
     orderer o = {.stage = stage, .calls = calls};
-    sl__arena scratch = {0};
-    int *waits, *ready;
-    if (calls->count == 0)
-        return SL_OK;
-    sl_status status = take_scratch(&o, &scratch, &waits, &ready);
-    if (!status) {
-        count_bytes(&o);
-        status = find_waits(&o);
-    }
-    if (!status) {
-        order_as_emitted(&o, orders[0]);
-        order_i_then_w(&o, stage->in_w, orders[1]);
-        order_greedily(&o, waits, ready, orders[2]);
-    }
-    free(o.followers);
-    sl__arena_clear(&scratch);
-    return status;
+    return calls->count ? propose(&o, scratch, orders) : SL_OK;
 }

@@ -8,10 +8,10 @@
  * at the lowest place free for its whole life. */
 #include "tensor/program.h"
 
-#include "base/memory.h"
 #include "base/try.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 int sl__find_message(const sl_stage *stage, sl_port_kind kind, int index)
@@ -81,20 +81,14 @@ sl_status sl__compute_touches(sl_stage *stage)
     sl__arena *arena = &stage->graph->arena;
     size_t tensors = stage->graph->tensor_count;
     bool *seen;
-    sl_status status =
-        sl__arena_take(arena, stage->graph->node_count, sizeof *seen, &seen);
-    if (!status)
-        status = sl__arena_take(arena, tensors, sizeof *stage->writers,
-                                &stage->writers);
-    for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {
-        status = sl__arena_take(arena, tensors, sizeof *stage->touches[p],
-                                &stage->touches[p]);
-        if (!status)
-            touch_calls(stage, p);
+    SL__TRY(SL__TAKE(arena, stage->graph->node_count, &seen));
+    SL__TRY(SL__TAKE(arena, tensors, &stage->writers));
+    for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
+        SL__TRY(SL__TAKE(arena, tensors, &stage->touches[p]));
+        touch_calls(stage, p);
     }
-    if (!status)
-        count_writers(stage, seen);
-    return status;
+    count_writers(stage, seen);
+    return SL_OK;
 }
 
 bool sl__is_carried_in(const sl_stage *stage, sl_program program,
@@ -117,21 +111,19 @@ typedef struct room {
     int pool; /* SL__POOL_NONE while it has no offset */
 } room;
 
+/* Pieces with room for more: as many as there are tensors and calls. */
 typedef struct pieces {
     room *data;
     size_t count;
-    size_t capacity;
 } pieces;
 
-static sl_status add_piece(pieces *list, int64_t bytes, int first, int last,
-                           int id)
+static const pieces no_pieces;
+
+static void add_piece(pieces *list, int64_t bytes, int first, int last, int id)
 {
-    sl_status status = sl__grow(&list->data, &list->capacity, list->count + 1,
-                                sizeof *list->data);
-    if (!status)
-        list->data[list->count++] =
-            (room){sl__aligned(bytes), 0, first, last, id, SL__POOL_NONE};
-    return status;
+    assert(first <= last);
+    list->data[list->count++] =
+        (room){sl__aligned(bytes), 0, first, last, id, SL__POOL_NONE};
 }
 
 static int by_bytes(const void *left, const void *right)
@@ -170,17 +162,14 @@ static bool place_piece(room **placed, size_t count, room *piece, int64_t limit)
 }
 
 /* Gives pieces that are in no pool yet offsets in `pool`, as many as fit among
- * the fixed ones within `limit` bytes, and tells how many bytes these need. */
-static sl_status pack(const pieces *fixed, pieces *list, int pool,
-                      int64_t limit, int64_t *out_bytes)
+ * the fixed ones within `limit` bytes, and says how many bytes these need. */
+static sl_status pack(sl__arena *scratch, const pieces *fixed, pieces *list,
+                      int pool, int64_t limit, int64_t *out_bytes)
 {
     room **placed;
     size_t count = 0;
     int64_t bytes = 0;
-    sl_status status =
-        sl__alloc(fixed->count + list->count, sizeof *placed, &placed);
-    if (status)
-        return status;
+    SL__TRY(SL__TAKE(scratch, fixed->count + list->count, &placed));
     for (size_t i = 0; i < fixed->count; i++)
         placed[count++] = &fixed->data[i];
     if (list->count)
@@ -195,7 +184,6 @@ static sl_status pack(const pieces *fixed, pieces *list, int pool,
         if (piece->offset + piece->bytes > bytes)
             bytes = piece->offset + piece->bytes;
     }
-    free(placed);
     *out_bytes = bytes;
     return SL_OK;
 }
@@ -280,13 +268,14 @@ static bool made_by_f(const sl_stage *stage, const sl_tensor *base)
     return !stage->options.recompute && !base->node->backward;
 }
 
-/* Bases that one program makes and a later one of the microbatch reads: those
- * that F makes, or those that I does. */
-static sl_status list_carried(const sl_stage *stage, bool from_f, pieces *list)
+/* Lists the bases that one program makes and a later one of the microbatch
+ * reads: those that F makes, or those that I does. */
+static sl_status list_carried(const sl_stage *stage, sl__arena *scratch,
+                              bool from_f, pieces *list)
 {
     const sl_graph *graph = stage->graph;
-    sl_status status = SL_OK;
-    for (size_t i = 0; i < graph->tensor_count && !status; i++) {
+    SL__TRY(SL__TAKE(scratch, graph->tensor_count, &list->data));
+    for (size_t i = 0; i < graph->tensor_count; i++) {
         const sl_tensor *base = graph->tensors[i];
         bool carried = sl__is_carried_in(stage, SL_PROGRAM_W, base) ||
                        sl__is_carried_in(stage, SL_PROGRAM_I, base) ||
@@ -296,10 +285,10 @@ static sl_status list_carried(const sl_stage *stage, bool from_f, pieces *list)
             is_placed(stage, SL_PROGRAM_W, base))
             continue;
         int first = from_f ? -1 : stage->touches[SL_PROGRAM_I][base->id].first;
-        status = add_piece(list, sl__bytes(base), first, last_use(stage, base),
-                           base->id);
+        add_piece(list, sl__bytes(base), first, last_use(stage, base),
+                  base->id);
     }
-    return status;
+    return SL_OK;
 }
 
 static void fix_pieces(sl_stage *stage, const pieces *list, int program)
@@ -312,36 +301,29 @@ static void fix_pieces(sl_stage *stage, const pieces *list, int program)
 /* What F leaves lies in a row. What I leaves for W takes the room of what was
  * used for the last time; what does not fit there has slots of its own, which
  * are occupied from I on only. */
-static sl_status plan_slab(sl_stage *stage)
+static sl_status plan_slab(sl_stage *stage, sl__arena *scratch)
 {
-    static const pieces none = {0};
     sl_plan *plan = &stage->plan;
     pieces saved = {0}, handed = {0};
     int64_t within;
-    sl_status status = list_carried(stage, true, &saved);
+    SL__TRY(list_carried(stage, scratch, true, &saved));
     for (size_t i = 0; i < saved.count; i++) {
         saved.data[i].pool = SL__POOL_SLAB;
         saved.data[i].offset = plan->slab_bytes;
         plan->slab_bytes += saved.data[i].bytes;
     }
-    if (!status)
-        status = list_carried(stage, false, &handed);
-    if (!status)
-        status =
-            pack(&saved, &handed, SL__POOL_SLAB, plan->slab_bytes, &within);
-    if (!status)
-        status = pack(&none, &handed, SL__POOL_HANDED, INT64_MAX,
-                      &plan->handed_bytes);
-    for (int p = 0; p < SL_PROGRAM_COUNT && !status; p++) {
+    SL__TRY(list_carried(stage, scratch, false, &handed));
+    SL__TRY(pack(scratch, &saved, &handed, SL__POOL_SLAB, plan->slab_bytes,
+                 &within));
+    SL__TRY(pack(scratch, &no_pieces, &handed, SL__POOL_HANDED, INT64_MAX,
+                 &plan->handed_bytes));
+    for (int p = 0; p < SL_PROGRAM_COUNT; p++)
         fix_pieces(stage, &saved, p);
-        if (p == SL_PROGRAM_I || p == SL_PROGRAM_W)
-            fix_pieces(stage, &handed, p);
-    }
+    fix_pieces(stage, &handed, SL_PROGRAM_I);
+    fix_pieces(stage, &handed, SL_PROGRAM_W);
     stage->slot_bytes[SL__SLOT_SLAB] = plan->slab_bytes;
     stage->slot_bytes[SL__SLOT_HANDED] = plan->handed_bytes;
-    free(saved.data);
-    free(handed.data);
-    return status;
+    return SL_OK;
 }
 
 /* ------------------------------------------------------------ workspace -- */
@@ -413,43 +395,48 @@ static void forget_workspace(sl_stage *stage, int p)
     }
 }
 
-static sl_status plan_workspace(sl_stage *stage, int p)
+/* Lists what a program needs room for: results that lie in no operand's memory,
+ * alive until the last tensor that shares theirs is, and scratch of kernels. */
+static void list_workspace(const sl_stage *stage, int p, const int *host,
+                           int *last, pieces *list)
 {
     const sl_graph *graph = stage->graph;
     const sl__touch *touches = stage->touches[p];
-    static const pieces none = {0};
-    pieces list = {0};
-    int *host, *last = NULL;
-    sl_status status = sl__alloc(graph->tensor_count, sizeof *host, &host);
-    if (status)
-        return status;
-    forget_workspace(stage, p);
-    status = sl__alloc(graph->tensor_count, sizeof *last, &last);
-    for (size_t i = 0; i < graph->tensor_count && !status; i++)
-        host[i] = (int)i;
-    if (!status)
-        share_places(stage, p, host);
-    for (size_t i = 0; i < graph->tensor_count && !status; i++) {
+    const sl__kernel_calls *calls = &stage->programs[p];
+    for (size_t i = 0; i < graph->tensor_count; i++) {
         if (touches[i].last > last[host[i]])
             last[host[i]] = touches[i].last;
     }
-    for (size_t i = 0; i < graph->tensor_count && !status; i++) {
+    for (size_t i = 0; i < graph->tensor_count; i++) {
         const sl_tensor *base = graph->tensors[i];
         if (touches[i].first >= 0 && host[i] == (int)i &&
             !is_placed(stage, p, base))
-            status = add_piece(&list, sl__bytes(base), touches[i].first,
-                               last[i], (int)i);
+            add_piece(list, sl__bytes(base), touches[i].first, last[i], (int)i);
     }
+    for (size_t i = 0; i < calls->count; i++) {
+        int64_t bytes = calls->data[i].kernel->scratch_bytes;
+        if (bytes)
+            add_piece(list, bytes, (int)i, (int)i, -1);
+    }
+}
+
+static sl_status plan_workspace(sl_stage *stage, int p, sl__arena *scratch)
+{
+    size_t tensors = stage->graph->tensor_count;
     const sl__kernel_calls *calls = &stage->programs[p];
-    for (size_t i = 0; i < calls->count && !status; i++) {
-        if (calls->data[i].kernel->scratch_bytes)
-            status = add_piece(&list, calls->data[i].kernel->scratch_bytes,
-                               (int)i, (int)i, -1);
-    }
-    int64_t bytes = 0;
-    if (!status)
-        status = pack(&none, &list, SL__POOL_WORKSPACE, INT64_MAX, &bytes);
-    for (size_t i = 0; i < list.count && !status; i++) {
+    pieces list = {0};
+    int *host, *last;
+    SL__TRY(SL__TAKE(scratch, tensors, &host));
+    SL__TRY(SL__TAKE(scratch, tensors, &last));
+    SL__TRY(SL__TAKE(scratch, tensors + calls->count, &list.data));
+    forget_workspace(stage, p);
+    for (size_t i = 0; i < tensors; i++)
+        host[i] = (int)i;
+    share_places(stage, p, host);
+    list_workspace(stage, p, host, last, &list);
+    SL__TRY(pack(scratch, &no_pieces, &list, SL__POOL_WORKSPACE, INT64_MAX,
+                 &stage->plan.program_workspace_bytes[p]));
+    for (size_t i = 0; i < list.count; i++) {
         const room *piece = &list.data[i];
         if (piece->id >= 0)
             stage->places[p][piece->id] = (sl__place){
@@ -457,58 +444,48 @@ static sl_status plan_workspace(sl_stage *stage, int p)
         else
             calls->data[piece->first].scratch_offset = piece->offset;
     }
-    for (size_t i = 0; i < graph->tensor_count && !status; i++) {
+    for (size_t i = 0; i < tensors; i++) {
         if (host[i] == (int)i)
             continue;
         stage->places[p][i] = stage->places[p][host[i]];
         stage->places[p][i].shared = true;
     }
-    stage->plan.program_workspace_bytes[p] = bytes;
-    free(list.data);
-    free(host);
-    free(last);
-    return status;
+    return SL_OK;
 }
 
 /* Plans B in an order of its calls. */
 static sl_status try_order(sl_stage *stage, const sl__kernel_call *emitted,
-                           const int *order)
+                           const int *order, sl__arena *scratch)
 {
     sl__kernel_calls *calls = &stage->programs[SL_PROGRAM_B];
     for (size_t i = 0; i < calls->count; i++)
         calls->data[i] = emitted[order[i]];
     touch_calls(stage, SL_PROGRAM_B);
-    return plan_workspace(stage, SL_PROGRAM_B);
+    return plan_workspace(stage, SL_PROGRAM_B, scratch);
 }
 
 /* Plans B in every order that is proposed, and keeps the best. */
-static sl_status plan_b(sl_stage *stage)
+static sl_status plan_b(sl_stage *stage, sl__arena *scratch)
 {
     const sl__kernel_calls *calls = &stage->programs[SL_PROGRAM_B];
-    int *orders[SL__ORDER_COUNT] = {NULL};
-    sl__kernel_call *emitted = NULL;
+    const int64_t *bytes = &stage->plan.program_workspace_bytes[SL_PROGRAM_B];
+    int *orders[SL__ORDER_COUNT], best = 0;
+    sl__kernel_call *emitted;
     int64_t least = INT64_MAX;
-    int best = 0;
-    sl_status status = sl__alloc(calls->count, sizeof *emitted, &emitted);
-    for (int i = 0; i < SL__ORDER_COUNT && !status; i++)
-        status = sl__alloc(calls->count, sizeof *orders[i], &orders[i]);
-    if (!status)
-        status = sl__propose_orders(stage, orders);
-    if (!status && calls->count)
+    SL__TRY(SL__TAKE(scratch, calls->count, &emitted));
+    for (int i = 0; i < SL__ORDER_COUNT; i++)
+        SL__TRY(SL__TAKE(scratch, calls->count, &orders[i]));
+    SL__TRY(sl__propose_orders(stage, scratch, orders));
+    if (calls->count)
         memcpy(emitted, calls->data, calls->count * sizeof *emitted);
-    for (int i = 0; i < SL__ORDER_COUNT && !status; i++) {
-        status = try_order(stage, emitted, orders[i]);
-        if (stage->plan.program_workspace_bytes[SL_PROGRAM_B] < least) {
-            least = stage->plan.program_workspace_bytes[SL_PROGRAM_B];
+    for (int i = 0; i < SL__ORDER_COUNT; i++) {
+        SL__TRY(try_order(stage, emitted, orders[i], scratch));
+        if (*bytes < least) {
+            least = *bytes;
             best = i;
         }
     }
-    if (!status)
-        status = try_order(stage, emitted, orders[best]);
-    for (int i = 0; i < SL__ORDER_COUNT; i++)
-        free(orders[i]);
-    free(emitted);
-    return status;
+    return try_order(stage, emitted, orders[best], scratch);
 }
 
 /* ---------------------------------------------------------------- bytes -- */
@@ -624,20 +601,26 @@ static sl_status make_tables(sl_stage *stage)
     const sl_graph *graph = stage->graph;
     sl__arena *arena = &stage->graph->arena;
     size_t parameters = (size_t)graph->parameter_count;
-    SL__TRY(sl__arena_take(arena, parameters, sizeof *stage->parameters,
-                           &stage->parameters));
-    SL__TRY(sl__arena_take(arena, parameters, sizeof *stage->gradients,
-                           &stage->gradients));
-    SL__TRY(sl__arena_take(arena, graph->buffers.count,
-                           sizeof *stage->buffer_offsets,
-                           &stage->buffer_offsets));
+    SL__TRY(SL__TAKE(arena, parameters, &stage->parameters));
+    SL__TRY(SL__TAKE(arena, parameters, &stage->gradients));
+    SL__TRY(SL__TAKE(arena, graph->buffers.count, &stage->buffer_offsets));
     for (int p = 0; p < SL_PROGRAM_COUNT; p++)
-        SL__TRY(sl__arena_take(arena, graph->tensor_count,
-                               sizeof *stage->places[p], &stage->places[p]));
+        SL__TRY(SL__TAKE(arena, graph->tensor_count, &stage->places[p]));
     return SL_OK;
 }
 
-sl_status sl__plan_memory(sl_stage *stage)
+/* What every kernel reads and writes has a place. */
+static void assert_all_placed(const sl_stage *stage)
+{
+    for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
+        for (size_t i = 0; i < stage->graph->tensor_count; i++)
+            assert(stage->touches[p][i].first < 0 ||
+                   stage->places[p][i].pool != SL__POOL_NONE);
+    }
+    (void)stage;
+}
+
+static sl_status plan_memory(sl_stage *stage, sl__arena *scratch)
 {
     sl_plan *plan = &stage->plan;
     SL__TRY(make_tables(stage));
@@ -646,13 +629,25 @@ sl_status sl__plan_memory(sl_stage *stage)
     plan_packs(stage);
     for (int p = 0; p < SL_PROGRAM_COUNT; p++)
         fix_places(stage, p);
-    SL__TRY(plan_slab(stage));
+    SL__TRY(plan_slab(stage, scratch));
     for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
-        SL__TRY(p == SL_PROGRAM_B ? plan_b(stage) : plan_workspace(stage, p));
+        sl__arena_clear(scratch);
+        SL__TRY(p == SL_PROGRAM_B ? plan_b(stage, scratch)
+                                  : plan_workspace(stage, p, scratch));
         if (plan->program_workspace_bytes[p] > plan->workspace_bytes)
             plan->workspace_bytes = plan->program_workspace_bytes[p];
         plan->kernels[p] = (int)stage->programs[p].count;
     }
     count_saved(stage);
     return SL_OK;
+}
+
+sl_status sl__plan_memory(sl_stage *stage)
+{
+    sl__arena scratch = {0};
+    sl_status status = plan_memory(stage, &scratch);
+    sl__arena_clear(&scratch);
+    if (!status)
+        assert_all_placed(stage);
+    return status;
 }

@@ -264,7 +264,7 @@ bool sl__is_message(const sl_stage *stage, const sl_tensor *base);
 /* Proposes orders for the calls of B, each a permutation of their indices, from
  * which the planner chooses. Requires: touches. */
 enum { SL__ORDER_COUNT = 3 };
-sl_status sl__propose_orders(const sl_stage *stage,
+sl_status sl__propose_orders(const sl_stage *stage, sl__arena *scratch,
                              int *orders[SL__ORDER_COUNT]);
 
 /* ------------------------------------------------------------- plan.c -- */

@@ -3,6 +3,8 @@
  * Which program runs which node, by reachability, and in which order. */
 #include "tensor/program.h"
 
+#include "base/try.h"
+
 #include <string.h>
 
 /* What is known of a node while splitting. */
@@ -86,10 +88,7 @@ static sl_status list(sl_stage *stage, const uint8_t *sets, uint8_t forward,
                       uint8_t backward, sl__kernel_calls *out)
 {
     const sl_graph *graph = stage->graph;
-    sl_status status = sl__arena_take(&stage->graph->arena, graph->node_count,
-                                      sizeof *out->data, &out->data);
-    if (status)
-        return status;
+    SL__TRY(SL__TAKE(&stage->graph->arena, graph->node_count, &out->data));
     for (size_t i = 0; i < graph->node_count; i++) {
         const sl__node *node = graph->nodes[i];
         uint8_t asked = node->backward ? backward : forward;
@@ -104,39 +103,33 @@ static sl_status list_programs(sl_stage *stage, const uint8_t *sets)
 {
     sl_backward backward = stage->options.backward;
     sl__kernel_calls *programs = stage->programs;
-    sl_status status = list(stage, sets, IN_F, 0, &programs[SL_PROGRAM_F]);
     bool split = backward == SL_BACKWARD_ANY || backward == SL_BACKWARD_SPLIT;
     bool whole = backward == SL_BACKWARD_ANY || backward == SL_BACKWARD_WHOLE;
-    if (!status && split)
-        status = list(stage, sets, AGAIN_I, IN_I, &programs[SL_PROGRAM_I]);
-    if (!status && split)
-        status = list(stage, sets, AGAIN_W, IN_W, &programs[SL_PROGRAM_W]);
-    if (!status && whole)
-        status = list(stage, sets, AGAIN_I | AGAIN_W, IN_I | IN_W,
-                      &programs[SL_PROGRAM_B]);
-    return status;
+    SL__TRY(list(stage, sets, IN_F, 0, &programs[SL_PROGRAM_F]));
+    if (split) {
+        SL__TRY(list(stage, sets, AGAIN_I, IN_I, &programs[SL_PROGRAM_I]));
+        SL__TRY(list(stage, sets, AGAIN_W, IN_W, &programs[SL_PROGRAM_W]));
+    }
+    if (whole)
+        SL__TRY(list(stage, sets, AGAIN_I | AGAIN_W, IN_I | IN_W,
+                     &programs[SL_PROGRAM_B]));
+    return SL_OK;
 }
 
 sl_status sl__split(sl_stage *stage)
 {
     sl_graph *graph = stage->graph;
     splitter s = {.graph = graph};
-    sl_status status = sl__arena_take(&graph->arena, graph->node_count,
-                                      sizeof *s.node_sets, &s.node_sets);
-    if (!status)
-        status = sl__arena_take(&graph->arena, graph->tensor_count,
-                                sizeof *s.wanted, &s.wanted);
-    if (status)
-        return status;
+    SL__TRY(SL__TAKE(&graph->arena, graph->node_count, &s.node_sets));
+    SL__TRY(SL__TAKE(&graph->arena, graph->tensor_count, &s.wanted));
+    SL__TRY(SL__TAKE(&graph->arena, graph->node_count, &stage->in_w));
     if (stage->options.backward != SL_BACKWARD_NONE)
         split_backward(&s, stage);
     for (size_t i = 0; i < graph->outputs.count; i++)
         want(&s, graph->outputs.data[i].tensor);
     gather(&s, false, IN_F, 0);
     sl__merge_attention_grads(graph, s.node_sets);
-    status = sl__arena_take(&graph->arena, graph->node_count,
-                            sizeof *stage->in_w, &stage->in_w);
-    for (size_t i = 0; i < graph->node_count && !status; i++)
+    for (size_t i = 0; i < graph->node_count; i++)
         stage->in_w[i] = s.node_sets[i] & (IN_W | AGAIN_W);
-    return status ? status : list_programs(stage, s.node_sets);
+    return list_programs(stage, s.node_sets);
 }
