@@ -85,12 +85,10 @@ static sl_status build(const sl_stage_description *given, sl_graph *graph)
 
 sl_status sl__describe(const sl_stage_description *given, sl_graph **out)
 {
-    sl_graph *graph = NULL;
-    sl_status status = check_callbacks(given);
-    if (!status)
-        status = sl_graph_create(&graph);
-    if (!status)
-        status = build(given, graph);
+    sl_graph *graph;
+    SL__TRY(check_callbacks(given));
+    SL__TRY(sl_graph_create(&graph));
+    sl_status status = build(given, graph);
     if (status)
         sl_graph_destroy(graph);
     else
@@ -112,13 +110,10 @@ static sl_status find_gradients(sl_stage *stage)
 {
     sl_graph *graph = stage->graph;
     sl__diff *diff = &stage->diff;
-    sl_status status = sl__arena_take(&graph->arena, graph->inputs.count,
-                                      sizeof *diff->inputs, &diff->inputs);
-    if (!status)
-        status = sl__arena_take(&graph->arena, graph->outputs.count,
-                                sizeof *diff->outputs, &diff->outputs);
-    if (status || !stage->programs[SL_PROGRAM_B].exists)
-        return status;
+    SL__TRY(SL__TAKE(&graph->arena, graph->inputs.count, &diff->inputs));
+    SL__TRY(SL__TAKE(&graph->arena, graph->outputs.count, &diff->outputs));
+    if (!stage->programs[SL_PROGRAM_B].exists)
+        return SL_OK;
     for (size_t i = 0; i < graph->inputs.count; i++) {
         if (graph->inputs.data[i].gradient)
             diff->inputs[i] = graph->inputs.data[i].tensor;
@@ -137,10 +132,7 @@ static sl_status find_messages(sl_stage *stage)
     const sl_graph *graph = stage->graph;
     size_t inputs = graph->inputs.count, outputs = graph->outputs.count;
     int *at;
-    sl_status status = sl__arena_take(&stage->graph->arena,
-                                      2 * (inputs + outputs), sizeof *at, &at);
-    if (status)
-        return status;
+    SL__TRY(SL__TAKE(&stage->graph->arena, 2 * (inputs + outputs), &at));
     stage->callback_messages = at;
     for (size_t i = 0; i < inputs; i++)
         *at++ = sl__find_message(stage, SL_PORT_INPUT, (int)i);
@@ -159,10 +151,7 @@ static sl_status plan_sums(sl_stage *stage)
 {
     const sl__names *outputs = &stage->graph->outputs;
     int64_t *sums, bytes = 0;
-    sl_status status = sl__arena_take(&stage->graph->arena, outputs->count,
-                                      sizeof *sums, &sums);
-    if (status)
-        return status;
+    SL__TRY(SL__TAKE(&stage->graph->arena, outputs->count, &sums));
     for (size_t i = 0; i < outputs->count; i++)
         sums[i] = -1;
     for (size_t i = 0; i < outputs->count; i++) {

@@ -25,7 +25,7 @@ static void hold(sl_memory *memory, int64_t bytes)
 }
 
 /* All tensor memory comes from here, and is counted. */
-static sl_status allocate(sl_memory *memory, int64_t bytes, void **out)
+sl_status sl__memory_take(sl_memory *memory, int64_t bytes, void **out)
 {
     sl__stream *stream = memory->stream;
     SL__TRY(stream->buffers->allocate(stream, bytes, out));
@@ -37,11 +37,6 @@ static sl_status allocate(sl_memory *memory, int64_t bytes, void **out)
 static void release(sl_memory *memory, void *data)
 {
     memory->stream->buffers->release(memory->stream, data);
-}
-
-sl_status sl__memory_take(sl_memory *memory, int64_t bytes, void **out)
-{
-    return allocate(memory, bytes, out);
 }
 
 void sl__memory_give(sl_memory *memory, int64_t bytes, void *data)
@@ -69,11 +64,6 @@ void sl__memory_set_given_back(sl_memory *memory, sl_port_kind kind,
     bool parameters = kind == SL_PORT_PARAMETER;
     sl__memory_give_back(memory, parameters ? BACK_PARAMETERS : BACK_GRADIENTS,
                          bytes);
-}
-
-const sl_stage *sl__memory_stage(const sl_memory *memory)
-{
-    return memory->stage;
 }
 
 sl__stream *sl__memory_stream(const sl_memory *memory)
@@ -140,7 +130,7 @@ static sl_status make_slots(sl_memory *memory, const sl__slots *slots)
     for (int k = 0; k < SL__SLOT_KINDS; k++) {
         int64_t bytes = slots->counts[k] * stage->slot_bytes[k];
         if (bytes)
-            SL__TRY(allocate(memory, bytes, &memory->pools[k]));
+            SL__TRY(sl__memory_take(memory, bytes, &memory->pools[k]));
     }
     SL__TRY(sl__alloc(count, sizeof *memory->slots, &memory->slots));
     memory->slot_count = slots->microbatches;
@@ -151,7 +141,8 @@ static sl_status make_slots(sl_memory *memory, const sl__slots *slots)
         microbatch *slot = &memory->slots[i];
         slot->bases = memory->bases + i * pools;
         slot->states = memory->states + i * states;
-        slot->block = sl__block_at(memory, i);
+        slot->block = (sl__step_block *)(void *)((char *)memory->control +
+                                                 (1 + i) * SL__BLOCK_BYTES);
         fill_bases(memory, slots->of[i], slot);
         SL__TRY(bind_slot(memory, slot));
     }
@@ -175,7 +166,7 @@ static sl_status make_pools(sl_memory *memory, int slots)
     };
     for (size_t i = 0; i < sizeof pools / sizeof *pools; i++) {
         if (pools[i].bytes)
-            SL__TRY(allocate(memory, pools[i].bytes, pools[i].out));
+            SL__TRY(sl__memory_take(memory, pools[i].bytes, pools[i].out));
     }
     memory->parameters = memory->owner->parameters;
     memory->gradients = memory->owner->gradients;
@@ -232,23 +223,7 @@ static sl_status fill(sl_memory *memory, const sl__slots *slots,
     return memory->owner == memory ? fill_buffers(memory) : SL_OK;
 }
 
-static sl_status create(const sl_stage *stage, const sl__slots *slots,
-                        sl_memory *owner, sl__stream *stream, sl_memory **out)
-{
-    sl_memory *memory;
-    SL__TRY(sl__alloc(1, sizeof *memory, &memory));
-    memory->stage = stage;
-    memory->owner = owner ? owner : memory;
-    memory->written = 1;
-    sl_status status = fill(memory, slots, stream);
-    if (status)
-        sl_memory_destroy(memory);
-    else
-        *out = memory;
-    return status;
-}
-
-/* Whether two lists have the same tensors under the same names, in order. */
+/* Refuses lists that do not have the same tensors under the same names, in order. */
 static sl_status check_same(const sl__names *own, const sl__names *theirs)
 {
     char quoted[SL__QUOTED_MAX], mine[SL__SHAPE_TEXT], other[SL__SHAPE_TEXT];
@@ -295,11 +270,19 @@ sl_status sl__memory_create(const sl_stage *stage, const sl__slots *slots,
                             sl_memory *owner, sl__stream *stream,
                             sl_memory **out)
 {
-    if (owner) {
-        owner = owner->owner;
-        SL__TRY(check_owner(stage, owner));
-    }
-    return create(stage, slots, owner, stream, out);
+    sl_memory *memory;
+    if (owner)
+        SL__TRY(check_owner(stage, owner->owner));
+    SL__TRY(sl__alloc(1, sizeof *memory, &memory));
+    memory->stage = stage;
+    memory->owner = owner ? owner->owner : memory;
+    memory->written = 1;
+    sl_status status = fill(memory, slots, stream);
+    if (status)
+        sl_memory_destroy(memory);
+    else
+        *out = memory;
+    return status;
 }
 
 /* Each microbatch has a slot of each kind. */

@@ -50,13 +50,6 @@ _Static_assert(sizeof(sl__step_block) <= SL__BLOCK_BYTES &&
                    sizeof(sl__update_block) <= SL__BLOCK_BYTES,
                "a block fits");
 
-/* The step block of a slot. */
-static inline sl__step_block *sl__block_at(const sl_memory *memory, int slot)
-{
-    return (sl__step_block *)(void *)((char *)memory->control +
-                                      (1 + slot) * SL__BLOCK_BYTES);
-}
-
 /* Microbatches that a kernel is run for in one call, at most. */
 enum { SL__GROUP_MAX = 64 };
 

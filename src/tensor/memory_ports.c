@@ -10,99 +10,64 @@
 #include <assert.h>
 #include <string.h>
 
-static bool is_message_kind(sl_port_kind kind)
-{
-    return kind >= SL_PORT_INPUT && kind <= SL_PORT_OUTPUT_GRADIENT;
-}
-
 /* Whether a port is copied by the callbacks of a stage. */
 static bool is_called(const sl_stage *stage, const sl_port *port)
 {
-    return sl__is_callbacks(stage) &&
-           (port->kind == SL_PORT_PARAMETER ||
-            port->kind == SL_PORT_PARAMETER_GRADIENT);
+    return sl__is_callbacks(stage) && sl__is_parameter_kind(port->kind);
 }
 
-static sl_status check_called(const sl_stage *stage, const sl_port *port,
-                              size_t bytes)
-{
-    const sl__names *parameters = &stage->graph->parameters;
-    bool there = port->index >= 0 && (size_t)port->index < parameters->count;
-    /* Without aliases, names and parameters are the same. */
-    int64_t expected =
-        there ? sl__bytes(parameters->data[port->index].tensor) : port->bytes;
-    if (there && (int64_t)bytes == expected && port->bytes == expected)
-        return sl__check_port(stage, port);
-    return sl_fail(SL_EINVAL, "'%s' has %lld bytes, found %zu", port->name,
-                   (long long)expected, bytes);
-}
-
-/* Finds the memory of a port in a slot, and its size, as this stage has them;
- * NULL where it has no such port. */
-static char *port_memory(const sl_memory *memory, const sl_port *port, int slot,
-                         int64_t *bytes)
+/* Where parameters and their gradients lie; NULL where they are elsewhere. */
+static char *parameter_memory(const sl_memory *memory, const sl_port *port)
 {
     const sl_stage *stage = memory->stage;
-    if (port->kind < SL_PORT_PARAMETER || port->kind > SL_PORT_BUFFER)
+    bool values = port->kind == SL_PORT_PARAMETER;
+    char *pool = values ? memory->parameters : memory->gradients;
+    if (!pool || sl__is_callbacks(stage))
         return NULL;
-    if (port->kind == SL_PORT_BUFFER) {
-        const sl__names *buffers = &stage->graph->buffers;
-        if (port->index < 0 || (size_t)port->index >= buffers->count)
-            return NULL;
-        *bytes = sl__bytes(buffers->data[port->index].tensor);
-        return (char *)memory->parameters + stage->buffer_offsets[port->index];
-    }
-    if (!is_message_kind(port->kind)) {
-        if (port->index < 0 || port->index >= stage->graph->parameter_count ||
-            sl__is_callbacks(stage))
-            return NULL;
-        bool values = port->kind == SL_PORT_PARAMETER;
-        char *pool = values ? memory->parameters : memory->gradients;
-        const sl__piece_of *piece =
-            &(values ? stage->parameters : stage->gradients)[port->index];
-        *bytes = piece->bytes;
-        return pool ? pool + piece->offset : NULL;
-    }
-    int message = sl__find_message(stage, port->kind, port->index);
-    if (message < 0 || slot < 0 || slot >= memory->slot_count)
-        return NULL;
-    *bytes = stage->messages[message].bytes;
-    return memory->slots[slot].bases[SL__POOL_MESSAGES + message];
+    assert(port->index >= 0 && port->index < stage->graph->parameter_count);
+    return pool +
+           (values ? stage->parameters : stage->gradients)[port->index].offset;
 }
 
 void *sl__port_memory(const sl_memory *memory, const sl_port *port, int slot)
 {
-    int64_t bytes;
-    return port_memory(memory, port, slot, &bytes);
+    const sl_stage *stage = memory->stage;
+    assert(port->kind >= SL_PORT_PARAMETER && port->kind <= SL_PORT_BUFFER);
+    if (sl__is_parameter_kind(port->kind))
+        return parameter_memory(memory, port);
+    if (port->kind == SL_PORT_BUFFER) {
+        assert(port->index >= 0 &&
+               (size_t)port->index < stage->graph->buffers.count);
+        return (char *)memory->parameters + stage->buffer_offsets[port->index];
+    }
+    int message = sl__find_message(stage, port->kind, port->index);
+    if (message < 0 || slot < 0 || slot >= memory->slot_count)
+        return NULL;
+    return memory->slots[slot].bases[SL__POOL_MESSAGES + message];
 }
 
 static sl_status find_port(const sl_memory *memory, const sl_port *port,
-                           int slot, size_t bytes, char **out)
+                           int slot, void **out)
 {
-    int64_t expected = port->bytes;
-    *out = port_memory(memory, port, slot, &expected);
-    if ((int64_t)bytes != expected || port->bytes != expected)
-        return sl_fail(SL_EINVAL, "'%s' has %lld bytes, found %zu", port->name,
-                       (long long)expected, bytes);
-    if (!*out)
-        return sl_fail(SL_EINVAL, "'%s' is not in slot %d of %d of this memory",
-                       port->name, slot, memory->slot_count);
-    return sl__check_port(memory->stage, port);
+    *out = sl__port_memory(memory, port, slot);
+    if (*out)
+        return SL_OK;
+    return sl_fail(SL_EINVAL, "'%s' is not in slot %d of %d of this memory",
+                   port->name, slot, memory->slot_count);
 }
 
 sl_status sl_memory_write(sl_memory *memory, const sl_port *port, int slot,
                           const void *data, size_t bytes)
 {
     SL__NEED(memory, port, data);
-    char *to;
+    void *to;
     const sl_stage *stage = memory->stage;
-    if (is_called(stage, port)) {
-        SL__TRY(check_called(stage, port, bytes));
+    SL__TRY(sl__check_port(stage, port, bytes));
+    if (is_called(stage, port))
         return stage->callbacks.write(stage->callback_context, port->index,
                                       port->kind == SL_PORT_PARAMETER_GRADIENT,
                                       data, bytes);
-    }
-    SL__TRY(find_port(memory, port, slot, bytes, &to));
+    SL__TRY(find_port(memory, port, slot, &to));
     SL__TRY(sl__device_write(memory->stream, to, data, bytes));
     if (port->kind == SL_PORT_PARAMETER)
         sl__memory_touch(memory);
@@ -113,15 +78,14 @@ sl_status sl_memory_read(const sl_memory *memory, const sl_port *port, int slot,
                          void *data, size_t bytes)
 {
     SL__NEED(memory, port, data);
-    char *from;
+    void *from;
     const sl_stage *stage = memory->stage;
-    if (is_called(stage, port)) {
-        SL__TRY(check_called(stage, port, bytes));
+    SL__TRY(sl__check_port(stage, port, bytes));
+    if (is_called(stage, port))
         return stage->callbacks.read(stage->callback_context, port->index,
                                      port->kind == SL_PORT_PARAMETER_GRADIENT,
                                      data, bytes);
-    }
-    SL__TRY(find_port(memory, port, slot, bytes, &from));
+    SL__TRY(find_port(memory, port, slot, &from));
     return sl__device_read(memory->stream, data, from, bytes);
 }
 

@@ -11,14 +11,9 @@
 
 /* ---------------------------------------------------------------- ports -- */
 
-static bool is_parameter_kind(sl_port_kind kind)
-{
-    return kind == SL_PORT_PARAMETER || kind == SL_PORT_PARAMETER_GRADIENT;
-}
-
 static const sl__names *names_of(const sl_stage *stage, sl_port_kind kind)
 {
-    if (is_parameter_kind(kind))
+    if (sl__is_parameter_kind(kind))
         return &stage->graph->parameters;
     if (kind == SL_PORT_BUFFER)
         return &stage->graph->buffers;
@@ -38,7 +33,7 @@ static bool has_gradients(const sl_stage *stage)
 static bool is_port(const sl_stage *stage, sl_port_kind kind, size_t i)
 {
     const sl__named *named = &names_of(stage, kind)->data[i];
-    if (is_parameter_kind(kind))
+    if (sl__is_parameter_kind(kind))
         return strcmp(named->tensor->name, named->name) == 0 &&
                (kind == SL_PORT_PARAMETER || has_gradients(stage));
     if (kind == SL_PORT_BUFFER)
@@ -55,11 +50,11 @@ static void fill_port(const sl_stage *stage, sl_port_kind kind, size_t i,
                                                         : tensor->dtype;
     *out = (sl_port){
         .kind = kind,
-        .index = is_parameter_kind(kind) ? tensor->leaf_index : (int)i,
+        .index = sl__is_parameter_kind(kind) ? tensor->leaf_index : (int)i,
         .dtype = dtype,
         .dims = tensor->dims,
         .bytes = sl__count(tensor) * (int64_t)sl_dtype_bytes(dtype),
-        .name = is_parameter_kind(kind) ? tensor->name : named->name,
+        .name = sl__is_parameter_kind(kind) ? tensor->name : named->name,
     };
     memcpy(out->shape, tensor->shape, sizeof *tensor->shape * tensor->dims);
 }
@@ -69,7 +64,8 @@ static bool is_kind(sl_port_kind kind)
     return kind >= SL_PORT_PARAMETER && kind <= SL_PORT_BUFFER;
 }
 
-sl_status sl__check_port(const sl_stage *stage, const sl_port *port)
+sl_status sl__check_port(const sl_stage *stage, const sl_port *port,
+                         size_t bytes)
 {
     const sl__names *names = names_of(stage, port->kind);
     const sl__named *named = port->name && is_kind(port->kind)
@@ -78,8 +74,11 @@ sl_status sl__check_port(const sl_stage *stage, const sl_port *port)
     sl_port own = {.index = -1};
     if (named)
         fill_port(stage, port->kind, (size_t)(named - names->data), &own);
-    if (own.index == port->index && own.dtype == port->dtype &&
-        own.bytes == port->bytes)
+    bool same = own.index == port->index && own.dtype == port->dtype;
+    if (same && bytes != (size_t)own.bytes)
+        return sl_fail(SL_EINVAL, "'%s' has %lld bytes, found %zu", port->name,
+                       (long long)own.bytes, bytes);
+    if (same && own.bytes == port->bytes)
         return SL_OK;
     return sl_fail(SL_EINVAL, "'%.60s' is a port of another stage",
                    port->name ? port->name : "");
@@ -99,7 +98,7 @@ sl_status sl_stage_port(const sl_stage *stage, sl_port_kind kind,
     const sl__named *named = sl__find_name(names, name);
     size_t index = named ? (size_t)(named - names->data) : 0;
     bool found =
-        named && (is_parameter_kind(kind)
+        named && (sl__is_parameter_kind(kind)
                       ? kind == SL_PORT_PARAMETER || has_gradients(stage)
                       : is_port(stage, kind, index));
     if (!found)

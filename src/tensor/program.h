@@ -68,6 +68,12 @@ static inline sl__slot_kind sl__slot_kind_of(sl_port_kind kind)
     }
 }
 
+/* Whether a port is a parameter or the gradient of one. */
+static inline bool sl__is_parameter_kind(sl_port_kind kind)
+{
+    return kind == SL_PORT_PARAMETER || kind == SL_PORT_PARAMETER_GRADIENT;
+}
+
 /* How many slots of each kind a memory has, and which of them are a
  * microbatch's: of[i] for the i-th, which is its `slot` to all functions. */
 typedef struct sl__slots {
@@ -129,15 +135,15 @@ int sl__find_message(const sl_stage *stage, sl_port_kind kind, int index);
 void *sl__memory_pool(const sl_memory *memory, int pool, int slot,
                       int64_t *out_bytes);
 
-/* Where a port lies in a slot: an address of the device. NULL where it is
- * elsewhere, as the parameters of callbacks are. */
+/* Where a port of the memory's stage lies in a slot: an address of the device.
+ * NULL where it is elsewhere, as the parameters of callbacks are. */
 void *sl__port_memory(const sl_memory *memory, const sl_port *port, int slot);
 
-/* Refuses a port that another stage gave. */
-sl_status sl__check_port(const sl_stage *stage, const sl_port *port);
+/* Refuses a port that another stage gave, or one with other bytes. */
+sl_status sl__check_port(const sl_stage *stage, const sl_port *port,
+                         size_t bytes);
 
-/* The stage whose memory it is, and the stream that works on it. */
-const sl_stage *sl__memory_stage(const sl_memory *memory);
+/* The stream that works on a memory. */
 sl__stream *sl__memory_stream(const sl_memory *memory);
 
 /* Bytes that several memories hold together: now, and the most since that was

@@ -12,13 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The default comes first. */
-static const sl__backend *const backends[] = {&sl__backend_cpu,
-                                              &sl__backend_ref};
-enum { BACKEND_COUNT = sizeof backends / sizeof *backends };
-static const sl__backend *replaced;
-static int replaced_count;
-
 /* ------------------------------------------------------------- messages -- */
 
 /* Whether a tensor can be made right where it leaves from: it is all of the
@@ -44,10 +37,8 @@ static sl_tensor *leaving(sl_tensor *tensor, bool *taken)
 static sl_status bind_outputs(sl_graph *graph)
 {
     bool *taken;
-    sl_status status = sl__alloc(graph->tensor_count, sizeof *taken, &taken);
-    if (status)
-        return status;
-    for (size_t i = 0; i < graph->outputs.count && !status; i++) {
+    SL__TRY(SL__TAKE(&graph->arena, graph->tensor_count, &taken));
+    for (size_t i = 0; i < graph->outputs.count; i++) {
         sl__named *output = &graph->outputs.data[i];
         if (output->gradient_only)
             continue;
@@ -55,25 +46,19 @@ static sl_status bind_outputs(sl_graph *graph)
         output->tensor = leaving(output->tensor, taken);
         if (is_loss)
             graph->loss = output->tensor;
-        status = sl_graph_status(graph);
     }
-    free(taken);
-    return status;
+    return sl_graph_status(graph);
 }
 
 static sl_status bind_input_gradients(sl_graph *graph, sl__diff *diff)
 {
     bool *taken;
-    sl_status status = sl__alloc(graph->tensor_count, sizeof *taken, &taken);
-    if (status)
-        return status;
-    for (size_t i = 0; i < graph->inputs.count && !status; i++) {
+    SL__TRY(SL__TAKE(&graph->arena, graph->tensor_count, &taken));
+    for (size_t i = 0; i < graph->inputs.count; i++) {
         if (diff->inputs[i])
             diff->inputs[i] = leaving(diff->inputs[i], taken);
-        status = sl_graph_status(graph);
     }
-    free(taken);
-    return status;
+    return sl_graph_status(graph);
 }
 
 static void add_message(sl_stage *stage, sl_port_kind kind, size_t index,
@@ -87,10 +72,7 @@ sl_status sl__list_messages(sl_stage *stage)
 {
     const sl_graph *graph = stage->graph;
     size_t most = 2 * (graph->inputs.count + graph->outputs.count);
-    sl_status status = sl__arena_take(
-        &stage->graph->arena, most, sizeof *stage->messages, &stage->messages);
-    if (status)
-        return status;
+    SL__TRY(SL__TAKE(&stage->graph->arena, most, &stage->messages));
     bool backward = stage->options.backward != SL_BACKWARD_NONE;
     for (size_t i = 0; i < graph->inputs.count; i++)
         add_message(stage, SL_PORT_INPUT, i, graph->inputs.data[i].tensor);
@@ -135,7 +117,7 @@ static sl_status make_kernel(sl_stage *stage, sl__kernel_call *call,
     int results = sl__ops[node->op].results;
     int count = node->operand_count + results + 1; /* scratch */
     sl__arg *args;
-    SL__TRY(sl__arena_take(&stage->graph->arena, count, sizeof *args, &args));
+    SL__TRY(SL__TAKE(&stage->graph->arena, count, &args));
     for (int i = 0; i < node->operand_count; i++)
         describe(&args[i], node->operands[i]);
     for (int i = 0; i < results; i++)
@@ -172,8 +154,7 @@ static sl_status make_kernels(sl_stage *stage)
     for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
         sl__kernel_calls *calls = &stage->programs[p];
         sl__kernel *kernels;
-        SL__TRY(sl__arena_take(&stage->graph->arena, calls->count,
-                               sizeof *kernels, &kernels));
+        SL__TRY(SL__TAKE(&stage->graph->arena, calls->count, &kernels));
         for (size_t i = 0; i < calls->count; i++)
             SL__TRY(make_kernel(stage, &calls->data[i], p == SL_PROGRAM_W,
                                 &kernels[i]));
@@ -245,11 +226,8 @@ static sl_status lay_out(sl_stage *stage)
 {
     for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
         sl__kernel_calls *calls = &stage->programs[p];
-        sl_status status =
-            sl__arena_take(&stage->graph->arena, calls->count,
-                           sizeof *stage->kernels[p], &stage->kernels[p]);
-        if (status)
-            return status;
+        SL__TRY(
+            SL__TAKE(&stage->graph->arena, calls->count, &stage->kernels[p]));
         for (size_t i = 0; i < calls->count; i++) {
             stage->kernels[p][i] = *calls->data[i].kernel;
             calls->data[i].kernel = &stage->kernels[p][i];
@@ -260,7 +238,14 @@ static sl_status lay_out(sl_stage *stage)
     return SL_OK;
 }
 
-/* ------------------------------------------------------------ compiling -- */
+/* ------------------------------------------------------------- backends -- */
+
+/* The default comes first. */
+static const sl__backend *const backends[] = {&sl__backend_cpu,
+                                              &sl__backend_ref};
+enum { BACKEND_COUNT = sizeof backends / sizeof *backends };
+static const sl__backend *replaced;
+static int replaced_count;
 
 void sl__backend_replace(const sl__backend *others, int count)
 {
@@ -292,6 +277,8 @@ sl_status sl__backend_find(const char *name, const sl__backend **out)
                    sl__quoted(name, strlen(name), quoted), known);
 }
 
+/* ------------------------------------------------------------ compiling -- */
+
 static sl_status open_device(sl_stage *stage)
 {
     int threads = stage->options.threads;
@@ -319,10 +306,10 @@ static sl_status check_options(const sl_stage_options *options)
 
 static sl_status check_graph(const sl_graph *graph)
 {
-    sl_status status = sl_graph_status(graph);
-    if (!status && graph->outputs.count == 0)
-        status = sl_fail(SL_EINVAL, "the graph has no output and no loss");
-    return status ? status : sl__check_left(graph);
+    SL__TRY(sl_graph_status(graph));
+    if (graph->outputs.count == 0)
+        return sl_fail(SL_EINVAL, "the graph has no output and no loss");
+    return sl__check_left(graph);
 }
 
 static sl_status run_passes(sl_stage *stage, const sl_graph *graph)
@@ -363,12 +350,11 @@ sl_status sl_stage_compile(const sl_graph *graph,
     sl_status status = open_device(stage);
     if (!status)
         status = run_passes(stage, graph);
-    if (status) {
+    if (status)
         sl_stage_destroy(stage);
-        return status;
-    }
-    *out = stage;
-    return SL_OK;
+    else
+        *out = stage;
+    return status;
 }
 
 void sl_stage_destroy(sl_stage *stage)
