@@ -86,7 +86,7 @@ static sl_status make_set(sl_programs *programs, int64_t rows,
         const sl_stage *stage = NULL;
         status = sl_programs_stage(programs, rows, s, &stage);
         if (!status && owner)
-            status = sl_memory_create_beside(stage, 1, owner->memories[s],
+            status = sl_memory_create_shared(stage, 1, owner->memories[s],
                                              &out->memories[s]);
         else if (!status)
             status = sl_memory_create(stage, 1, &out->memories[s]);

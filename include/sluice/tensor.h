@@ -66,14 +66,15 @@ typedef enum sl_gradient { SL_NO_GRADIENT = 0, SL_GRADIENT = 1 } sl_gradient;
 SL_API sl_status sl_graph_create(sl_graph **out);
 SL_API void sl_graph_destroy(sl_graph *graph);
 
-/* Functions that build return a tensor, or NULL where they refuse: the sentence
- * names the line, the op, the operands, what was expected and what was found.
- * A NULL operand gives NULL, so a model is written without a check per line;
- * the graph keeps the first refusal, and compiling it fails with that. */
+/* Functions that build return a tensor, or NULL if they refuse their arguments.
+ * The error names the line, the op, the operands, what was expected and what
+ * was found. An op with a NULL operand returns NULL, so that a model is written
+ * without a check per line; the graph keeps the first error, and compiling it
+ * fails with that. */
 SL_API sl_status sl_graph_status(const sl_graph *graph);
 
-/* Opens a scope: names of parameters made inside begin with it and a dot. The
- * ops inside are a module of that name; models are cut between modules. */
+/* Opens a scope: its name and a dot prefix the names of parameters made inside.
+ * The ops inside form a module of that name; models are cut between modules. */
 SL_API void sl_scope_enter(sl_graph *graph, const char *format, ...)
 #ifdef __GNUC__
     __attribute__((format(printf, 2, 3)))
@@ -81,32 +82,33 @@ SL_API void sl_scope_enter(sl_graph *graph, const char *format, ...)
     ;
 SL_API void sl_scope_leave(sl_graph *graph);
 
-/* Marks a place between ops as the end of one stage and the begin of the next,
- * for sl_model_cut. */
+/* Marks this point between ops as a stage boundary for sl_model_cut. */
 SL_API void sl_mark_cut(sl_graph *graph);
 
-/* Around ops that no cut may divide, whatever it is asked for. */
+/* Enclose ops that no cut may divide, however many stages are asked for. */
 SL_API void sl_whole_enter(sl_graph *graph);
 SL_API void sl_whole_leave(sl_graph *graph);
 
-/* What a stage receives. Only floats carry a gradient. */
+/* A tensor that the stage receives. Only floats carry a gradient. */
 SL_API sl_tensor *sl_input(sl_graph *graph, const char *name, sl_dtype dtype,
                            int dims, const int64_t *shape,
                            sl_gradient gradient);
 
-/* What a stage learns, named by the open scopes and `name`. */
+/* A trainable tensor, named by the open scopes and `name`. */
 SL_API sl_tensor *sl_parameter(sl_graph *graph, const char *name,
                                sl_dtype dtype, int dims, const int64_t *shape);
 
-/* What a stage holds and does not learn: a table, a mask, a constant. Named as
- * parameters are; it begins as `data`, which is copied, or as zeros. */
+/* A tensor that the stage holds and does not train: a table, a mask, a
+ * constant. It is named as parameters are, and initialised with a copy of
+ * `data`, or with zeros if that is NULL. */
 SL_API sl_tensor *sl_buffer(sl_graph *graph, const char *name, sl_dtype dtype,
                             int dims, const int64_t *shape, const void *data);
 
 /* A second name for a parameter (GPT-2's lm_head.weight); returns it. */
 SL_API sl_tensor *sl_alias(sl_tensor *parameter, const char *name);
 
-/* What a stage gives. With SL_GRADIENT its consumer sends a gradient back. */
+/* A tensor that the stage sends. With SL_GRADIENT its consumer sends a gradient
+ * back. */
 SL_API void sl_output(sl_graph *graph, const char *name, sl_tensor *tensor,
                       sl_gradient gradient);
 
@@ -120,14 +122,15 @@ SL_API const int64_t *sl_tensor_shape(const sl_tensor *tensor);
 
 /* ------------------------------------------------------------------ ops -- */
 
-/* How a linear layer's weight lies: PyTorch's Linear or GPT-2's Conv1D. */
+/* The layout of a linear layer's weight: (out, in) as in PyTorch's Linear, or
+ * (in, out) as in GPT-2's Conv1D. */
 typedef enum sl_layout { SL_OUT_IN, SL_IN_OUT } sl_layout;
 
-/* Reduces over every dimension, where a dimension is asked for. */
+/* In place of a dimension: reduce over all of them. */
 enum { SL_ALL = INT32_MIN };
 
-/* A dimension counts from 0, or from the end with -1 for the last. Shapes
- * broadcast as in NumPy for add, sub and mul. */
+/* Dimensions count from 0, or from the end with -1 for the last. The shapes of
+ * add, sub and mul broadcast as in NumPy. */
 
 /* a (.., M, K) times b (K, N), or (.., K, N) with the same leading sizes. */
 SL_API sl_tensor *sl_matmul(sl_tensor *a, sl_tensor *b);
@@ -136,50 +139,50 @@ SL_API sl_tensor *sl_matmul(sl_tensor *a, sl_tensor *b);
 SL_API sl_tensor *sl_linear(sl_tensor *x, sl_tensor *weight, sl_tensor *bias,
                             sl_layout layout);
 
-/* mul takes a bool second operand too: a mask of zeros and ones. */
+/* The second operand of mul may also be bool: a mask of zeros and ones. */
 SL_API sl_tensor *sl_add(sl_tensor *a, sl_tensor *b);
 SL_API sl_tensor *sl_sub(sl_tensor *a, sl_tensor *b);
 SL_API sl_tensor *sl_mul(sl_tensor *a, sl_tensor *b);
 SL_API sl_tensor *sl_scale(sl_tensor *x, double factor);
-/* A float as another float. */
+/* Converts between float dtypes. */
 SL_API sl_tensor *sl_cast(sl_tensor *x, sl_dtype dtype);
 SL_API sl_tensor *sl_relu(sl_tensor *x);
 SL_API sl_tensor *sl_gelu_tanh(sl_tensor *x);
 SL_API sl_tensor *sl_gelu_erf(sl_tensor *x);
 SL_API sl_tensor *sl_silu(sl_tensor *x);
 
-/* Over the last dimension; weight and bias are (last). */
+/* Normalise over the last dimension, whose size weight and bias have. */
 SL_API sl_tensor *sl_layer_norm(sl_tensor *x, sl_tensor *weight,
                                 sl_tensor *bias, double epsilon);
 SL_API sl_tensor *sl_rms_norm(sl_tensor *x, sl_tensor *weight, double epsilon);
 SL_API sl_tensor *sl_softmax(sl_tensor *x);
 
-/* Rows of a table (rows, width) picked by i32 or i64 ids of any shape. An id
- * outside the table ends the run with SL_EINVAL. */
+/* Picks rows of a table (rows, width) by i32 or i64 ids of any shape. A run
+ * that meets an id outside the table fails with SL_EINVAL. */
 SL_API sl_tensor *sl_embedding(sl_tensor *table, sl_tensor *ids);
 
 /* x (.., T, C) plus the first T rows of a table (at least T, C). */
 SL_API sl_tensor *sl_add_positions(sl_tensor *x, sl_tensor *table);
 
-/* Multi-head attention, each place seeing itself and what lies before it: q, k
- * and v are (B, T, C), heads divide C, scores are scaled by 1/sqrt(C/heads).
- * Saved for backward, beside these, are the output and two numbers per head
- * and row. */
+/* Multi-head attention with a causal mask: q, k and v are (B, T, C), heads
+ * divide C, scores are scaled by 1/sqrt(C/heads). Backward needs these, the
+ * output, and two numbers per head and row. */
 SL_API sl_tensor *sl_causal_attention(sl_tensor *q, sl_tensor *k, sl_tensor *v,
                                       int heads);
 
-/* Views: no memory, no time. One size of a reshape may be -1. A reshape of a
- * tensor that does not lie in that order copies it first. */
+/* Views, which cost no memory and no time. One size of a reshape may be -1. A
+ * tensor whose strides do not allow the new shape is copied first. */
 SL_API sl_tensor *sl_reshape(sl_tensor *x, int dims, const int64_t *shape);
 SL_API sl_tensor *sl_transpose(sl_tensor *x, int dim_a, int dim_b);
 SL_API sl_tensor *sl_slice(sl_tensor *x, int dim, int64_t start,
                            int64_t length);
 
-/* Cuts a dimension into `count` equal views; parts are NULL on refusal. */
+/* Divides a dimension into `count` equal views; parts are NULL after an
+ * error. */
 SL_API void sl_split(sl_tensor *x, int dim, int count, sl_tensor **parts);
 SL_API sl_tensor *sl_concat(sl_tensor *const *parts, int count, int dim);
 
-/* Over one dimension, which goes away, or SL_ALL, giving a scalar. */
+/* Reduce over one dimension, which is removed, or over SL_ALL to a scalar. */
 SL_API sl_tensor *sl_sum(sl_tensor *x, int dim);
 SL_API sl_tensor *sl_mean(sl_tensor *x, int dim);
 
@@ -187,27 +190,27 @@ SL_API sl_tensor *sl_mean(sl_tensor *x, int dim);
 SL_API sl_tensor *sl_mse(sl_tensor *x, sl_tensor *target);
 
 /* The mean of -log softmax(logits)[label] over the rows of logits (.., V) whose
- * label (..) is not `ignore`; NaN where there is none. Another label outside
- * 0..V-1 ends the run with SL_EINVAL. */
+ * label (..) is not `ignore`; NaN if all are ignored. A run that meets another
+ * label outside 0..V-1 fails with SL_EINVAL. */
 SL_API sl_tensor *sl_cross_entropy(sl_tensor *logits, sl_tensor *labels,
                                    int64_t ignore);
 
-/* Zeroes with probability `rate` and scales the rest by 1 / (1 - rate). What is
- * zeroed depends on the seed of the run, the place in the graph and the place
- * in the tensor alone. */
+/* Zeroes elements with probability `rate` and scales the others by 1 / (1 -
+ * rate). Which elements are zeroed depends only on the seed of the run, the
+ * position of the op in the graph and the position in the tensor. */
 SL_API sl_tensor *sl_dropout(sl_tensor *x, double rate);
 
 /* --------------------------------------------------------------- stages -- */
 
 typedef struct sl_stage sl_stage;
 
-/* Which optimizer. */
+/* The kinds of optimizers. */
 typedef enum sl_update_kind {
-    SL_UPDATE_ADAMW, /* keeps the mean of gradients and of their squares */
-    SL_UPDATE_SGD,   /* keeps a momentum, where there is one */
+    SL_UPDATE_ADAMW, /* state: means of gradients and of their squares */
+    SL_UPDATE_SGD,   /* state: a momentum, unless that is 0 */
 } sl_update_kind;
 
-/* Which backward programs to make. */
+/* Which backward programs to compile. */
 typedef enum sl_backward {
     SL_BACKWARD_ANY,   /* B, and I with W */
     SL_BACKWARD_WHOLE, /* B alone */
@@ -217,24 +220,25 @@ typedef enum sl_backward {
 
 typedef struct sl_stage_options {
     const char *backend; /* "cpu", or "ref": plain C, the specification */
-    int threads;         /* that each program runs on; ref has one */
+    int threads;         /* of each program; ref has one */
     sl_backward backward;
-    bool recompute; /* save the inputs alone, and run F again in backward */
-    int group;      /* microbatches of which W is run in one call, at most:
-                       sl_stage_run_group */
+    bool recompute; /* save the inputs only, and run F again in backward */
+    int group;      /* the most microbatches that one sl_stage_run_group is
+                       expected to run */
 } sl_stage_options;
 #define SL_STAGE_OPTIONS_INIT                                                  \
     {                                                                          \
         "cpu", 1, SL_BACKWARD_ANY, false, 1                                    \
     }
 
-/* Compiles a graph; `options` may be NULL. The graph may go afterwards. */
+/* Compiles a graph; `options` may be NULL. The stage does not need the graph
+ * afterwards. */
 SL_API sl_status sl_stage_compile(const sl_graph *graph,
                                   const sl_stage_options *options,
                                   sl_stage **out);
 SL_API void sl_stage_destroy(sl_stage *stage);
 
-/* What a stage of callbacks receives, gives or learns. */
+/* An input, output or parameter of a stage of callbacks. */
 typedef struct sl_value {
     const char *name;
     sl_dtype dtype;
@@ -243,12 +247,12 @@ typedef struct sl_value {
     sl_gradient gradient; /* of an input or output */
 } sl_value;
 
-/* Where a callback finds what it works on, in the order of the values, each
- * contiguous. A gradient is NULL where none flows. Beside forward, inputs and
- * outputs are as forward had and left them. */
+/* What a callback works on: pointers in the order of the described values, each
+ * to contiguous memory. A gradient is NULL if none flows. In backward, inputs
+ * and outputs are as forward read and wrote them. */
 typedef struct sl_call {
-    /* Of the microbatch: what forward saves for it goes here. A stage that is
-     * made for several sizes counts the slots of each by themselves. */
+    /* Identifies the microbatch: forward saves under it what backward needs. A
+     * stage that runs several sizes numbers the slots of each size from 0. */
     int slot;
     const void *const *inputs;
     void *const *outputs;
@@ -258,13 +262,14 @@ typedef struct sl_call {
     double loss_scale;
 } sl_call;
 
-/* A stage whose compute is yours. A callback that fails says why with sl_fail.
- * Parameters stay where you have them; the library copies them out and in. */
+/* A stage whose programs are callbacks. A callback that fails says why with
+ * sl_fail. Its parameters stay where the caller keeps them; the library reads
+ * and writes copies. */
 typedef struct sl_callbacks {
     sl_status (*forward)(void *context, const sl_call *call);
-    /* B. NULL where I and then W do, or where there is no backward. */
+    /* B; NULL if I and then W are B, or if there is no backward. */
     sl_status (*backward)(void *context, const sl_call *call);
-    /* I and W: both or neither; without them the stage runs B alone. */
+    /* I and W: both or neither; without them the stage has B only. */
     sl_status (*backward_input)(void *context, const sl_call *call);
     sl_status (*backward_weight)(void *context, const sl_call *call);
     /* Copy a parameter or its gradient; may be NULL without parameters. */
@@ -272,15 +277,14 @@ typedef struct sl_callbacks {
                       size_t bytes);
     sl_status (*write)(void *context, int parameter, bool gradient,
                        const void *data, size_t bytes);
-    /* Makes all gradients 0; may be NULL without parameters or backward. */
+    /* Zeroes all gradients; may be NULL without parameters or backward. */
     void (*zero_gradients)(void *context);
 } sl_callbacks;
 
 typedef struct sl_stage_description {
     const sl_value *inputs;
     int input_count;
-    const sl_value
-        *outputs; /* the one named "loss" is the loss, of one float */
+    const sl_value *outputs; /* one named "loss" is the loss, a single float */
     int output_count;
     const sl_value *parameters;
     int parameter_count;
@@ -288,8 +292,8 @@ typedef struct sl_stage_description {
     void *context; /* given to every callback */
 } sl_stage_description;
 
-/* A stage over callbacks; it runs, and shows its ports, as a compiled one does.
- * What is described is copied; the context must outlive the stage. */
+/* A stage over callbacks, which runs and has ports as a compiled one. The
+ * description is copied; the context must outlive the stage. */
 SL_API sl_status sl_stage_from_callbacks(
     const sl_stage_description *description, sl_stage **out);
 
@@ -301,29 +305,28 @@ typedef enum sl_program {
 } sl_program;
 #define SL_PROGRAM_COUNT 4
 
-/* Every byte of tensor memory a stage will use. Pieces of pools start at
- * multiples of 64. */
+/* Every byte of tensor memory a stage will use. Everything in a pool starts at
+ * a multiple of 64. */
 typedef struct sl_plan {
     /* Once per memory. */
-    int64_t parameter_bytes; /* buffers among them */
+    int64_t parameter_bytes; /* including buffers */
     int64_t gradient_bytes;
-    int64_t packed_bytes;    /* weights in the layout the backend likes */
-    int64_t workspace_bytes; /* the largest of the programs' */
+    int64_t packed_bytes;    /* weights in the layout the kernels need */
+    int64_t workspace_bytes; /* of the program that needs most */
     /* Per slot, that is per microbatch in flight. */
     int64_t slab_bytes;    /* what F saves for backward */
-    int64_t handed_bytes;  /* what I leaves for W, beyond what the slab has room
-                              for by then */
+    int64_t handed_bytes;  /* what I computes for W, if it does not fit into the
+                              part of the slab that I has finished with */
     int64_t message_bytes; /* inputs, outputs, and their gradients */
-    int64_t
-        control_bytes; /* what changes from step to step: once, and again for
-                              each slot */
-    /* Of those, what F leaves behind for backward: the slab, and the inputs and
-     * outputs that backward reads. */
+    int64_t control_bytes; /* seeds, scales and error reports: once per slot,
+                              and once more */
+    /* The part of these that stays allocated from F to backward: the slab, and
+     * the inputs and outputs that backward reads. */
     int64_t saved_bytes;
-    /* For reading. */
+    /* Details, for reports. */
     int64_t program_workspace_bytes[SL_PROGRAM_COUNT];
-    int64_t scratch_bytes; /* the largest scratchpad of a kernel, ours or the
-                              library's; part of the workspace */
+    int64_t scratch_bytes; /* the largest scratchpad of a kernel; part of the
+                              workspace */
     int kernels[SL_PROGRAM_COUNT];
 } sl_plan;
 
@@ -337,7 +340,7 @@ SL_API int64_t sl_plan_bytes(const sl_stage *stage, int slots);
 SL_API sl_status sl_stage_write_text(const sl_stage *stage, sl_write_fn write,
                                      void *context);
 
-/* What can be written to and read from a memory. */
+/* The kinds of tensors that can be written to and read from a memory. */
 typedef enum sl_port_kind {
     SL_PORT_PARAMETER,          /* by any of its names */
     SL_PORT_PARAMETER_GRADIENT, /* likewise */
@@ -355,10 +358,10 @@ typedef struct sl_port {
     int dims;
     int64_t shape[SL_DIMS_MAX];
     int64_t bytes;
-    const char *name; /* its first */
+    const char *name; /* the first, if it has several */
 } sl_port;
 
-/* Ports by name, or one after the other: how many there are of a kind. */
+/* Ports by name, or by index below the count of their kind. */
 SL_API sl_status sl_stage_port(const sl_stage *stage, sl_port_kind kind,
                                const char *name, sl_port *out);
 SL_API int sl_stage_port_count(const sl_stage *stage, sl_port_kind kind);
@@ -369,44 +372,45 @@ SL_API sl_status sl_stage_port_at(const sl_stage *stage, sl_port_kind kind,
 
 typedef struct sl_memory sl_memory;
 
-/* Allocates every pool of the plan, with `slots` microbatches in flight. The
+/* Allocates every pool of the plan, for `slots` microbatches in flight. The
  * stage must outlive it. Parameters and gradients start as zeros. */
 SL_API sl_status sl_memory_create(const sl_stage *stage, int slots,
                                   sl_memory **out);
 SL_API void sl_memory_destroy(sl_memory *memory);
 
-/* The same, without parameters and gradients of its own: it uses those of
- * `owner`, which must outlive it and whose stage must have the same parameters
- * and buffers. For one stage compiled for several sizes. Packed weights,
- * workspace and slots are its own; one thread at a time uses it or the owner,
- * and zeroing the gradients of one zeroes those of both. */
-SL_API sl_status sl_memory_create_beside(const sl_stage *stage, int slots,
+/* The same, sharing the parameters and gradients of `owner`, which must outlive
+ * it and whose stage must have the same parameters and buffers: for a model
+ * that is compiled for several batch sizes. Packed weights, workspace and slots
+ * are its own. One thread at a time may use either memory, and zeroing the
+ * gradients of one zeroes those of both. */
+SL_API sl_status sl_memory_create_shared(const sl_stage *stage, int slots,
                                          sl_memory *owner, sl_memory **out);
 
-/* Bytes of tensor memory that it has allocated: sl_plan_bytes of its slots,
- * less what its owner has. */
+/* Bytes of tensor memory that it has allocated: sl_plan_bytes for its slots,
+ * without what it shares with its owner. */
 SL_API int64_t sl_memory_bytes(const sl_memory *memory);
 
-/* Copies in and out; `bytes` must be the port's, and the port one of this stage
- * or of one with the same names. The slot counts for inputs, outputs and their
- * gradients. Writing a parameter makes the next run pack the weights again,
- * once. */
+/* Copy in and out; `bytes` must be the port's, and the port must be one of this
+ * stage or of one with the same names. `slot` only matters for inputs, outputs
+ * and their gradients. After a parameter was written, the next run packs the
+ * weights again. */
 SL_API sl_status sl_memory_write(sl_memory *memory, const sl_port *port,
                                  int slot, const void *data, size_t bytes);
 SL_API sl_status sl_memory_read(const sl_memory *memory, const sl_port *port,
                                 int slot, void *data, size_t bytes);
-/* A step of plain gradient descent: takes `rate` times the gradients off the
- * parameters, and makes the gradients 0. Not for callbacks, whose parameters
- * are elsewhere. */
+
+/* A step of plain gradient descent: subtracts `rate` times the gradients from
+ * the parameters, and zeroes the gradients. Not for stages of callbacks, which
+ * keep their parameters themselves. */
 SL_API sl_status sl_memory_descend(sl_memory *memory, double rate);
 
-/* Makes all gradients of parameters 0, to begin a step. */
+/* Zeroes the gradients of all parameters, to begin a step. */
 SL_API void sl_memory_zero_gradients(sl_memory *memory);
 
 typedef struct sl_run_options {
-    uint64_t seed;     /* of dropout: another one for every microbatch and
-                          step; stages of one cut draw differently under the
-                          same one; backward uses what F was given */
+    uint64_t seed;     /* of dropout: give every microbatch of every step its
+                          own. Stages of one model draw different numbers from
+                          the same seed. Backward uses the seed F was given */
     double loss_scale; /* the gradient of the loss that backward starts from */
 } sl_run_options;
 #define SL_RUN_OPTIONS_INIT                                                    \
@@ -414,35 +418,36 @@ typedef struct sl_run_options {
         0, 1.0                                                                 \
     }
 
-/* Runs a program on a slot; `options` may be NULL. Inputs must stay as they are
- * until B or W is done. Refused with SL_EINVAL: backward before F, W before I,
- * I or B twice, F while W is due, a program that was not compiled, an id or a
- * label that is out of range. F after F is fine: no backward was wanted. */
+/* Runs a program on a slot; `options` may be NULL. Inputs must not change until
+ * B or W is done. Refused with SL_EINVAL: backward before F, W before I, I or B
+ * twice, F between I and W, a program that was not compiled, an id or a label
+ * that is out of range. F may follow F, without a backward between them. */
 SL_API sl_status sl_stage_run(const sl_stage *stage, sl_program program,
                               sl_memory *memory, int slot,
                               const sl_run_options *options);
 
-/* W of several slots, in their order, with options for each or NULL: the same
- * bits as one call for each. Faster where the stage was compiled for groups as
- * large: a gradient of few rows is then read and written once for all of them.
- * Each slot is refused as by sl_stage_run; then none is run. */
+/* Runs W on several slots, in their order, with options for each or NULL: the
+ * same bits as one call for each. It is faster if the stage was compiled for
+ * groups of that size: a gradient with few rows is then read and written once
+ * for all slots. If sl_stage_run would refuse one of the slots, none is run. */
 SL_API sl_status sl_stage_run_group(const sl_stage *stage, sl_memory *memory,
                                     const int *slots,
                                     const sl_run_options *options, int count);
 
-/* Floating point operations of the matrix products and attentions of a
- * program: the necessary ones, half of the square where it is causal. */
+/* Floating point operations of the matrix products and attentions of a program,
+ * without what is only recomputed; a causal mask halves those of attention. */
 SL_API double sl_stage_flops(const sl_stage *stage, sl_program program);
 
 
 /* ---------------------------------------------------------- safetensors -- */
 
-/* A safetensors file, wholly verified when opened: every length, offset, shape
- * and overlap. It stays open, and tensors are read from it when they are asked
- * for, by any thread. */
+/* A safetensors file. Opening it verifies every length, offset, shape and
+ * overlap. It stays open, and tensors are read when they are asked for, by any
+ * thread. */
 typedef struct sl_safetensors sl_safetensors;
 
-/* Reads part of a tensor that is to be written: `bytes` from byte `first` on. */
+/* Reads a part of a tensor that is being written: `bytes` from byte `first`
+ * on. */
 typedef sl_status (*sl_read_part_fn)(void *context, size_t first, void *out,
                                      size_t bytes);
 
@@ -451,18 +456,18 @@ typedef struct sl_safetensor {
     sl_dtype dtype;
     int dims;
     int64_t shape[SL_DIMS_MAX];
-    const void *data; /* in memory, not aligned: copy it out; NULL in a file */
+    const void *data; /* its bytes, not aligned; NULL if they are in a file */
     size_t bytes;
-    const sl_safetensors *file; /* in which it lies, */
-    int64_t at;                 /* and where its bytes begin there */
-    sl_read_part_fn read; /* of what is written and lies elsewhere; NULL */
-    void *context;
+    const sl_safetensors *file; /* that its bytes are in, */
+    int64_t at;                 /* from this byte on */
+    sl_read_part_fn read; /* reads what is to be written; NULL for the above */
+    void *context;        /* of `read` */
 } sl_safetensor;
 
-/* SL_EIO where there is no such file, SL_EPARSE where it does not add up. */
+/* SL_EIO if there is no such file, SL_EPARSE if its header is not valid. */
 SL_API sl_status sl_safetensors_open(const char *path, sl_safetensors **out);
 
-/* The same over bytes in memory, which are borrowed. */
+/* The same for a file in memory, which is borrowed. */
 SL_API sl_status sl_safetensors_parse(const void *data, size_t bytes,
                                       sl_safetensors **out);
 SL_API void sl_safetensors_close(sl_safetensors *file);
@@ -472,21 +477,21 @@ SL_API size_t sl_safetensors_count(const sl_safetensors *file);
 SL_API const sl_safetensor *sl_safetensors_at(const sl_safetensors *file,
                                               size_t index);
 
-/* Copies a tensor's bytes to `out`, wherever they are. SL_EIO where its file has
- * become shorter since it was opened. */
+/* Copies a tensor's bytes to `out`, wherever they are. SL_EFAIL if its file has
+ * been truncated since it was opened. */
 SL_API sl_status sl_safetensor_read(const sl_safetensor *tensor, void *out);
 
-/* By name; NULL where there is none. */
+/* By name; NULL if there is none. */
 SL_API const sl_safetensor *sl_safetensors_find(const sl_safetensors *file,
                                                 const char *name);
 
-/* An entry of `__metadata__`; NULL where there is none. */
+/* An entry of `__metadata__`; NULL if there is none. */
 SL_API const char *sl_safetensors_metadata(const sl_safetensors *file,
                                            const char *key);
 
-/* Writes a file in one move: a temporary file beside it, synced, renamed. Tensors
- * of an opened file are copied from there.
- * `metadata` is pairs of key and value ended by NULL, or NULL. */
+/* Writes a file atomically: a temporary file in the same folder is synced, then
+ * renamed. Tensors of an opened file are copied from there. `metadata` is NULL,
+ * or pairs of key and value ended by NULL. */
 SL_API sl_status sl_safetensors_write(const char *path,
                                       const sl_safetensor *tensors,
                                       size_t count,
@@ -494,8 +499,9 @@ SL_API sl_status sl_safetensors_write(const char *path,
 
 /* ------------------------------------------------------- lines in errors -- */
 
-/* A refusal names the line of the model that made the op: each of these names
- * is also a macro, which says where it stands once its call has returned. */
+/* An error names the line of the model that made the op: each of these
+ * functions is also a macro, which reports its line after the call has
+ * returned. */
 SL_API sl_tensor *sl_located(sl_tensor *made, const char *file, int line);
 
 #ifndef SL_BUILDING

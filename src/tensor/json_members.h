@@ -24,11 +24,12 @@ typedef struct sl__span {
     size_t length;
 } sl__span;
 
-/* Begins with the text of an object; what is behind it is refused at the end. */
+/* Begins with the text of an object; what is behind it is refused at the
+ * end. */
 void sl__members_start(sl__members *members, sl__span text);
 
-/* The next key, with its quotes, and its value; false at the end. SL_EPARSE says
- * at which byte it is no object. */
+/* The next key, with its quotes, and its value; false at the end. SL_EPARSE
+ * says at which byte it is no object. */
 sl_status sl__members_next(sl__members *members, sl__span *key, sl__span *value,
                            bool *out_more);
 

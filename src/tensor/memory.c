@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The memory of one user of a stage: pools as the plan has them, allocated once,
- * and counted. */
+ * The memory of one user of a stage: pools as the plan has them, allocated
+ * once, and counted. */
 #include "tensor/memory.h"
 
 #include "base/arguments.h"
@@ -223,15 +223,16 @@ static sl_status fill(sl_memory *memory, const sl__slots *slots,
     return memory->owner == memory ? fill_buffers(memory) : SL_OK;
 }
 
-/* Refuses lists that do not have the same tensors under the same names, in order. */
+/* Refuses lists that do not have the same tensors under the same names, in
+ * order. */
 static sl_status check_same(const sl__names *own, const sl__names *theirs)
 {
     char quoted[SL__QUOTED_MAX], mine[SL__SHAPE_TEXT], other[SL__SHAPE_TEXT];
     char theirs_quoted[SL__QUOTED_MAX];
     if (own->count != theirs->count)
         return sl_fail(SL_EINVAL,
-                       "the stage beside has %zu parameters or buffers, "
-                       "expected %zu",
+                       "the stage has %zu parameters or buffers, expected %zu "
+                       "as the owner of the memory has",
                        own->count, theirs->count);
     for (size_t i = 0; i < own->count; i++) {
         const sl__named *a = &own->data[i], *b = &theirs->data[i];
@@ -242,7 +243,7 @@ static sl_status check_same(const sl__names *own, const sl__names *theirs)
             continue;
         return sl_fail(
             SL_EINVAL,
-            "the stage beside has '%s' of %s %s where the owner "
+            "the stage has '%s' of %s %s where the owner "
             "has '%s' of %s %s",
             sl__quoted(a->name, strlen(a->name), quoted),
             sl_dtype_text(a->tensor->dtype),
@@ -261,8 +262,8 @@ static sl_status check_owner(const sl_stage *stage, const sl_memory *owner)
     SL__TRY(check_same(&stage->graph->buffers, &other->graph->buffers));
     if (stage->backend != other->backend ||
         stage->plan.gradient_bytes != other->plan.gradient_bytes)
-        return sl_fail(SL_EINVAL, "the stage beside was compiled for another "
-                                  "backend or without backward");
+        return sl_fail(SL_EINVAL, "the stage was compiled for another backend "
+                                  "than the owner's, or without backward");
     return SL_OK;
 }
 
@@ -313,7 +314,7 @@ sl_status sl_memory_create(const sl_stage *stage, int slots, sl_memory **out)
     return create_alike(stage, slots, NULL, out);
 }
 
-sl_status sl_memory_create_beside(const sl_stage *stage, int slots,
+sl_status sl_memory_create_shared(const sl_stage *stage, int slots,
                                   sl_memory *owner, sl_memory **out)
 {
     SL__NEED(stage, owner, out);

@@ -148,7 +148,7 @@ sl_status sl__memory_forget(sl_memory *memory, const sl_port *port,
     return SL_OK;
 }
 
-/* ------------------------------------------------------------- optimizers -- */
+/* ---------------------------------------------------------- optimizers -- */
 
 sl_status sl__memory_square_sum(const sl_memory *memory,
                                 const sl_port *gradient, void *to)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where every tensor lies. What F saves for backward lies in the slab, in a row:
- * it is all alive when F ends. What I leaves for W lies in the slab where
+ * Where every tensor lies. What F saves for backward lies in the slab, in a
+ * row: it is all alive when F ends. What I leaves for W lies in the slab where
  * something has been used for the last time, else in memory that is handed on
- * from I to W alone. What lives within a program lies in the workspace. Where pieces that
- * are never alive together may share room they are placed largest first, each
- * at the lowest place free for its whole life. */
+ * from I to W alone. What lives within a program lies in the workspace. Where
+ * pieces that are never alive together may share room they are placed largest
+ * first, each at the lowest place free for its whole life. */
 #include "tensor/program.h"
 
 #include "base/try.h"
@@ -329,8 +329,8 @@ static sl_status plan_slab(sl_stage *stage, sl__arena *scratch)
 /* ------------------------------------------------------------ workspace -- */
 
 /* Whether the memory of a base is free once a program has read it for the last
- * time: it lies in the workspace, or was saved or handed on, and no later program
- * of the microbatch reads it. */
+ * time: it lies in the workspace, or was saved or handed on, and no later
+ * program of the microbatch reads it. */
 static bool is_freed(const sl_stage *stage, int p, const sl_tensor *base)
 {
     if (!is_placed(stage, p, base))

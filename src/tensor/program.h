@@ -157,7 +157,7 @@ typedef struct sl__holding {
  * outlive it. */
 void sl__memory_count_in(sl_memory *memory, sl__holding *holding);
 
-/* sl_memory_create, or with an owner sl_memory_create_beside, with slots by
+/* sl_memory_create, or with an owner sl_memory_create_shared, with slots by
  * kind; `stream` does all work on it, NULL: one of its own. */
 sl_status sl__memory_create(const sl_stage *stage, const sl__slots *slots,
                             sl_memory *owner, sl__stream *stream,
@@ -232,8 +232,8 @@ sl_status sl__list_messages(sl_stage *stage);
 /* What is described as a graph of leaves; outputs are results of no node. */
 sl_status sl__describe(const sl_stage_description *given, sl_graph **out);
 
-/* The stage over such a graph, whose gradients may have been changed since, with
- * messages in the memory of a backend. */
+/* The stage over such a graph, whose gradients may have been changed since,
+ * with messages in the memory of a backend. */
 sl_status sl__stage_from_callbacks(const sl_stage_description *given,
                                    const sl_graph *graph, const char *backend,
                                    sl_stage **out);

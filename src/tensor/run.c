@@ -144,7 +144,8 @@ sl_status sl__memory_begin_step(sl_memory *memory, const sl__step_block *blocks)
     return SL_OK;
 }
 
-/* Gives a slot its options, a seed only for F: what comes later uses the same. */
+/* Gives a slot its options, a seed only for F: what comes later uses the
+ * same. */
 static sl_status begin_run(sl_memory *memory, sl_program program, int slot,
                            const sl_run_options *options)
 {

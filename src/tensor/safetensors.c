@@ -40,8 +40,8 @@ static sl_status read_length(const unsigned char *prefix, int64_t bytes,
     return SL_OK;
 }
 
-/* Reads the header of a file of `bytes` bytes; offsets of tensors count from the
- * start of the file afterwards. */
+/* Reads the header of a file of `bytes` bytes; offsets of tensors count from
+ * the start of the file afterwards. */
 static sl_status take_header(sl_safetensors *file, const char *text,
                              size_t length, int64_t bytes)
 {

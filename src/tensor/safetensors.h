@@ -31,8 +31,8 @@ struct sl_safetensors {
     char *texts_end;    /* up to here */
 };
 
-/* Reads the header's text, with `data_bytes` known; offsets of tensors count from
- * the end of the header. */
+/* Reads the header's text, with `data_bytes` known; offsets of tensors count
+ * from the end of the header. */
 sl_status sl__safetensors_read_header(sl_safetensors *file, const char *text,
                                       size_t length);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The header of a safetensors file: a JSON object of names to dtype, shape and a
- * range of bytes. It is taken only when all of it adds up: every shape makes
- * exactly its range, and the ranges follow one another without gap or overlap up
- * to the end.
+ * The header of a safetensors file: a JSON object of names to dtype, shape and
+ * a range of bytes. It is taken only when all of it adds up: every shape makes
+ * exactly its range, and the ranges follow one another without gap or overlap
+ * up to the end.
  *
- * Whoever writes a header decides what it costs to read, so there is never a tree
- * of all of it: members are found in the text one by one, and what they are is
- * kept in a few times as many bytes as they take there. */
+ * Whoever writes a header decides what it costs to read, so there is never a
+ * tree of all of it: members are found in the text one by one, and what they
+ * are is kept in a few times as many bytes as they take there. */
 #include "tensor/json_members.h"
 #include "tensor/safetensors.h"
 

@@ -108,7 +108,8 @@ static void describe(sl__arg *arg, const sl_tensor *tensor)
     memcpy(arg->stride, tensor->stride, sizeof arg->stride);
 }
 
-/* Builds the kernel of a call, geometry only, and lets the backend prepare it. */
+/* Builds the kernel of a call, geometry only, and lets the backend prepare
+ * it. */
 static sl_status make_kernel(sl_stage *stage, sl__kernel_call *call,
                              bool groups, sl__kernel *kernel)
 {

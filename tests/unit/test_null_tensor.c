@@ -154,9 +154,9 @@ static void memories(void **state)
     REFUSES(stage, sl_memory_create, (NULL, 1, &made));
     REFUSES(out, sl_memory_create, (w->stage, 1, NULL));
     DOES_NOTHING(sl_memory_destroy, (NULL));
-    REFUSES(stage, sl_memory_create_beside, (NULL, 1, w->memory, &made));
-    REFUSES(owner, sl_memory_create_beside, (w->stage, 1, NULL, &made));
-    REFUSES(out, sl_memory_create_beside, (w->stage, 1, w->memory, NULL));
+    REFUSES(stage, sl_memory_create_shared, (NULL, 1, w->memory, &made));
+    REFUSES(owner, sl_memory_create_shared, (w->stage, 1, NULL, &made));
+    REFUSES(out, sl_memory_create_shared, (w->stage, 1, w->memory, NULL));
     GIVES(0, sl_memory_bytes, (NULL));
     REFUSES(memory, sl_memory_write, (NULL, &w->input, 0, data, sizeof data));
     REFUSES(port, sl_memory_write, (w->memory, NULL, 0, data, sizeof data));

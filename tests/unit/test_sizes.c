@@ -101,7 +101,7 @@ static sized make_sized(sl_programs *programs, int64_t rows, const sized *owner)
         out.staged.stages[s].stage = (sl_stage *)stage;
         sl_memory **memory = &out.staged.stages[s].memory;
         if (owner)
-            assert_ok(sl_memory_create_beside(
+            assert_ok(sl_memory_create_shared(
                 stage, 1, owner->staged.stages[s].memory, memory));
         else
             assert_ok(sl_memory_create(stage, 1, memory));
@@ -385,7 +385,7 @@ static sl_graph *small(int64_t rows, int64_t width, const char *name)
     return graph;
 }
 
-static void memory_beside_needs_the_same_parameters(void **state)
+static void shared_memory_needs_the_same_parameters(void **state)
 {
     (void)state;
     sl_stage_options ref = SL_STAGE_OPTIONS_INIT;
@@ -400,17 +400,17 @@ static void memory_beside_needs_the_same_parameters(void **state)
         sl_stage *stage;
         sl_memory *memory = NULL;
         assert_ok(sl_stage_compile(graphs[i], i == 3 ? &ref : NULL, &stage));
-        assert_fails(sl_memory_create_beside(stage, 1, owner.memory, &memory),
+        assert_fails(sl_memory_create_shared(stage, 1, owner.memory, &memory),
                      SL_EINVAL, expected[i]);
         assert_null(memory);
         sl_stage_destroy(stage);
     }
-    /* Beside one that is itself beside another. */
+    /* Sharing with one that itself shares with another. */
     sl_stage *stage;
     sl_memory *second, *third;
     assert_ok(sl_stage_compile(graphs[3], NULL, &stage));
-    assert_ok(sl_memory_create_beside(stage, 1, owner.memory, &second));
-    assert_ok(sl_memory_create_beside(stage, 1, second, &third));
+    assert_ok(sl_memory_create_shared(stage, 1, owner.memory, &second));
+    assert_ok(sl_memory_create_shared(stage, 1, second, &third));
     float weight[12], found[12];
     uint64_t random = 1;
     test_fill(&random, SL_F32, weight, 12);
@@ -502,7 +502,7 @@ int main(void)
         cmocka_unit_test(sizes_that_change_more_than_shapes_are_refused),
         cmocka_unit_test(a_cut_like_another_takes_its_route),
         cmocka_unit_test(what_was_not_cut_cannot_be_cut_like),
-        cmocka_unit_test(memory_beside_needs_the_same_parameters),
+        cmocka_unit_test(shared_memory_needs_the_same_parameters),
         cmocka_unit_test(buffers_hold_what_they_were_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
