@@ -25,7 +25,7 @@ static void hold(sl_memory *memory, int64_t bytes)
 }
 
 /* All tensor memory comes from here, and is counted. */
-sl_status sl__memory_take(sl_memory *memory, int64_t bytes, void **out)
+sl_status sl__memory_allocate(sl_memory *memory, int64_t bytes, void **out)
 {
     sl__stream *stream = memory->stream;
     SL__TRY(stream->buffers->allocate(stream, bytes, out));
@@ -39,7 +39,7 @@ static void release(sl_memory *memory, void *data)
     memory->stream->buffers->release(memory->stream, data);
 }
 
-void sl__memory_give(sl_memory *memory, int64_t bytes, void *data)
+void sl__memory_free(sl_memory *memory, int64_t bytes, void *data)
 {
     release(memory, data);
     memory->bytes -= bytes;
@@ -52,18 +52,18 @@ void sl__memory_count_in(sl_memory *memory, sl__holding *holding)
     hold(memory, memory->bytes);
 }
 
-void sl__memory_give_back(sl_memory *memory, int which, int64_t bytes)
+void sl__memory_count_discarded(sl_memory *memory, int which, int64_t bytes)
 {
-    hold(memory, memory->given_back[which] - bytes);
-    memory->given_back[which] = bytes;
+    hold(memory, memory->discarded[which] - bytes);
+    memory->discarded[which] = bytes;
 }
 
-void sl__memory_set_given_back(sl_memory *memory, sl_port_kind kind,
-                               int64_t bytes)
+void sl__memory_set_discarded(sl_memory *memory, sl_port_kind kind,
+                              int64_t bytes)
 {
     bool parameters = kind == SL_PORT_PARAMETER;
-    sl__memory_give_back(memory, parameters ? BACK_PARAMETERS : BACK_GRADIENTS,
-                         bytes);
+    sl__memory_count_discarded(
+        memory, parameters ? DISCARDED_PARAMETERS : DISCARDED_GRADIENTS, bytes);
 }
 
 sl__stream *sl__memory_stream(const sl_memory *memory)
@@ -130,7 +130,7 @@ static sl_status make_slots(sl_memory *memory, const sl__slots *slots)
     for (int k = 0; k < SL__SLOT_KINDS; k++) {
         int64_t bytes = slots->counts[k] * stage->slot_bytes[k];
         if (bytes)
-            SL__TRY(sl__memory_take(memory, bytes, &memory->pools[k]));
+            SL__TRY(sl__memory_allocate(memory, bytes, &memory->pools[k]));
     }
     SL__TRY(sl__alloc(count, sizeof *memory->slots, &memory->slots));
     memory->slot_count = slots->microbatches;
@@ -166,7 +166,7 @@ static sl_status make_pools(sl_memory *memory, int slots)
     };
     for (size_t i = 0; i < sizeof pools / sizeof *pools; i++) {
         if (pools[i].bytes)
-            SL__TRY(sl__memory_take(memory, pools[i].bytes, pools[i].out));
+            SL__TRY(sl__memory_allocate(memory, pools[i].bytes, pools[i].out));
     }
     memory->parameters = memory->owner->parameters;
     memory->gradients = memory->owner->gradients;

@@ -7,7 +7,7 @@
 
 #include "tensor/program.h"
 
-/* What a slot has behind it. */
+/* The last program that ran on a slot, if another is due. */
 typedef enum slot_state { SLOT_EMPTY, SLOT_F, SLOT_I } slot_state;
 
 /* A microbatch: what is in its slots, and where these are. */
@@ -37,8 +37,8 @@ struct sl_memory {
     uint64_t written;   /* how often the owner's parameters were */
     uint64_t packed_at; /* what `written` was when they were packed */
     int64_t bytes;      /* of tensor memory allocated here */
-    /* Of these, what was given back: parameters, gradients, packed weights. */
-    int64_t given_back[3];
+    /* Of these, what was discarded: parameters, gradients, packed weights. */
+    int64_t discarded[3];
     sl__holding *holding; /* where they are counted; NULL: nowhere */
     char *staging; /* for callbacks: messages of a slot, in ordinary memory */
     sl__step_block *blocks; /* as read or to be written, in ordinary memory */
@@ -53,10 +53,10 @@ _Static_assert(sizeof(sl__step_block) <= SL__BLOCK_BYTES &&
 /* Microbatches that a kernel is run for in one call, at most. */
 enum { SL__GROUP_MAX = 64 };
 
-enum { BACK_PARAMETERS, BACK_GRADIENTS, BACK_PACKED };
+enum { DISCARDED_PARAMETERS, DISCARDED_GRADIENTS, DISCARDED_PACKED };
 
-/* Says that so many bytes of a pool are not held from now on; 0: all are. */
-void sl__memory_give_back(sl_memory *memory, int which, int64_t bytes);
+/* Sets how many bytes of a pool are discarded, and not held from now on. */
+void sl__memory_count_discarded(sl_memory *memory, int which, int64_t bytes);
 
 /* Finds where the args of a kernel lie. */
 static inline void sl__resolve(const sl__kernel *kernel, void *const *bases,

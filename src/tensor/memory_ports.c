@@ -70,7 +70,7 @@ sl_status sl_memory_write(sl_memory *memory, const sl_port *port, int slot,
     SL__TRY(find_port(memory, port, slot, &to));
     SL__TRY(sl__device_write(memory->stream, to, data, bytes));
     if (port->kind == SL_PORT_PARAMETER)
-        sl__memory_touch(memory);
+        sl__memory_mark_written(memory);
     return SL_OK;
 }
 
@@ -106,7 +106,7 @@ sl_status sl__memory_write_piece(sl_memory *memory, const sl_port *port,
     char *to = find_piece(memory, port, first, bytes);
     SL__TRY(sl__device_write(memory->stream, to, data, bytes));
     if (port->kind == SL_PORT_PARAMETER)
-        sl__memory_touch(memory);
+        sl__memory_mark_written(memory);
     return SL_OK;
 }
 
@@ -124,13 +124,13 @@ sl_status sl__memory_clear(sl_memory *memory, const sl_port *port, size_t first,
                             find_piece(memory, port, first, bytes), bytes);
 }
 
-void sl__memory_touch(sl_memory *memory)
+void sl__memory_mark_written(sl_memory *memory)
 {
     memory->owner->written++;
 }
 
-sl_status sl__memory_forget(sl_memory *memory, const sl_port *port,
-                            size_t first, size_t length)
+sl_status sl__memory_discard(sl_memory *memory, const sl_port *port,
+                             size_t first, size_t length)
 {
     sl__stream *stream = memory->stream;
     const sl__buffer_ops *buffers = stream->buffers;
@@ -143,7 +143,7 @@ sl_status sl__memory_forget(sl_memory *memory, const sl_port *port,
         memory->packed_at == 0)
         return SL_OK;
     SL__TRY(buffers->discard(stream, memory->packed, (size_t)packed));
-    sl__memory_give_back(memory, BACK_PACKED, packed);
+    sl__memory_count_discarded(memory, DISCARDED_PACKED, packed);
     memory->packed_at = 0;
     return SL_OK;
 }
@@ -180,7 +180,7 @@ sl_status sl__memory_update(sl_memory *memory, const sl_port *gradient,
     sl_status status =
         stage->backend->kernels.update(memory->stream, how, block, &part);
     SL__TRY(stage->backend->device.end(memory->stream));
-    sl__memory_touch(memory);
+    sl__memory_mark_written(memory);
     return status;
 }
 

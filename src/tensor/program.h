@@ -147,7 +147,8 @@ sl_status sl__check_port(const sl_stage *stage, const sl_port *port,
 sl__stream *sl__memory_stream(const sl_memory *memory);
 
 /* Bytes that several memories hold together: now, and the most since that was
- * last set. What is allocated and given back to the system is not held. */
+ * last set. What is allocated but discarded, so that the system has its pages
+ * back, is not held. */
 typedef struct sl__holding {
     int64_t now;
     int64_t most;
@@ -163,18 +164,18 @@ sl_status sl__memory_create(const sl_stage *stage, const sl__slots *slots,
                             sl_memory *owner, sl__stream *stream,
                             sl_memory **out);
 
-/* Says that so many bytes of parameters or gradients are not held from now on,
- * after sl__memory_forget; 0: all are. Gradients come back with the next
- * backward, packed weights with the next run. */
-void sl__memory_set_given_back(sl_memory *memory, sl_port_kind kind,
-                               int64_t bytes);
+/* After sl__memory_discard: sets how many bytes of parameters or gradients are
+ * not held from now on; 0 if all are. Gradients count as held again from the
+ * next backward on, packed weights from the next run on. */
+void sl__memory_set_discarded(sl_memory *memory, sl_port_kind kind,
+                              int64_t bytes);
 
-/* Memory beside the plan, of the same device: what optimizers keep. */
-sl_status sl__memory_take(sl_memory *memory, int64_t bytes, void **out);
-void sl__memory_give(sl_memory *memory, int64_t bytes, void *data);
+/* Memory of the same device that is not in the plan: states of optimizers. */
+sl_status sl__memory_allocate(sl_memory *memory, int64_t bytes, void **out);
+void sl__memory_free(sl_memory *memory, int64_t bytes, void *data);
 
-/* Pieces of a parameter or gradient that is in memory of the device, which the
- * caller has made sure of: from byte `first` on. */
+/* Read, write or zero a part of a parameter or gradient, from byte `first` on.
+ * Require: it lies in memory of the device. */
 sl_status sl__memory_write_piece(sl_memory *memory, const sl_port *port,
                                  size_t first, const void *data, size_t bytes);
 sl_status sl__memory_read_piece(const sl_memory *memory, const sl_port *port,
@@ -182,16 +183,17 @@ sl_status sl__memory_read_piece(const sl_memory *memory, const sl_port *port,
 sl_status sl__memory_clear(sl_memory *memory, const sl_port *port, size_t first,
                            size_t bytes);
 
-/* Gives the memory of a parameter or gradient back, all but a part, in bytes;
- * what is given back reads as zeros. Weights that this memory packed go too. */
-sl_status sl__memory_forget(sl_memory *memory, const sl_port *port,
-                            size_t first, size_t length);
+/* Gives the pages of a parameter or gradient back to the system, except for a
+ * part, in bytes; what is discarded reads as zeros. Packed weights go too. */
+sl_status sl__memory_discard(sl_memory *memory, const sl_port *port,
+                             size_t first, size_t length);
 
-/* Notes that parameters were written by others than sl_memory_write. */
-void sl__memory_touch(sl_memory *memory);
+/* Says that parameters were written otherwise than by sl_memory_write, so that
+ * the next run packs them again. */
+void sl__memory_mark_written(sl_memory *memory);
 
-/* A step of an optimizer on a part of a parameter, in elements, given its
- * gradient's port; which becomes 0. */
+/* A step of an optimizer on a part of a parameter, in elements, given the port
+ * of its gradient, which is zeroed. */
 sl_status sl__memory_update(sl_memory *memory, const sl_port *gradient,
                             size_t first, size_t count, const sl__update *how,
                             const sl__update_block *block, void *states[2]);
@@ -206,12 +208,13 @@ sl_status sl__memory_square_sum(const sl_memory *memory,
 
 /* --------------------------------------------------------------- run.c -- */
 
-/* Seeds and scales of all slots, for the steps that follow; and no faults. */
+/* Sets seeds and scales of all slots for the next step, and clears faults. */
 sl_status sl__memory_begin_step(sl_memory *memory,
                                 const sl__step_block *blocks);
 
-/* sl_stage_run, and sl_stage_run_group, but enqueued, with what the step began
- * with; faults are noted. */
+/* Enqueue what sl_stage_run and sl_stage_run_group run, with the seeds and
+ * scales of sl__memory_begin_step. Faults are recorded, for
+ * sl__memory_check. */
 sl_status sl__stage_enqueue(const sl_stage *stage, sl_program program,
                             sl_memory *memory, int slot);
 sl_status sl__stage_enqueue_group(const sl_stage *stage, sl_memory *memory,
@@ -221,24 +224,29 @@ sl_status sl__stage_enqueue_group(const sl_stage *stage, sl_memory *memory,
 sl_status sl__memory_check(const sl_memory *memory, int *out_slot,
                            sl_program *out_program);
 
-/* Packs weights that have changed, ahead of the run that needs them. */
+/* Packs changed weights now, so that the next run need not. */
 sl_status sl__memory_pack(sl_memory *memory);
+
+/* The tensor that is sent or received as a message; NULL if the stage has no such
+ * message. (stage.c) */
+const sl_tensor *sl__message_tensor(const sl_stage *stage, sl_port_kind kind,
+                                    int index);
 
 /* Lists the messages of a stage, in the order of its ports. (stage.c) */
 sl_status sl__list_messages(sl_stage *stage);
 
 /* -------------------------------------------------------- callbacks.c -- */
 
-/* What is described as a graph of leaves; outputs are results of no node. */
+/* Makes a graph of leaves from a description; no node makes its outputs. */
 sl_status sl__describe(const sl_stage_description *given, sl_graph **out);
 
-/* The stage over such a graph, whose gradients may have been changed since,
- * with messages in the memory of a backend. */
+/* Makes the stage of such a graph, in which the caller may have changed where
+ * gradients flow. Its messages are in memory of the backend. */
 sl_status sl__stage_from_callbacks(const sl_stage_description *given,
                                    const sl_graph *graph, const char *backend,
                                    sl_stage **out);
 
-/* Calls what `program` calls for, on a slot. */
+/* Runs the callbacks that make up `program`, on a slot. */
 sl_status sl__run_callbacks(sl_memory *memory, sl_program program, int slot);
 
 /* ------------------------------------------------------------ split.c -- */
@@ -286,10 +294,12 @@ sl_status sl__plan_memory(sl_stage *stage);
 /* Lays the messages of a slot out, and plans their bytes. */
 void sl__plan_messages(sl_stage *stage);
 
-/* Notes which program uses which slots, when its kernels know their places. */
+/* Records which program uses which kinds of slots. Requires: located
+ * kernels. */
 void sl__note_uses(sl_stage *stage);
 
-/* Notes which call touches what; anew whenever calls have changed. */
+/* Records which call touches what; to be repeated whenever calls have
+ * changed. */
 sl_status sl__compute_touches(sl_stage *stage);
 
 /* Whether the memory of `base` comes into `program` from an earlier one of the

@@ -25,7 +25,7 @@ static sl_status run_packs(sl_memory *memory, const microbatch *slot,
                            const sl__run *run)
 {
     const sl__packs *packs = &memory->stage->packs;
-    sl__memory_give_back(memory, BACK_PACKED, 0);
+    sl__memory_count_discarded(memory, DISCARDED_PACKED, 0);
     for (size_t i = 0; i < packs->count; i++)
         SL__TRY(run_kernel(&packs->data[i]->kernel, slot->bases,
                            memory->pointers, run));
@@ -116,7 +116,7 @@ sl_status sl__stage_enqueue(const sl_stage *stage, sl_program program,
     SL__TRY(check_run(stage, program, memory, slot_index));
     microbatch *slot = &memory->slots[slot_index];
     if (program != SL_PROGRAM_F)
-        sl__memory_give_back(memory->owner, BACK_GRADIENTS, 0);
+        sl__memory_count_discarded(memory->owner, DISCARDED_GRADIENTS, 0);
     if (sl__is_callbacks(stage)) {
         sl_status status = sl__run_callbacks(memory, program, slot_index);
         slot->state = status ? SLOT_EMPTY : after[program];
@@ -285,7 +285,7 @@ sl_status sl__stage_enqueue_group(const sl_stage *stage, sl_memory *memory,
             SL__TRY(sl__stage_enqueue(stage, SL_PROGRAM_W, memory, slots[i]));
         return SL_OK;
     }
-    sl__memory_give_back(memory->owner, BACK_GRADIENTS, 0);
+    sl__memory_count_discarded(memory->owner, DISCARDED_GRADIENTS, 0);
     SL__TRY(begin(memory));
     sl_status status = end(memory, run_group(memory, slots, count));
     for (int i = 0; i < count; i++)

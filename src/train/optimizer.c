@@ -51,7 +51,7 @@ static const char *const kind_names[2][2] = {{"exp_avg", "exp_avg_sq"},
 static sl_status add_state(sl_optimizer *own, item *of, int kind)
 {
     int64_t bytes = sl__aligned(of->gradient.bytes);
-    SL__TRY(sl__memory_take(of->memory, bytes, &of->states[kind]));
+    SL__TRY(sl__memory_allocate(of->memory, bytes, &of->states[kind]));
     own->pipeline->optimizer_bytes += bytes;
     own->states[own->kinds * (of - own->items) + kind] = (sl__optimizer_state){
         .parameter = of->name,
@@ -180,7 +180,7 @@ static sl_status fill(sl_optimizer *own)
     if (count == 0)
         return SL_OK;
     int64_t bytes = control_bytes((int)count);
-    SL__TRY(sl__memory_take(own->items[0].memory, bytes, &control));
+    SL__TRY(sl__memory_allocate(own->items[0].memory, bytes, &control));
     own->control_memory = own->items[0].memory;
     own->control = control;
     own->pipeline->optimizer_bytes += bytes;
@@ -214,7 +214,7 @@ static void give_back(sl_optimizer *own, sl_memory *memory, int64_t bytes,
 {
     if (!data)
         return;
-    sl__memory_give(memory, bytes, data);
+    sl__memory_free(memory, bytes, data);
     own->pipeline->optimizer_bytes -= bytes;
 }
 

@@ -51,7 +51,7 @@ static sl_status run_on(sl_pipeline *pipeline, sl_action_kind kind,
         SL__TRY(sl__comm_reduce_scatter(pipeline->comm, stream, &peers, tag,
                                         port->dtype, data, count,
                                         data + first * size, timeout_s));
-    return sl__memory_forget(memory, port, first * size, length * size);
+    return sl__memory_discard(memory, port, first * size, length * size);
 }
 
 sl__part_of sl__own_part(const sl_pipeline *pipeline, sl_dtype dtype,
@@ -101,11 +101,11 @@ static sl_status run_ours(sl_pipeline *pipeline, const sl_action *action)
     }
     int64_t others = 0;
     if (action->kind == SL_UNSHARD)
-        sl__memory_touch(memory);
+        sl__memory_mark_written(memory);
     else
         SL__TRY(count_others(pipeline, program_stage, kind, &others));
     if (pipeline->shards)
-        sl__memory_set_given_back(memory, kind, others);
+        sl__memory_set_discarded(memory, kind, others);
     return SL_OK;
 }
 
