@@ -286,25 +286,15 @@ sl_tensor *(sl_cast)(sl_tensor *x, sl_dtype dtype)
     return sl__emit_cast(x, dtype);
 }
 
-sl_tensor *(sl_relu)(sl_tensor *x)
-{
-    return unary("relu", SL__RELU, x, (sl__attributes){0});
-}
-
-sl_tensor *(sl_gelu_tanh)(sl_tensor *x)
-{
-    return unary("gelu_tanh", SL__GELU_TANH, x, (sl__attributes){0});
-}
-
-sl_tensor *(sl_gelu_erf)(sl_tensor *x)
-{
-    return unary("gelu_erf", SL__GELU_ERF, x, (sl__attributes){0});
-}
-
-sl_tensor *(sl_silu)(sl_tensor *x)
-{
-    return unary("silu", SL__SILU, x, (sl__attributes){0});
-}
+#define UNARY(name, NAME)                                                      \
+    sl_tensor *(sl_##name)(sl_tensor * x)                                      \
+    {                                                                          \
+        return unary(#name, SL__##NAME, x, (sl__attributes){0});               \
+    }
+UNARY(relu, RELU)
+UNARY(gelu_tanh, GELU_TANH)
+UNARY(gelu_erf, GELU_ERF)
+UNARY(silu, SILU)
 
 sl_tensor *(sl_dropout)(sl_tensor *x, double rate)
 {

@@ -70,31 +70,19 @@ static void gradient_dropout(sl__diff *diff, const sl__node *node,
     gradient_scale(diff, node, dy);
 }
 
-static void gradient_relu(sl__diff *diff, const sl__node *node, sl_tensor *dy)
-{
-    sl__contribute(diff, node->operands[0],
-                   EMIT(SL__RELU_GRAD, none, dy, dy, node->results[0]));
-}
-
-static void gradient_gelu_tanh(sl__diff *diff, const sl__node *node,
-                               sl_tensor *dy)
-{
-    sl__contribute(diff, node->operands[0],
-                   EMIT(SL__GELU_TANH_GRAD, none, dy, dy, node->operands[0]));
-}
-
-static void gradient_gelu_erf(sl__diff *diff, const sl__node *node,
-                              sl_tensor *dy)
-{
-    sl__contribute(diff, node->operands[0],
-                   EMIT(SL__GELU_ERF_GRAD, none, dy, dy, node->operands[0]));
-}
-
-static void gradient_silu(sl__diff *diff, const sl__node *node, sl_tensor *dy)
-{
-    sl__contribute(diff, node->operands[0],
-                   EMIT(SL__SILU_GRAD, none, dy, dy, node->operands[0]));
-}
+/* Ops whose gradient is made of dy and either their operand or their result. */
+#define GRADIENT_OF_TWO(name, NAME, other)                                     \
+    static void gradient_##name(sl__diff *diff, const sl__node *node,          \
+                                sl_tensor *dy)                                 \
+    {                                                                          \
+        sl__contribute(diff, node->operands[0],                                \
+                       EMIT(SL__##NAME##_GRAD, none, dy, dy, other));          \
+    }
+GRADIENT_OF_TWO(relu, RELU, node->results[0])
+GRADIENT_OF_TWO(gelu_tanh, GELU_TANH, node->operands[0])
+GRADIENT_OF_TWO(gelu_erf, GELU_ERF, node->operands[0])
+GRADIENT_OF_TWO(silu, SILU, node->operands[0])
+GRADIENT_OF_TWO(softmax, SOFTMAX, node->results[0])
 
 static void gradient_layer_norm(sl__diff *diff, const sl__node *node,
                                 sl_tensor *dy)
@@ -113,13 +101,6 @@ static void gradient_rms_norm(sl__diff *diff, const sl__node *node,
                               sl_tensor *dy)
 {
     gradient_layer_norm(diff, node, dy);
-}
-
-static void gradient_softmax(sl__diff *diff, const sl__node *node,
-                             sl_tensor *dy)
-{
-    sl__contribute(diff, node->operands[0],
-                   EMIT(SL__SOFTMAX_GRAD, none, dy, dy, node->results[0]));
 }
 
 static void gradient_embedding(sl__diff *diff, const sl__node *node,

@@ -28,9 +28,9 @@ static void enter(sl_graph *graph, const char *part)
                    part, SL__SCOPE_MAX);
         return;
     }
-    if (sl__arena_text(&graph->arena, name, (size_t)length, &kept) ||
-        sl__grow(&graph->modules, &graph->module_capacity,
-                 graph->module_count + 1, sizeof *graph->modules)) {
+    kept = sl__keep_text(graph, name);
+    if (!kept || sl__grow(&graph->modules, &graph->module_capacity,
+                          graph->module_count + 1, sizeof *graph->modules)) {
         sl__no_memory(graph);
         return;
     }

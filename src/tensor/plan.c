@@ -200,30 +200,15 @@ static void fix(sl_stage *stage, int program, const sl_tensor *base, int pool,
 /* Outputs of F and gradients of inputs are made where they leave from. */
 static void fix_messages(sl_stage *stage, int p)
 {
-    const sl_graph *graph = stage->graph;
     for (int m = 0; m < stage->message_count; m++) {
         const sl__message *message = &stage->messages[m];
-        const sl_tensor *tensor = NULL;
-        switch (message->kind) {
-        case SL_PORT_INPUT:
-            tensor = graph->inputs.data[message->index].tensor;
-            break;
-        case SL_PORT_OUTPUT_GRADIENT:
-            tensor = stage->diff.outputs[message->index];
-            break;
-        case SL_PORT_INPUT_GRADIENT:
-            tensor = stage->diff.inputs[message->index];
-            break;
-        case SL_PORT_OUTPUT:
-            /* What F is rerun for need not be where F has put it. */
-            tensor = graph->outputs.data[message->index].tensor;
-            if (p != SL_PROGRAM_F && stage->options.recompute)
-                tensor = NULL;
-            break;
-        default: assert(false);
-        }
-        if (tensor)
-            fix(stage, p, tensor->base, SL__POOL_MESSAGES + m, 0);
+        /* What F is rerun for need not be where F has put it. */
+        if (message->kind == SL_PORT_OUTPUT && p != SL_PROGRAM_F &&
+            stage->options.recompute)
+            continue;
+        const sl_tensor *tensor =
+            sl__message_tensor(stage, message->kind, message->index);
+        fix(stage, p, tensor->base, SL__POOL_MESSAGES + m, 0);
     }
 }
 
@@ -501,16 +486,15 @@ static bool is_read_by_backward(const sl_stage *stage, const sl_tensor *base)
 
 static void count_saved(sl_stage *stage)
 {
-    const sl_graph *graph = stage->graph;
     int64_t saved = stage->plan.slab_bytes;
     for (int m = 0; m < stage->message_count; m++) {
         const sl__message *message = &stage->messages[m];
-        const sl_tensor *tensor = NULL;
-        if (message->kind == SL_PORT_INPUT)
-            tensor = graph->inputs.data[message->index].tensor;
-        if (message->kind == SL_PORT_OUTPUT && !stage->options.recompute)
-            tensor = graph->outputs.data[message->index].tensor;
-        if (tensor && is_read_by_backward(stage, tensor->base))
+        bool stays =
+            message->kind == SL_PORT_INPUT ||
+            (message->kind == SL_PORT_OUTPUT && !stage->options.recompute);
+        const sl_tensor *tensor =
+            sl__message_tensor(stage, message->kind, message->index);
+        if (stays && is_read_by_backward(stage, tensor->base))
             saved += message->bytes;
     }
     stage->plan.saved_bytes = saved;

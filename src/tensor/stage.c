@@ -61,36 +61,45 @@ static sl_status bind_input_gradients(sl_graph *graph, sl__diff *diff)
     return sl_graph_status(graph);
 }
 
-static void add_message(sl_stage *stage, sl_port_kind kind, size_t index,
-                        const sl_tensor *tensor)
+const sl_tensor *sl__message_tensor(const sl_stage *stage, sl_port_kind kind,
+                                    int index)
 {
-    stage->messages[stage->message_count++] =
-        (sl__message){kind, (int)index, sl__bytes(tensor), 0};
+    const sl_graph *graph = stage->graph;
+    const sl__diff *diff = &stage->diff;
+    switch (kind) {
+    case SL_PORT_INPUT: return graph->inputs.data[index].tensor;
+    case SL_PORT_INPUT_GRADIENT:
+        return diff->inputs ? diff->inputs[index] : NULL;
+    case SL_PORT_OUTPUT:
+        return graph->outputs.data[index].gradient_only
+                   ? NULL
+                   : graph->outputs.data[index].tensor;
+    case SL_PORT_OUTPUT_GRADIENT:
+        return diff->outputs ? diff->outputs[index] : NULL;
+    default: return NULL;
+    }
+}
+
+static void list_messages_of(sl_stage *stage, sl_port_kind kind, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const sl_tensor *tensor = sl__message_tensor(stage, kind, (int)i);
+        if (tensor)
+            stage->messages[stage->message_count++] =
+                (sl__message){kind, (int)i, sl__bytes(tensor), 0};
+    }
 }
 
 sl_status sl__list_messages(sl_stage *stage)
 {
-    const sl_graph *graph = stage->graph;
-    size_t most = 2 * (graph->inputs.count + graph->outputs.count);
-    SL__TRY(SL__TAKE(&stage->graph->arena, most, &stage->messages));
-    bool backward = stage->options.backward != SL_BACKWARD_NONE;
-    for (size_t i = 0; i < graph->inputs.count; i++)
-        add_message(stage, SL_PORT_INPUT, i, graph->inputs.data[i].tensor);
-    for (size_t i = 0; i < graph->outputs.count; i++) {
-        if (!graph->outputs.data[i].gradient_only)
-            add_message(stage, SL_PORT_OUTPUT, i,
-                        graph->outputs.data[i].tensor);
-    }
-    for (size_t i = 0; i < graph->inputs.count && backward; i++) {
-        if (stage->diff.inputs[i])
-            add_message(stage, SL_PORT_INPUT_GRADIENT, i,
-                        graph->inputs.data[i].tensor);
-    }
-    for (size_t i = 0; i < graph->outputs.count && backward; i++) {
-        if (stage->diff.outputs[i])
-            add_message(stage, SL_PORT_OUTPUT_GRADIENT, i,
-                        graph->outputs.data[i].tensor);
-    }
+    size_t inputs = stage->graph->inputs.count;
+    size_t outputs = stage->graph->outputs.count;
+    SL__TRY(SL__TAKE(&stage->graph->arena, 2 * (inputs + outputs),
+                     &stage->messages));
+    list_messages_of(stage, SL_PORT_INPUT, inputs);
+    list_messages_of(stage, SL_PORT_OUTPUT, outputs);
+    list_messages_of(stage, SL_PORT_INPUT_GRADIENT, inputs);
+    list_messages_of(stage, SL_PORT_OUTPUT_GRADIENT, outputs);
     return SL_OK;
 }
 
