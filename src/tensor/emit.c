@@ -161,6 +161,7 @@ sl_tensor *sl__view_slice(sl_tensor *x, int dim, int64_t start, int64_t length)
     if (!x)
         return NULL;
     int64_t shape[SL_DIMS_MAX];
+    assert(dim < x->dims && start >= 0 && start + length <= x->shape[dim]);
     memcpy(shape, x->shape, sizeof shape);
     shape[dim] = length;
     return sl__emit_view(
@@ -173,6 +174,7 @@ sl_tensor *sl__view_expanded(sl_tensor *x, int dims, const int64_t *shape)
     if (!x || sl__has_shape(x, dims, shape))
         return x;
     int64_t stride[SL_DIMS_MAX] = {0};
+    assert(dims >= x->dims);
     for (int i = 0; i < x->dims; i++) {
         int at = dims - x->dims + i;
         stride[at] = x->shape[i] == shape[at] ? x->stride[i] : 0;
@@ -208,6 +210,7 @@ sl_tensor *sl__emit_matmul(sl_tensor *a, sl_tensor *b, sl_tensor *bias)
         return NULL;
     int dims = a->dims;
     int64_t shape[3] = {a->shape[0], a->shape[dims - 2], b->shape[dims - 1]};
+    assert(a->dims == b->dims && a->shape[dims - 1] == b->shape[dims - 2]);
     sl_tensor *operands[] = {matrix(a), matrix(b), sl__dense(bias)};
     if (!operands[0] || !operands[1] || (bias && !operands[2]))
         return NULL;

@@ -121,8 +121,10 @@ sl_status sl__excerpt_node(sl__excerpt *excerpt, const sl__node *node)
     sl_tensor *few[FEW], **operands = few;
     if (node->operand_count > FEW)
         SL__TRY(SL__TAKE(&to->arena, node->operand_count, &operands));
-    for (int i = 0; i < node->operand_count; i++)
+    for (int i = 0; i < node->operand_count; i++) {
         operands[i] = sl__find_twin(excerpt, node->operands[i]);
+        assert(operands[i] || to->status);
+    }
     sl_tensor *result = emit_again(to, node, operands);
     if (!result)
         return sl_graph_status(to);

@@ -7,6 +7,7 @@
 
 #include "base/try.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* --------------------------------------------------- attention gradients -- */
@@ -153,6 +154,7 @@ static sl__kernel_call *find_activation(const sl_stage *stage,
 void sl__fuse_activations(sl_stage *stage, sl_program program)
 {
     sl__kernel_calls *calls = &stage->programs[program];
+    assert(stage->touches[program]);
     for (size_t i = 0; i < calls->count; i++) {
         const sl__node *node = calls->data[i].node;
         if (node->op != SL__MATMUL || node->adds || node->backward)

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/try.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ----------------------------------------------------------------- life -- */
@@ -54,6 +55,7 @@ void sl__memory_count_in(sl_memory *memory, sl__holding *holding)
 
 void sl__memory_count_discarded(sl_memory *memory, int which, int64_t bytes)
 {
+    assert(bytes >= 0);
     hold(memory, memory->discarded[which] - bytes);
     memory->discarded[which] = bytes;
 }
@@ -143,6 +145,10 @@ static sl_status make_slots(sl_memory *memory, const sl__slots *slots)
         slot->states = memory->states + i * states;
         slot->block = (sl__step_block *)(void *)((char *)memory->control +
                                                  (1 + i) * SL__BLOCK_BYTES);
+        for (int k = 0; k < SL__SLOT_KINDS; k++)
+            assert(
+                slots->counts[k] == 0 ||
+                (slots->of[i][k] >= 0 && slots->of[i][k] < slots->counts[k]));
         fill_bases(memory, slots->of[i], slot);
         SL__TRY(bind_slot(memory, slot));
     }

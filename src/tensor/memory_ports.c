@@ -164,6 +164,7 @@ sl_status sl__memory_update(sl_memory *memory, const sl_port *gradient,
                             const sl__update_block *block, void *states[2])
 {
     const sl_stage *stage = memory->stage;
+    assert(gradient->kind == SL_PORT_PARAMETER_GRADIENT && memory->gradients);
     const sl__piece_of *value = &stage->parameters[gradient->index];
     const sl__piece_of *slope = &stage->gradients[gradient->index];
     const sl__update_args whole = {
@@ -175,7 +176,6 @@ sl_status sl__memory_update(sl_memory *memory, const sl_port *gradient,
         .second = states ? states[1] : NULL};
     const sl__update_args part =
         sl__update_part(&whole, (int64_t)first, (int64_t)count);
-    assert(gradient->kind == SL_PORT_PARAMETER_GRADIENT);
     SL__TRY(stage->backend->device.begin(memory->stream));
     sl_status status =
         stage->backend->kernels.update(memory->stream, how, block, &part);

@@ -18,7 +18,7 @@
 static int list_touched(const sl__kernel_call *call, const sl_tensor **bases,
                         int *operands)
 {
-    const sl__node *writer = call->activation ? call->activation : call->node;
+    const sl__node *writer = sl__last_node(call);
     int count = 0;
     for (int i = 0; i < call->node->operand_count; i++)
         bases[count++] = call->node->operands[i]->base;
@@ -242,5 +242,6 @@ sl_status sl__propose_orders(const sl_stage *stage, sl__arena *scratch,
 {
     const sl__kernel_calls *calls = &stage->programs[SL_PROGRAM_B];
     orderer o = {.stage = stage, .calls = calls};
+    assert(stage->touches[SL_PROGRAM_B]);
     return calls->count ? propose(&o, scratch, orders) : SL_OK;
 }

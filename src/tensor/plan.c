@@ -46,32 +46,29 @@ static void touch_calls(const sl_stage *stage, int p)
         touches[i] = (sl__touch){-1, -1, 0};
     for (size_t i = 0; i < calls->count; i++) {
         const sl__kernel_call *call = &calls->data[i];
-        const sl__node *writer =
-            call->activation ? call->activation : call->node;
         for (int k = 0; k < call->node->operand_count; k++)
             touch(touches, call->node->operands[k], i, false);
         for (int k = 0; k < SL__RESULTS_MAX; k++)
-            touch(touches, writer->results[k], i, true);
+            touch(touches, sl__last_node(call)->results[k], i, true);
     }
 }
 
-/* Counts each node once, however many programs run it. */
-static void count_writers(sl_stage *stage, bool *seen)
+/* Counts each node that runs once, however many programs run it. */
+static void count_writers(sl_stage *stage, bool *runs)
 {
+    const sl_graph *graph = stage->graph;
     for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
-        const sl__kernel_calls *calls = &stage->programs[p];
-        for (size_t i = 0; i < calls->count; i++) {
-            const sl__node *nodes[] = {calls->data[i].node,
-                                       calls->data[i].activation};
-            for (int n = 0; n < 2; n++) {
-                if (!nodes[n] || seen[nodes[n]->index])
-                    continue;
-                seen[nodes[n]->index] = true;
-                for (int k = 0; k < SL__RESULTS_MAX; k++) {
-                    if (nodes[n]->results[k])
-                        stage->writers[nodes[n]->results[k]->base->id]++;
-                }
-            }
+        for (size_t i = 0; i < stage->programs[p].count; i++) {
+            const sl__kernel_call *call = &stage->programs[p].data[i];
+            runs[call->node->index] = true;
+            runs[sl__last_node(call)->index] = true;
+        }
+    }
+    for (size_t i = 0; i < graph->node_count; i++) {
+        for (int k = 0; k < SL__RESULTS_MAX && runs[i]; k++) {
+            const sl_tensor *result = graph->nodes[i]->results[k];
+            if (result)
+                stage->writers[result->base->id]++;
         }
     }
 }
@@ -80,14 +77,14 @@ sl_status sl__compute_touches(sl_stage *stage)
 {
     sl__arena *arena = &stage->graph->arena;
     size_t tensors = stage->graph->tensor_count;
-    bool *seen;
-    SL__TRY(SL__TAKE(arena, stage->graph->node_count, &seen));
+    bool *runs;
+    SL__TRY(SL__TAKE(arena, stage->graph->node_count, &runs));
     SL__TRY(SL__TAKE(arena, tensors, &stage->writers));
     for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
         SL__TRY(SL__TAKE(arena, tensors, &stage->touches[p]));
         touch_calls(stage, p);
     }
-    count_writers(stage, seen);
+    count_writers(stage, runs);
     return SL_OK;
 }
 
@@ -399,6 +396,7 @@ static void list_workspace(const sl_stage *stage, int p, const int *host,
             add_piece(list, sl__bytes(base), touches[i].first, last[i], (int)i);
     }
     for (size_t i = 0; i < calls->count; i++) {
+        assert(calls->data[i].kernel);
         int64_t bytes = calls->data[i].kernel->scratch_bytes;
         if (bytes)
             add_piece(list, bytes, (int)i, (int)i, -1);

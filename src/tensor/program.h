@@ -23,6 +23,12 @@ typedef struct sl__kernel_calls {
     bool exists; /* was asked for */
 } sl__kernel_calls;
 
+/* The node that makes the results of a call. */
+static inline const sl__node *sl__last_node(const sl__kernel_call *call)
+{
+    return call->activation ? call->activation : call->node;
+}
+
 /* When a program touches the memory of a base tensor. */
 typedef struct sl__touch {
     int first; /* index of the call; -1: never */

@@ -5,6 +5,7 @@
 
 #include "base/try.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* What is known of a node while splitting. */
@@ -120,6 +121,7 @@ sl_status sl__split(sl_stage *stage)
 {
     sl_graph *graph = stage->graph;
     splitter s = {.graph = graph};
+    assert(stage->options.backward == SL_BACKWARD_NONE || stage->diff.inputs);
     SL__TRY(SL__TAKE(&graph->arena, graph->node_count, &s.node_sets));
     SL__TRY(SL__TAKE(&graph->arena, graph->tensor_count, &s.wanted));
     SL__TRY(SL__TAKE(&graph->arena, graph->node_count, &stage->in_w));

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/try.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -178,6 +179,7 @@ static void locate(const sl_stage *stage, int p, const sl_tensor *tensor,
     if (!tensor)
         return;
     const sl__place *place = &stage->places[p][tensor->base->id];
+    assert(place->pool != SL__POOL_NONE);
     arg->pool = place->pool;
     arg->offset =
         place->offset + tensor->offset * (int64_t)sl_dtype_bytes(tensor->dtype);
@@ -203,9 +205,7 @@ static void locate_call(sl_stage *stage, int p, const sl__kernel_call *call)
     for (int i = 0; i < node->operand_count; i++)
         locate(stage, p, node->operands[i], &args[i]);
     for (int i = 0; i < results; i++)
-        locate(stage, p,
-               call->activation ? call->activation->results[i]
-                                : node->results[i],
+        locate(stage, p, sl__last_node(call)->results[i],
                &args[node->operand_count + i]);
     if (kernel->scratch_bytes) {
         args[kernel->arg_count - 1].pool = SL__POOL_WORKSPACE;
