@@ -8,6 +8,11 @@
 
 typedef void (*rule_fn)(sl__diff *diff, const sl__node *node, sl_tensor *dy);
 
+/* The rule of an op: `dy` is the gradient of the node's first result. */
+#define RULE(name)                                                             \
+    static void gradient_##name(sl__diff *diff, const sl__node *node,          \
+                                sl_tensor *dy)
+
 static const sl__attributes none;
 
 /* A node of a backward op over these operands, shaped like another tensor. */
@@ -24,7 +29,7 @@ static const sl__attributes none;
             sl__contribute(diff, operand, gradient);                           \
     } while (0)
 
-static void gradient_matmul(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+RULE(matmul)
 {
     sl_tensor *a = node->operands[0], *b = node->operands[1];
     int rows = a->dims - 2, columns = a->dims - 1;
@@ -37,20 +42,20 @@ static void gradient_matmul(sl__diff *diff, const sl__node *node, sl_tensor *dy)
         a, sl__emit_matmul(dy, sl__view_transposed(b, rows, columns), NULL));
 }
 
-static void gradient_add(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+RULE(add)
 {
     sl__contribute(diff, node->operands[1], dy);
     sl__contribute(diff, node->operands[0], dy);
 }
 
-static void gradient_sub(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+RULE(sub)
 {
     sl_tensor *b = node->operands[1];
     CONTRIBUTE(b, EMIT(SL__SCALE, ((sl__attributes){.number = -1}), b, dy));
     sl__contribute(diff, node->operands[0], dy);
 }
 
-static void gradient_mul(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+RULE(mul)
 {
     sl_tensor *a = node->operands[0], *b = node->operands[1];
     CONTRIBUTE(b, EMIT(SL__MUL, none, b, dy, a));
@@ -58,22 +63,20 @@ static void gradient_mul(sl__diff *diff, const sl__node *node, sl_tensor *dy)
 }
 
 /* Ops whose gradient is themselves, applied to dy. */
-static void gradient_scale(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+RULE(scale)
 {
     sl__contribute(diff, node->operands[0],
                    EMIT(node->op, node->attributes, dy, dy));
 }
 
-static void gradient_dropout(sl__diff *diff, const sl__node *node,
-                             sl_tensor *dy)
+RULE(dropout)
 {
     gradient_scale(diff, node, dy);
 }
 
 /* Ops whose gradient is made of dy and either their operand or their result. */
 #define GRADIENT_OF_TWO(name, NAME, other)                                     \
-    static void gradient_##name(sl__diff *diff, const sl__node *node,          \
-                                sl_tensor *dy)                                 \
+    RULE(name)                                                                 \
     {                                                                          \
         sl__contribute(diff, node->operands[0],                                \
                        EMIT(SL__##NAME##_GRAD, none, dy, dy, other));          \
@@ -84,8 +87,7 @@ GRADIENT_OF_TWO(gelu_erf, GELU_ERF, node->operands[0])
 GRADIENT_OF_TWO(silu, SILU, node->operands[0])
 GRADIENT_OF_TWO(softmax, SOFTMAX, node->results[0])
 
-static void gradient_layer_norm(sl__diff *diff, const sl__node *node,
-                                sl_tensor *dy)
+RULE(layer_norm)
 {
     sl_tensor *x = node->operands[0], *weight = node->operands[1];
     sl_tensor *statistics = node->results[1];
@@ -97,14 +99,12 @@ static void gradient_layer_norm(sl__diff *diff, const sl__node *node,
         x, EMIT(SL__NORM_GRAD, node->attributes, x, dy, x, weight, statistics));
 }
 
-static void gradient_rms_norm(sl__diff *diff, const sl__node *node,
-                              sl_tensor *dy)
+RULE(rms_norm)
 {
     gradient_layer_norm(diff, node, dy);
 }
 
-static void gradient_embedding(sl__diff *diff, const sl__node *node,
-                               sl_tensor *dy)
+RULE(embedding)
 {
     sl_tensor *table = node->operands[0];
     sl__contribute(
@@ -112,8 +112,7 @@ static void gradient_embedding(sl__diff *diff, const sl__node *node,
         EMIT(SL__EMBEDDING_GRAD, none, table, dy, node->operands[1]));
 }
 
-static void gradient_attention(sl__diff *diff, const sl__node *node,
-                               sl_tensor *dy)
+RULE(attention)
 {
     sl_tensor *q = node->operands[0], *k = node->operands[1],
               *v = node->operands[2];
@@ -137,7 +136,7 @@ static void gradient_attention(sl__diff *diff, const sl__node *node,
     }
 }
 
-static void gradient_concat(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+RULE(concat)
 {
     for (int i = 0; i < node->operand_count; i++) {
         sl_tensor *part = node->operands[i], *gradient = dy;
@@ -153,18 +152,18 @@ static void gradient_concat(sl__diff *diff, const sl__node *node, sl_tensor *dy)
     }
 }
 
-static void gradient_copy(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+RULE(copy)
 {
     sl__contribute(diff, node->operands[0], dy);
 }
 
-static void gradient_cast(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+RULE(cast)
 {
     sl_tensor *x = node->operands[0];
     sl__contribute(diff, x, sl__emit_cast(dy, x->dtype));
 }
 
-static void gradient_reduce(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+RULE(reduce)
 {
     sl_tensor *x = node->operands[0];
     if (node->attributes.number != 1)
@@ -172,7 +171,7 @@ static void gradient_reduce(sl__diff *diff, const sl__node *node, sl_tensor *dy)
     sl__contribute(diff, x, sl__view_expanded(dy, x->dims, x->shape));
 }
 
-static void gradient_mse(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+RULE(mse)
 {
     for (int i = 0; i < 2; i++)
         CONTRIBUTE(node->operands[i],
@@ -181,8 +180,7 @@ static void gradient_mse(sl__diff *diff, const sl__node *node, sl_tensor *dy)
                         node->operands[1]));
 }
 
-static void gradient_cross_entropy(sl__diff *diff, const sl__node *node,
-                                   sl_tensor *dy)
+RULE(cross_entropy)
 {
     sl_tensor *logits = node->operands[0];
     sl__contribute(diff, logits,
@@ -190,28 +188,26 @@ static void gradient_cross_entropy(sl__diff *diff, const sl__node *node,
                         logits, node->operands[1], node->results[1]));
 }
 
-static void gradient_reshape(sl__diff *diff, const sl__node *node,
-                             sl_tensor *dy)
+RULE(reshape)
 {
     sl_tensor *x = node->operands[0];
     sl__contribute(diff, x, sl__view_as(dy, x->dims, x->shape));
 }
 
-static void gradient_transpose(sl__diff *diff, const sl__node *node,
-                               sl_tensor *dy)
+RULE(transpose)
 {
     sl__contribute(
         diff, node->operands[0],
         sl__view_transposed(dy, node->attributes.dim, node->attributes.dim_b));
 }
 
-static void gradient_slice(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+RULE(slice)
 {
     sl__contribute_piece(diff, node->operands[0], dy, node->attributes.dim,
                          node->attributes.integer);
 }
 
-static void gradient_expand(sl__diff *diff, const sl__node *node, sl_tensor *dy)
+RULE(expand)
 {
     sl_tensor *x = node->operands[0];
     sl__contribute(diff, x, sl__emit_reduce(dy, 1, x->dims, x->shape));

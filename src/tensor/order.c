@@ -30,6 +30,21 @@ static int list_touched(const sl__kernel_call *call, const sl_tensor **bases,
     return count;
 }
 
+/* So many bases do all calls touch together, at most. */
+static size_t count_touches(const sl__kernel_calls *calls)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < calls->count; i++)
+        count += (size_t)calls->data[i].node->operand_count + SL__RESULTS_MAX;
+    return count;
+}
+
+/* A call that waits for another, in a list of those that do. */
+typedef struct follower {
+    int call;
+    int next; /* in `followers`; -1: the last */
+} follower;
+
 typedef struct orderer {
     const sl_stage *stage;
     const sl__kernel_calls *calls;
@@ -40,9 +55,9 @@ typedef struct orderer {
     int *times;              /* by base: touches by the call being weighed */
     uint64_t *stamps;        /* by base: when `times` was begun */
     uint64_t stamp;
-    int *followers;         /* lists of calls that wait for a call */
-    size_t *first_follower; /* by call; one more than there are calls */
-    int *waits;             /* by call: for so many others */
+    follower *followers;
+    int *first_follower; /* by call: in `followers`; -1: none */
+    int *waits;          /* by call: for so many others */
 } orderer;
 
 /* ---------------------------------------------------------------- alive -- */
@@ -88,54 +103,38 @@ static int64_t weigh(orderer *o, const sl__kernel_call *call, bool commit)
 
 /* --------------------------------------------------------------- waiting -- */
 
-/* Calls `visit` for every pair of calls that must stay in order: a call waits
- * for the last writer of whatever it touches. Nothing is written again once it
- * was read, so nobody waits for readers. */
-static void visit_waits(orderer *o, void (*visit)(orderer *, int, int),
-                        int *writer)
+/* Lists who waits for whom: a call waits for the last writer of whatever it
+ * touches. Nothing is written again once it was read, so nobody waits for
+ * readers. */
+static sl_status find_waits(orderer *o, sl__arena *scratch)
 {
-    size_t tensors = o->stage->graph->tensor_count;
+    size_t tensors = o->stage->graph->tensor_count, calls = o->calls->count;
+    int *writer, *last, count = 0;
+    SL__TRY(SL__TAKE(scratch, tensors, &writer));
+    SL__TRY(SL__TAKE(scratch, calls, &last));
+    SL__TRY(SL__TAKE(scratch, calls, &o->waits));
+    SL__TRY(SL__TAKE(scratch, calls, &o->first_follower));
+    SL__TRY(SL__TAKE(scratch, count_touches(o->calls), &o->followers));
     for (size_t i = 0; i < tensors; i++)
         writer[i] = -1;
-    for (int i = 0; i < (int)o->calls->count; i++) {
-        int operands;
-        int count = list_touched(&o->calls->data[i], o->bases, &operands);
-        for (int k = 0; k < count; k++) {
-            int id = o->bases[k]->id;
-            if (writer[id] >= 0 && writer[id] != i)
-                visit(o, writer[id], i);
+    for (int i = 0; i < (int)calls; i++) {
+        int operands, touched;
+        touched = list_touched(&o->calls->data[i], o->bases, &operands);
+        o->first_follower[i] = -1;
+        for (int k = 0; k < touched; k++) {
+            int id = o->bases[k]->id, before = writer[id];
+            if (before >= 0 && before != i) {
+                int *link = o->first_follower[before] < 0
+                                ? &o->first_follower[before]
+                                : &o->followers[last[before]].next;
+                o->followers[count] = (follower){i, -1};
+                *link = last[before] = count++;
+                o->waits[i]++;
+            }
             if (k >= operands)
                 writer[id] = i;
         }
     }
-}
-
-static void count_wait(orderer *o, int before, int after)
-{
-    (void)after;
-    o->first_follower[before + 1]++;
-}
-
-static void note_wait(orderer *o, int before, int after)
-{
-    o->followers[o->first_follower[before]++] = after;
-    o->waits[after]++;
-}
-
-static sl_status find_waits(orderer *o, sl__arena *scratch)
-{
-    size_t tensors = o->stage->graph->tensor_count, calls = o->calls->count;
-    int *writer;
-    SL__TRY(SL__TAKE(scratch, tensors, &writer));
-    visit_waits(o, count_wait, writer);
-    for (size_t i = 0; i < calls; i++)
-        o->first_follower[i + 1] += o->first_follower[i];
-    SL__TRY(SL__TAKE(scratch, o->first_follower[calls], &o->followers));
-    visit_waits(o, note_wait, writer);
-    /* Each start has moved to the next one's. */
-    memmove(o->first_follower + 1, o->first_follower,
-            calls * sizeof *o->first_follower);
-    o->first_follower[0] = 0;
     return SL_OK;
 }
 
@@ -169,10 +168,10 @@ static void order_greedily(orderer *o, int *waits, int *ready, int *order)
         ready[best] = ready[--ready_count];
         weigh(o, &o->calls->data[taken], true);
         order[at] = taken;
-        for (size_t f = o->first_follower[taken];
-             f < o->first_follower[taken + 1]; f++) {
-            if (--waits[o->followers[f]] == 0)
-                ready[ready_count++] = o->followers[f];
+        for (int f = o->first_follower[taken]; f >= 0;
+             f = o->followers[f].next) {
+            if (--waits[o->followers[f].call] == 0)
+                ready[ready_count++] = o->followers[f].call;
         }
     }
 }
@@ -202,30 +201,16 @@ static void count_bytes(orderer *o)
     }
 }
 
-/* At most this many bases does a call touch. */
-static size_t most_touched(const sl__kernel_calls *calls)
-{
-    size_t most = 0;
-    for (size_t i = 0; i < calls->count; i++) {
-        size_t count =
-            (size_t)calls->data[i].node->operand_count + SL__RESULTS_MAX;
-        most = count > most ? count : most;
-    }
-    return most;
-}
-
 static sl_status propose(orderer *o, sl__arena *scratch, int **orders)
 {
     size_t tensors = o->stage->graph->tensor_count, calls = o->calls->count;
     int *waits, *ready;
-    SL__TRY(SL__TAKE(scratch, most_touched(o->calls), &o->bases));
+    SL__TRY(SL__TAKE(scratch, count_touches(o->calls), &o->bases));
     SL__TRY(SL__TAKE(scratch, tensors, &o->bytes));
     SL__TRY(SL__TAKE(scratch, tensors, &o->left));
     SL__TRY(SL__TAKE(scratch, tensors, &o->alive));
     SL__TRY(SL__TAKE(scratch, tensors, &o->times));
     SL__TRY(SL__TAKE(scratch, tensors, &o->stamps));
-    SL__TRY(SL__TAKE(scratch, calls, &o->waits));
-    SL__TRY(SL__TAKE(scratch, calls + 2, &o->first_follower));
     SL__TRY(SL__TAKE(scratch, calls, &waits));
     SL__TRY(SL__TAKE(scratch, calls, &ready));
     count_bytes(o);

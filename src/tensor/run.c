@@ -21,24 +21,19 @@ static sl_status run_kernel(const sl__kernel *kernel, void *const *bases,
     return kernel->run(kernel, pointers, run);
 }
 
-static sl_status run_packs(sl_memory *memory, const microbatch *slot,
-                           const sl__run *run)
+/* Packs weights, if parameters have changed since that was last done. */
+static sl_status pack_changed(sl_memory *memory, const microbatch *slot,
+                              const sl__run *run)
 {
     const sl__packs *packs = &memory->stage->packs;
+    if (memory->packed_at == memory->owner->written)
+        return SL_OK;
     sl__memory_count_discarded(memory, DISCARDED_PACKED, 0);
     for (size_t i = 0; i < packs->count; i++)
         SL__TRY(run_kernel(&packs->data[i]->kernel, slot->bases,
                            memory->pointers, run));
     memory->packed_at = memory->owner->written;
     return SL_OK;
-}
-
-static sl_status pack_changed(sl_memory *memory, const microbatch *slot,
-                              const sl__run *run)
-{
-    return memory->packed_at == memory->owner->written
-               ? SL_OK
-               : run_packs(memory, slot, run);
 }
 
 static sl_status run_kernels(const sl_stage *stage, sl_program program,
@@ -73,7 +68,7 @@ sl_status sl__memory_pack(sl_memory *memory)
     const microbatch *slot = &memory->slots[0];
     const sl__run run = make_run(memory, slot);
     SL__TRY(begin(memory));
-    return end(memory, run_packs(memory, slot, &run));
+    return end(memory, pack_changed(memory, slot, &run));
 }
 
 /* --------------------------------------------------------------- states -- */
