@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Stages whose compute is somebody else's. Such a stage has a graph of leaves
- * alone, so that ports and memory see names, shapes and messages as of any
- * other; where a compiled one walks its kernels, it calls. */
+ * Stages whose programs are callbacks. Such a stage has a graph of leaves only,
+ * so that ports and memory treat its names, shapes and messages like those of a
+ * compiled stage; its programs call callbacks rather than kernels. */
 #include "tensor/memory.h"
 
 #include "base/arguments.h"
@@ -62,7 +62,8 @@ static void add_output(sl_graph *graph, const sl_value *value,
         sl_output(graph, value->name, tensor, gradient);
 }
 
-/* Without a backward no gradient flows, whatever the values say. */
+/* Builds the graph. Without a backward, no gradient flows, whatever the values
+ * say. */
 static sl_status build(const sl_stage_description *given, sl_graph *graph)
 {
     bool backward = has_backward(&given->callbacks);
@@ -125,8 +126,8 @@ static sl_status find_gradients(sl_stage *stage)
     return SL_OK;
 }
 
-/* Which message each pointer of a call is to: inputs, outputs, their gradients,
- * those of inputs; -1 where there is none. */
+/* Finds the message that each pointer of a call points to: inputs, outputs,
+ * gradients of outputs, gradients of inputs; -1 if there is none. */
 static sl_status find_messages(sl_stage *stage)
 {
     const sl_graph *graph = stage->graph;
@@ -145,8 +146,8 @@ static sl_status find_messages(sl_stage *stage)
     return SL_OK;
 }
 
-/* Room for the sums of gradients of outputs that several stages receive: where
- * that of each output lies in the workspace; -1: it has one gradient. */
+/* Plans room in the workspace for the sums of gradients of outputs that several
+ * stages receive: an offset per output, or -1 if it has one gradient only. */
 static sl_status plan_sums(sl_stage *stage)
 {
     const sl__names *outputs = &stage->graph->outputs;
@@ -182,7 +183,7 @@ static sl_status fill(sl_stage *stage, const sl_graph *graph,
     SL__TRY(find_messages(stage));
     SL__TRY(plan_sums(stage));
     sl__plan_messages(stage);
-    /* What a callback reads nobody knows. */
+    /* It is not known what a callback reads. */
     for (int p = 0; p < SL_PROGRAM_COUNT; p++)
         stage->uses[p] = ~0u;
     return SL_OK;
@@ -218,8 +219,8 @@ sl_status sl_stage_from_callbacks(const sl_stage_description *description,
 
 /* -------------------------------------------------------------- running -- */
 
-/* Puts sums in the place of the gradients that several stages gave; what they
- * gave stays as it is. */
+/* Replaces pointers to gradients that several stages sent by pointers to their
+ * sums; what was sent stays as it is. */
 static sl_status sum_gradients(const sl_memory *memory, void **gradients)
 {
     const sl_stage *stage = memory->stage;
@@ -290,7 +291,7 @@ static sl_call make_call(const sl_memory *memory, int slot, void **p)
     const sl_graph *graph = memory->stage->graph;
     size_t inputs = graph->inputs.count, outputs = graph->outputs.count;
     const sl__step_block *block = &memory->blocks[slot];
-    /* Outputs that only take gradients in stand behind those described. */
+    /* Outputs that only receive a gradient follow those of the description. */
     return (sl_call){slot,
                      (const void *const *)p,
                      p + inputs,
@@ -300,7 +301,7 @@ static sl_call make_call(const sl_memory *memory, int slot, void **p)
                      block->loss_scale};
 }
 
-/* On copies of the messages in ordinary memory. */
+/* Calls callbacks on copies of the messages in ordinary memory. */
 static sl_status call_staged(sl_memory *memory, sl_program program, int slot,
                              void *const *there, void **staged)
 {

@@ -10,7 +10,8 @@ static double matmul_flops(const sl__node *node)
 }
 
 /* Products of T x T/2 x C: two forward; backward one for each gradient, and one
- * for what dq and dk share. That the scores are computed again is our doing. */
+ * for what dq and dk share. Recomputing the scores does not count: it is a
+ * choice of kernels. */
 static double attention_flops(const sl__node *node)
 {
     const sl_tensor *q = node->operands[node->op == SL__ATTENTION ? 0 : 1];

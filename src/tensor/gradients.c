@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The gradient rule of every op: given the gradient of the first result, emit
- * the gradient of each operand that somebody wants, each as nodes of its own,
+ * the gradient of each operand that needs one, each as nodes of its own,
  * parameters first: what they read can then go before the next gradient needs
  * room. */
 #include "tensor/autodiff.h"

@@ -285,8 +285,8 @@ sl_tensor *sl__emit_reduce(sl_tensor *x, double factor, int dims,
 /* Floating point operations of a node's products, as sl_stage_flops has it. */
 double sl__product_flops(const sl__node *node);
 
-/* An estimate of those of a forward node and of its backward, where `reached`
- * tells that one is wanted: its products, and one per element of others. */
+/* An estimate of those of a forward node and, if `reached`, of its backward:
+ * its products, or one per element if it has none. */
 double sl__training_flops(const sl__node *node, bool reached);
 
 /* --------------------------------------------------------- excerpt.c -- */
@@ -319,7 +319,7 @@ sl_status sl__excerpt_output(sl__excerpt *excerpt, const sl_tensor *tensor,
                              const char *name, sl_gradient gradient,
                              bool is_loss);
 
-/* Says anew which tensors need a gradient, after inputs changed their minds. */
+/* Recomputes which tensors need a gradient, after inputs were changed. */
 void sl__refresh_gradients(sl_graph *graph);
 
 #endif

@@ -194,12 +194,12 @@ static void fix(sl_stage *stage, int program, const sl_tensor *base, int pool,
         (sl__place){.pool = pool, .offset = offset};
 }
 
-/* Outputs of F and gradients of inputs are made where they leave from. */
+/* Outputs of F and gradients of inputs are written into their messages. */
 static void fix_messages(sl_stage *stage, int p)
 {
     for (int m = 0; m < stage->message_count; m++) {
         const sl__message *message = &stage->messages[m];
-        /* What F is rerun for need not be where F has put it. */
+        /* A recomputed output is not sent again. */
         if (message->kind == SL_PORT_OUTPUT && p != SL_PROGRAM_F &&
             stage->options.recompute)
             continue;

@@ -116,7 +116,7 @@ struct sl_stage {
     int state_count; /* kernels and packs that keep state per slot */
     int64_t kernel_count;
     int arg_count_max;
-    sl_callbacks callbacks; /* of a stage that has no programs of ours */
+    sl_callbacks callbacks; /* of a stage without kernels */
     void *callback_context;
     int *callback_messages;
     int64_t *callback_sums;
@@ -233,8 +233,8 @@ sl_status sl__memory_check(const sl_memory *memory, int *out_slot,
 /* Packs changed weights now, so that the next run need not. */
 sl_status sl__memory_pack(sl_memory *memory);
 
-/* The tensor that is sent or received as a message; NULL if the stage has no such
- * message. (stage.c) */
+/* The tensor that is sent or received as a message; NULL if the stage has no
+ * such message. (stage.c) */
 const sl_tensor *sl__message_tensor(const sl_stage *stage, sl_port_kind kind,
                                     int index);
 
@@ -308,8 +308,8 @@ void sl__note_uses(sl_stage *stage);
  * changed. */
 sl_status sl__compute_touches(sl_stage *stage);
 
-/* Whether the memory of `base` comes into `program` from an earlier one of the
- * same microbatch. */
+/* Whether `program` reads memory of `base` that an earlier program of the same
+ * microbatch wrote. */
 bool sl__is_carried_in(const sl_stage *stage, sl_program program,
                        const sl_tensor *base);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * safetensors files, opened and read. Bytes of tensors are read where they are
- * wanted, and not mapped: a file that somebody makes shorter in the meantime is
- * a failure with a sentence then, and no signal. */
+ * wanted, and not mapped: a file that is truncated after it was opened gives
+ * an error then, and no signal. */
 #include "tensor/safetensors.h"
 
 #include "base/arguments.h"

@@ -5,9 +5,9 @@
  * exactly its range, and the ranges follow one another without gap or overlap
  * up to the end.
  *
- * Whoever writes a header decides what it costs to read, so there is never a
- * tree of all of it: members are found in the text one by one, and what they
- * are is kept in a few times as many bytes as they take there. */
+ * A header may be made to be expensive to read, so it is never parsed into one
+ * tree: members are found in the text one by one, and what is kept of them
+ * takes a few times as many bytes as they take in the text. */
 #include "tensor/json_members.h"
 #include "tensor/safetensors.h"
 
@@ -22,7 +22,7 @@
 #include <string.h>
 
 /* A dtype, six sizes and a range take three hundred bytes at most; there may be
- * blanks, and keys that only others know. */
+ * blanks and unknown keys. */
 enum { ENTRY_BYTES_MAX = 1 << 16 };
 
 static bool read_dtype(const json_t *value, sl_dtype *out)

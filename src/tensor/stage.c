@@ -15,18 +15,18 @@
 
 /* ------------------------------------------------------------- messages -- */
 
-/* Whether a tensor can be made right where it leaves from: it is all of the
- * memory of a result that leaves from nowhere else yet. */
-static bool can_leave(const sl_tensor *tensor, const bool *taken)
+/* Whether a tensor can be computed right in the memory of its message: it is
+ * all of the memory of a result that is not in another message yet. */
+static bool can_be_message(const sl_tensor *tensor, const bool *taken)
 {
     const sl_tensor *base = tensor->base;
     return base->leaf == SL__RESULT && !taken[base->id] &&
            sl__is_dense(tensor) && sl__count(tensor) == sl__count(base);
 }
 
-static sl_tensor *leaving(sl_tensor *tensor, bool *taken)
+static sl_tensor *as_message(sl_tensor *tensor, bool *taken)
 {
-    if (can_leave(tensor, taken)) {
+    if (can_be_message(tensor, taken)) {
         taken[tensor->base->id] = true;
         return tensor;
     }
@@ -44,7 +44,7 @@ static sl_status bind_outputs(sl_graph *graph)
         if (output->gradient_only)
             continue;
         bool is_loss = output->tensor == graph->loss;
-        output->tensor = leaving(output->tensor, taken);
+        output->tensor = as_message(output->tensor, taken);
         if (is_loss)
             graph->loss = output->tensor;
     }
@@ -57,7 +57,7 @@ static sl_status bind_input_gradients(sl_graph *graph, sl__diff *diff)
     SL__TRY(SL__TAKE(&graph->arena, graph->tensor_count, &taken));
     for (size_t i = 0; i < graph->inputs.count; i++) {
         if (diff->inputs[i])
-            diff->inputs[i] = leaving(diff->inputs[i], taken);
+            diff->inputs[i] = as_message(diff->inputs[i], taken);
     }
     return sl_graph_status(graph);
 }
@@ -186,7 +186,7 @@ static void locate(const sl_stage *stage, int p, const sl_tensor *tensor,
 }
 
 /* Whether a kernel of W may run for several microbatches when all else has: it
- * reads nothing that W makes, and adds to what nobody else does. */
+ * reads nothing that W makes, and adds to what no other kernel adds to. */
 static bool may_group(const sl__kernel *kernel)
 {
     bool may = kernel->adds && kernel->is_alone;

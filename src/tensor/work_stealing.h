@@ -7,18 +7,20 @@
 
 #include <stdbool.h>
 
-/* While somebody may steal, parallel work is open to thieves. Calls count. */
+/* Between these, parallel work offers its parts to stealing threads. Calls
+ * nest. */
 void sl__stealing_start(void);
 void sl__stealing_stop(void);
 
-/* Whether there is anything to take part in. */
+/* Whether there is work to steal. */
 bool sl__can_steal(void);
 
-/* Takes part in what is open, with so many threads, until nothing is or the
- * wait is over, which is asked between parts. False: there was nothing. */
+/* Computes parts of what is on offer, with so many threads, until nothing is
+ * left or `is_over` says so, which is asked between parts. False: there was
+ * nothing. */
 bool sl__steal(int threads, bool (*is_over)(void *wait), void *wait);
 
-/* For tests: parts are open however small they are. */
+/* For tests: parts are offered however small they are. */
 void sl__steal_smallest(bool small);
 
 #endif
