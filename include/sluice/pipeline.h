@@ -316,11 +316,6 @@ SL_API sl_status sl_batch_part(const sl_batch *batch, int argument,
 SL_API sl_status sl_batch_copy(const sl_batch *batch, int argument,
                                int microbatch, void *out, size_t bytes);
 
-/* Gives an argument the arrays of another step, of the same dtypes and shapes.
- * Allocates nothing. */
-SL_API sl_status sl_batch_replace(sl_batch *batch, int argument,
-                                  const sl_array *arrays, int count);
-
 /* -------------------------------------------------- microbatches, merging */
 
 typedef enum sl_merge_by {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Splitting batches and merging outputs: one is the inverse of the other. */
+#include "pipeline/batch/batch.h"
 #include "tensors.h"
 
 #include <stdio.h>
@@ -363,21 +364,37 @@ static void arguments_are_found_by_input(void **state)
     assert_fails(sl_batch_copy(batch, 1, 0, out, 3), SL_EINVAL,
                  "argument 'x' has 48 bytes in microbatch 0, found 3");
     assert_int_equal(sl_batch_rows(batch, 7), 0);
-    /* The next step's data, of the same shape. */
-    static float next_x[8 * 3];
-    sl_array next = {SL_F32, 2, {8, 3}, next_x};
-    assert_ok(sl_batch_replace(batch, 1, &next, 1));
-    assert_ok(sl_batch_part(batch, 1, 0, &part));
-    assert_ptr_equal(part.data, next_x);
-    assert_fails(sl_batch_replace(batch, 1, &next, 2), SL_EINVAL,
-                 "argument 'x' comes in 2 arrays, expected 1");
-    next.shape[0] = 7;
-    assert_fails(sl_batch_replace(batch, 1, &next, 1), SL_EINVAL,
-                 "argument 'x' is f32 (7, 3), expected f32 (8, 3) as before");
-    assert_fails(sl_batch_replace(batch, 2, &next, 1), SL_EINVAL,
-                 "argument 2, expected 0 to 1");
     sl_batch_destroy(batch);
     sl_model_destroy(model);
+}
+
+static void next_step_brings_data_of_the_same_shapes(void **state)
+{
+    (void)state;
+    static const float x[8 * 3], next_x[8 * 3];
+    sl_array array = {SL_F32, 2, {8, 3}, x};
+    sl_argument argument = {"x", SL_SPREAD_SPLIT, -2, &array, 1}, other;
+    sl_array part;
+    sl_batch *batch;
+    assert_ok(sl_batch_create(NULL, &argument, 1, 2, &batch));
+    array.data = next_x;
+    assert_true(sl__batch_reuse(batch, &argument, 1));
+    assert_ok(sl_batch_part(batch, 0, 0, &part));
+    assert_ptr_equal(part.data, next_x);
+    array.data = x;
+    assert_false(sl__batch_reuse(NULL, &argument, 1));
+    assert_false(sl__batch_reuse(batch, &argument, 0));
+    for (int i = 0; i < 6; i++) {
+        other = argument;
+        array = (sl_array){i == 0 ? SL_F64 : SL_F32, 2, {8, i == 1 ? 4 : 3}, x};
+        other.name = i == 2 ? "y" : i == 3 ? NULL : "x";
+        other.spread = i == 4 ? SL_SPREAD_REPLICATE : SL_SPREAD_SPLIT;
+        other.dim = i == 5 ? 0 : -2; /* The same, said in another way. */
+        assert_false(sl__batch_reuse(batch, &other, 1));
+    }
+    assert_ok(sl_batch_part(batch, 0, 0, &part));
+    assert_ptr_equal(part.data, next_x);
+    sl_batch_destroy(batch);
 }
 
 /* ---------------------------------------------------------------- merging -- */
@@ -533,6 +550,7 @@ int main(void)
         cmocka_unit_test(arguments_may_come_split),
         cmocka_unit_test(wrong_arguments_are_refused_in_a_sentence),
         cmocka_unit_test(arguments_are_found_by_input),
+        cmocka_unit_test(next_step_brings_data_of_the_same_shapes),
         cmocka_unit_test(sums_and_means_do_not_depend_on_order),
         cmocka_unit_test(integers_are_summed),
         cmocka_unit_test(a_list_keeps_each),

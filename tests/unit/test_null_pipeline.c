@@ -173,8 +173,6 @@ static void batches_and_merges(void **state)
     REFUSES(out, sl_batch_part, (w->batch, 0, 0, NULL));
     REFUSES(batch, sl_batch_copy, (NULL, 0, 0, bytes, 16));
     REFUSES(out, sl_batch_copy, (w->batch, 0, 0, NULL, 16));
-    REFUSES(batch, sl_batch_replace, (NULL, 0, w->arrays, 1));
-    REFUSES(arrays, sl_batch_replace, (w->batch, 0, NULL, 1));
     REFUSES(parts, sl_merge_create, (NULL, NULL, NULL, 1, &merge));
     REFUSES(out, sl_merge_create, (NULL, &part, NULL, 1, NULL));
     DOES_NOTHING(sl_merge_destroy, (NULL));

@@ -315,10 +315,6 @@ static void a_batch_has_no_other_parts(void **state)
     }
     assert_int_equal(sl_batch_rows(w->batch, -1), 0);
     assert_int_equal(sl_batch_rows(w->batch, 2), 0);
-    assert_fails(sl_batch_replace(w->batch, -1, w->arrays, 1), SL_EINVAL,
-                 "argument -1");
-    assert_fails(sl_batch_replace(w->batch, 0, w->arrays, -1), SL_EINVAL,
-                 "-1 arrays");
     assert_fails(sl_batch_create(NULL, w->arguments, -1, 2, &batch), SL_EINVAL,
                  "-1 arguments");
     assert_fails(sl_batch_create(NULL, w->arguments, 2, -1, &batch), SL_EINVAL,

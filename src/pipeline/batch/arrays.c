@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "pipeline/batch/arrays.h"
+#include "pipeline/batch/batch.h"
 
 #include "base/try.h"
 #include "tensor/graph.h"

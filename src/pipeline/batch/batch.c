@@ -2,12 +2,13 @@
  *
  * Batches in microbatches. Nothing is copied here: an argument of a microbatch
  * is a slice of the caller's array, found anew whenever it is asked for. */
-#include "pipeline/batch/arrays.h"
+#include "pipeline/batch/batch.h"
 #include "pipeline/cut/model.h"
 
 #include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/try.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -74,10 +75,10 @@ static sl_status bind(sl_batch *batch, const sl_model *model,
                       const sl_argument *given)
 {
     bool named = false, *bound;
-    sl_status status = sl__arena_take(
-        &batch->arena, (size_t)model->input_count + 1, sizeof *bound, &bound);
-    for (int i = 0; i < batch->count && !status; i++) {
-        int *at = &batch->arguments[i].input;
+    SL__TRY(sl__arena_take(&batch->arena, (size_t)model->input_count + 1,
+                           sizeof *bound, &bound));
+    for (int i = 0; i < batch->count; i++) {
+        int at = i;
         if (!given[i].name && named)
             return sl_fail(SL_EINVAL,
                            "argument %d has no name and comes after one that "
@@ -88,23 +89,21 @@ static sl_status bind(sl_batch *batch, const sl_model *model,
                            "%d arguments, and the model has %d inputs",
                            batch->count, model->input_count);
         named = given[i].name;
-        *at = i;
         if (named)
-            status = find_input(model, given[i].name, at);
-        if (!status && bound[*at])
-            status = sl_fail(SL_EINVAL, "input '%.60s' is given twice",
-                             model->inputs[*at].name);
-        if (status)
-            return status;
-        bound[*at] = true;
-        batch->arguments[i].name = model->inputs[*at].name;
+            SL__TRY(find_input(model, given[i].name, &at));
+        if (bound[at])
+            return sl_fail(SL_EINVAL, "input '%.60s' is given twice",
+                           model->inputs[at].name);
+        bound[at] = true;
+        batch->arguments[i].input = at;
+        batch->arguments[i].name = model->inputs[at].name;
     }
-    for (int i = 0; i < model->input_count && !status; i++) {
+    for (int i = 0; i < model->input_count; i++) {
         if (!bound[i])
-            status = sl_fail(SL_EINVAL, "input '%.60s' is not given",
-                             model->inputs[i].name);
+            return sl_fail(SL_EINVAL, "input '%.60s' is not given",
+                           model->inputs[i].name);
     }
-    return status;
+    return SL_OK;
 }
 
 /* Holds one array against the input of a model, but for its rows. */
@@ -137,8 +136,8 @@ static sl_status take(sl_batch *batch, const sl_argument *given, int i)
                  sl__quoted(name, strlen(name), quoted));
     else
         snprintf(own->what, sizeof own->what, "argument %d", i);
-    if (name && sl__arena_text(&batch->arena, name, strlen(name), &own->name))
-        return SL_ENOMEM;
+    if (name)
+        SL__TRY(sl__arena_text(&batch->arena, name, strlen(name), &own->name));
     own->spread = given->spread;
     own->dim = own->given_dim = given->dim;
     own->named = given->name;
@@ -151,15 +150,15 @@ static sl_status take(sl_batch *batch, const sl_argument *given, int i)
         return sl_fail(SL_EINVAL, "%s comes in %d arrays, expected %d",
                        own->what, given->arrays ? given->array_count : 0,
                        own->array_count);
-    sl_status status = sl__arena_take(&batch->arena, (size_t)own->array_count,
-                                      sizeof *own->arrays, &own->arrays);
-    for (int k = 0; k < own->array_count && !status; k++) {
+    SL__TRY(sl__arena_take(&batch->arena, (size_t)own->array_count,
+                           sizeof *own->arrays, &own->arrays));
+    for (int k = 0; k < own->array_count; k++) {
         own->arrays[k] = given->arrays[k];
-        status = sl__check_array(&own->arrays[k], own->what);
+        SL__TRY(sl__check_array(&own->arrays[k], own->what));
     }
-    if (!status && own->spread != SL_SPREAD_REPLICATE)
-        status = sl__check_dim(&own->arrays[0], own->what, &own->dim);
-    return status;
+    return own->spread == SL_SPREAD_REPLICATE
+               ? SL_OK
+               : sl__check_dim(&own->arrays[0], own->what, &own->dim);
 }
 
 /* Arrays that come split are alike but for their rows. */
@@ -188,8 +187,8 @@ static int64_t rows_of(const sl_batch *batch, const argument *own,
 }
 
 /* Everything that is split has the same rows in every microbatch. */
-static sl_status agree(sl_batch *batch, const argument *own,
-                       const argument **first)
+static sl_status check_rows(sl_batch *batch, const argument *own,
+                            const argument **first)
 {
     int64_t all = own->arrays[0].shape[own->dim];
     if (own->spread == SL_SPREAD_SPLIT && all < batch->microbatches)
@@ -222,10 +221,8 @@ static int descending(const void *left, const void *right)
 static sl_status list_sizes(sl_batch *batch)
 {
     size_t count = (size_t)batch->microbatches;
-    sl_status status = sl__arena_take(&batch->arena, count,
-                                      sizeof *batch->sizes, &batch->sizes);
-    if (status)
-        return status;
+    SL__TRY(sl__arena_take(&batch->arena, count, sizeof *batch->sizes,
+                           &batch->sizes));
     memcpy(batch->sizes, batch->rows, sizeof *batch->sizes * count);
     qsort(batch->sizes, count, sizeof *batch->sizes, descending);
     for (size_t i = 0; i < count; i++) {
@@ -240,28 +237,24 @@ static sl_status list_sizes(sl_batch *batch)
 static sl_status fill(sl_batch *batch, const sl_model *model,
                       const sl_argument *arguments)
 {
-    sl__arena *arena = &batch->arena;
     const argument *first = NULL;
-    sl_status status =
-        sl__arena_take(arena, (size_t)batch->count, sizeof *batch->arguments,
-                       &batch->arguments);
-    if (!status)
-        status = sl__arena_take(arena, (size_t)batch->microbatches,
-                                sizeof *batch->rows, &batch->rows);
-    if (!status && model)
-        status = bind(batch, model, arguments);
-    for (int i = 0; i < batch->count && !status; i++) {
+    SL__TRY(sl__arena_take(&batch->arena, (size_t)batch->count,
+                           sizeof *batch->arguments, &batch->arguments));
+    SL__TRY(sl__arena_take(&batch->arena, (size_t)batch->microbatches,
+                           sizeof *batch->rows, &batch->rows));
+    if (model)
+        SL__TRY(bind(batch, model, arguments));
+    for (int i = 0; i < batch->count; i++) {
         argument *own = &batch->arguments[i];
-        status = take(batch, &arguments[i], i);
-        if (!status)
-            status = check_alike(own);
-        if (!status && model)
-            status = check_input(model, own, &own->arrays[0]);
-        if (!status && own->spread != SL_SPREAD_REPLICATE)
-            status = agree(batch, own, &first);
+        SL__TRY(take(batch, &arguments[i], i));
+        SL__TRY(check_alike(own));
+        if (model)
+            SL__TRY(check_input(model, own, &own->arrays[0]));
+        if (own->spread != SL_SPREAD_REPLICATE)
+            SL__TRY(check_rows(batch, own, &first));
     }
     batch->has_rows = first;
-    return status || !first ? status : list_sizes(batch);
+    return first ? list_sizes(batch) : SL_OK;
 }
 
 sl_status sl_batch_create(const sl_model *model, const sl_argument *arguments,
@@ -277,12 +270,10 @@ sl_status sl_batch_create(const sl_model *model, const sl_argument *arguments,
     if (count)
         SL__NEED(arguments);
     sl_batch *batch;
-    sl_status status = sl__alloc(1, sizeof *batch, &batch);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(1, sizeof *batch, &batch));
     batch->count = count;
     batch->microbatches = microbatches;
-    status = fill(batch, model, arguments);
+    sl_status status = fill(batch, model, arguments);
     if (status)
         sl_batch_destroy(batch);
     else
@@ -329,61 +320,49 @@ int sl_batch_find(const sl_batch *batch, const char *input)
     return -1;
 }
 
-sl_status sl_batch_replace(sl_batch *batch, int index, const sl_array *arrays,
-                           int count)
+/* Whether an argument differs from that of the batch in its data alone. */
+static bool is_like_own(const argument *own, const sl_argument *given)
 {
-    SL__NEED(batch, arrays);
-    char found[SL__ARRAY_TEXT], expected[SL__ARRAY_TEXT];
-    if (index < 0 || index >= batch->count)
-        return sl_fail(SL_EINVAL, "argument %d, expected 0 to %d", index,
-                       batch->count - 1);
-    argument *own = &batch->arguments[index];
-    if (count != own->array_count)
-        return sl_fail(SL_EINVAL, "%s comes in %d arrays, expected %d",
-                       own->what, count, own->array_count);
-    for (int k = 0; k < count; k++) {
-        sl_array like;
-        if (!sl__is_like(&arrays[k], &own->arrays[k], -1, &like))
-            return sl_fail(SL_EINVAL, "%s is %s, expected %s as before",
-                           own->what, sl__array_text(&arrays[k], found),
-                           sl__array_text(&like, expected));
-    }
-    memcpy(own->arrays, arrays, sizeof *arrays * (size_t)count);
-    return SL_OK;
-}
-
-bool sl__batch_takes(sl_batch *batch, const sl_argument *arguments, int count)
-{
-    if (!batch || count != batch->count)
+    sl_array like;
+    if (given->spread != own->spread || given->dim != own->given_dim ||
+        given->array_count != own->array_count || !given->arrays ||
+        !given->name != !own->named ||
+        (given->name && strcmp(given->name, own->name) != 0))
         return false;
-    for (int pass = 0; pass < 2; pass++) {
-        for (int i = 0; i < count; i++) {
-            const sl_argument *given = &arguments[i];
-            const argument *own = &batch->arguments[i];
-            sl_array like;
-            if (pass == 1) {
-                memcpy(own->arrays, given->arrays,
-                       sizeof *own->arrays * (size_t)own->array_count);
-                continue;
-            }
-            if (given->spread != own->spread ||
-                given->array_count != own->array_count || !given->arrays ||
-                (given->name && strcmp(given->name, own->name) != 0) ||
-                given->dim != own->given_dim || !given->name != !own->named)
-                return false;
-            for (int k = 0; k < own->array_count; k++) {
-                if (!sl__is_like(&given->arrays[k], &own->arrays[k], -1, &like))
-                    return false;
-            }
-        }
+    for (int k = 0; k < own->array_count; k++) {
+        if (!sl__is_like(&given->arrays[k], &own->arrays[k], -1, &like))
+            return false;
     }
     return true;
 }
 
-/* The array that a microbatch's part lies in, and where its rows begin. */
-static sl_status find_part(const sl_batch *batch, int index, int microbatch,
-                           const sl_array **whole, sl_array *part,
-                           int64_t *first)
+bool sl__batch_reuse(sl_batch *batch, const sl_argument *arguments, int count)
+{
+    if (!batch || count != batch->count)
+        return false;
+    for (int i = 0; i < count; i++) {
+        if (!is_like_own(&batch->arguments[i], &arguments[i]))
+            return false;
+    }
+    for (int i = 0; i < count; i++) {
+        const argument *own = &batch->arguments[i];
+        memcpy(own->arrays, arguments[i].arrays,
+               sizeof *own->arrays * (size_t)own->array_count);
+    }
+    return true;
+}
+
+/* An argument of one microbatch: the caller's array that it lies in, which row
+ * of that is its first, and its own dtype and shape. */
+typedef struct slice {
+    const argument *own;
+    const sl_array *whole;
+    int64_t first;
+    sl_array part;
+} slice;
+
+static sl_status find_slice(const sl_batch *batch, int index, int microbatch,
+                            slice *out)
 {
     if (index < 0 || index >= batch->count)
         return sl_fail(SL_EINVAL, "argument %d, expected 0 to %d", index,
@@ -392,13 +371,13 @@ static sl_status find_part(const sl_batch *batch, int index, int microbatch,
         return sl_fail(SL_EINVAL, "microbatch %d, expected 0 to %d", microbatch,
                        batch->microbatches - 1);
     const argument *own = &batch->arguments[index];
-    *whole = &own->arrays[own->spread == SL_SPREAD_GIVEN ? microbatch : 0];
-    *part = **whole;
-    *first = 0;
+    const sl_array *whole =
+        &own->arrays[own->spread == SL_SPREAD_GIVEN ? microbatch : 0];
+    *out = (slice){own, whole, 0, *whole};
     if (own->spread == SL_SPREAD_SPLIT) {
-        part->shape[own->dim] = batch->rows[microbatch];
-        *first = first_row((*whole)->shape[own->dim], batch->microbatches,
-                           microbatch);
+        out->part.shape[own->dim] = batch->rows[microbatch];
+        out->first =
+            first_row(whole->shape[own->dim], batch->microbatches, microbatch);
     }
     return SL_OK;
 }
@@ -407,23 +386,17 @@ sl_status sl_batch_part(const sl_batch *batch, int index, int microbatch,
                         sl_array *out)
 {
     SL__NEED(batch, out);
-    const sl_array *whole;
-    sl_array part;
-    int64_t first;
-    sl_status status =
-        find_part(batch, index, microbatch, &whole, &part, &first);
-    if (status)
-        return status;
-    const argument *own = &batch->arguments[index];
-    if (own->spread == SL_SPREAD_SPLIT) {
-        sl__rows rows = sl__along(whole, own->dim);
+    slice found;
+    SL__TRY(find_slice(batch, index, microbatch, &found));
+    *out = found.part;
+    if (found.own->spread == SL_SPREAD_SPLIT) {
+        sl__rows rows = sl__along(found.whole, found.own->dim);
         bool in_one_piece =
-            rows.outer == 1 || part.shape[own->dim] == rows.rows;
-        part.data = whole->data && in_one_piece
-                        ? (const char *)whole->data + first * rows.row_bytes
+            rows.outer == 1 || found.part.shape[found.own->dim] == rows.rows;
+        out->data = out->data && in_one_piece
+                        ? (const char *)out->data + found.first * rows.row_bytes
                         : NULL;
     }
-    *out = part;
     return SL_OK;
 }
 
@@ -437,27 +410,22 @@ sl_status sl_batch_copy(const sl_batch *batch, int index, int microbatch,
 sl_status sl__batch_load(const sl_batch *batch, int index, int microbatch,
                          sl__stream *stream, void *out, size_t bytes)
 {
-    const sl_array *whole;
-    sl_array part;
-    int64_t first;
-    sl_status status =
-        find_part(batch, index, microbatch, &whole, &part, &first);
-    if (status)
-        return status;
-    const argument *own = &batch->arguments[index];
-    if ((int64_t)bytes != sl__array_bytes(&part))
+    slice found;
+    SL__TRY(find_slice(batch, index, microbatch, &found));
+    const argument *own = found.own;
+    int64_t expected = sl__array_bytes(&found.part);
+    if ((int64_t)bytes != expected)
         return sl_fail(SL_EINVAL,
-                       "%s has %lld bytes in microbatch %d, found "
-                       "%zu",
-                       own->what, (long long)sl__array_bytes(&part), microbatch,
-                       bytes);
-    if (!whole->data)
+                       "%s has %lld bytes in microbatch %d, found %zu",
+                       own->what, (long long)expected, microbatch, bytes);
+    if (!found.whole->data)
         return sl_fail(SL_EINVAL, "%s has no data", own->what);
     if (own->spread != SL_SPREAD_SPLIT)
-        return sl__device_write(stream, out, whole->data, bytes);
-    sl__rows from = sl__along(whole, own->dim), to = sl__along(&part, own->dim);
-    return sl__copy_rows(stream, stream->buffers->write, &from, whole->data,
-                         first, &to, out, 0, to.rows);
+        return sl__device_write(stream, out, found.whole->data, bytes);
+    sl__rows from = sl__along(found.whole, own->dim);
+    sl__rows to = sl__along(&found.part, own->dim);
+    return sl__copy_rows(stream, stream->buffers->write, &from,
+                         found.whole->data, found.first, &to, out, 0, to.rows);
 }
 
 int sl__batch_dim(const sl_batch *batch)

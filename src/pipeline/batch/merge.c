@@ -3,8 +3,7 @@
  * One output from those of the microbatches. Parts may come in any order; sums
  * are taken over microbatches in ascending order, once all are there, so that
  * they do not depend on it. */
-#include "pipeline/batch/arrays.h"
-#include "pipeline/cut/model.h"
+#include "pipeline/batch/batch.h"
 
 #include "base/arena.h"
 #include "base/arguments.h"
@@ -12,6 +11,7 @@
 #include "base/try.h"
 #include "tensor/graph.h"
 
+#include <assert.h>
 #include <string.h>
 
 typedef struct part {
@@ -31,7 +31,7 @@ struct sl_merge {
     sl__rows rows;  /* of the whole of a concat */
     void *memory;
     int64_t bytes; /* of it */
-    bool dry;      /* to count these alone */
+    bool dry;      /* without memory, to know `bytes` alone */
 };
 
 /* ----------------------------------------------------------------- life -- */
@@ -72,15 +72,13 @@ static sl_status check_parts(const sl_merge *merge)
 
 static sl_status check_merge(sl_merge *merge)
 {
-    sl_status status = SL_OK;
-    for (int i = 0; i < merge->count && !status; i++)
-        status = sl__check_array(&merge->parts[i].array, "an output");
-    if (!status)
-        status = check_options(merge);
-    if (!status && merge->options.by == SL_MERGE_CONCAT)
-        status = sl__check_dim(&merge->parts[0].array, "an output",
-                               &merge->options.dim);
-    return status ? status : check_parts(merge);
+    for (int i = 0; i < merge->count; i++)
+        SL__TRY(sl__check_array(&merge->parts[i].array, "an output"));
+    SL__TRY(check_options(merge));
+    if (merge->options.by == SL_MERGE_CONCAT)
+        SL__TRY(sl__check_dim(&merge->parts[0].array, "an output",
+                              &merge->options.dim));
+    return check_parts(merge);
 }
 
 static sl_status take_weights(sl_merge *merge, const int64_t *rows)
@@ -100,55 +98,66 @@ static sl_status take_weights(sl_merge *merge, const int64_t *rows)
     return SL_OK;
 }
 
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
-
-/* A concat is its whole; the others keep parts, and all but a list have a whole
- * in front of these. */
-static sl_status make_room(sl_merge *merge)
+/* Plans the memory: a concat is its whole; the others keep parts, and all but a
+ * list have a whole in front of these. */
+static sl_status plan(sl_merge *merge, int64_t *out_head)
 {
     bool concat = merge->options.by == SL_MERGE_CONCAT;
     bool list = merge->options.by == SL_MERGE_LIST;
-    int64_t bytes = 0, rows = 0, head = 0;
+    int64_t rows = 0;
     merge->whole = merge->parts[0].array;
+    *out_head =
+        concat || list ? 0 : sl__aligned(sl__array_bytes(&merge->whole));
+    merge->bytes = *out_head;
     for (int i = 0; i < merge->count; i++) {
-        int64_t own = sl__array_bytes(&merge->parts[i].array);
-        if (__builtin_add_overflow(bytes, concat ? own : aligned(own), &bytes))
+        part *own = &merge->parts[i];
+        int64_t bytes = sl__array_bytes(&own->array);
+        if (__builtin_add_overflow(merge->bytes,
+                                   concat ? bytes : sl__aligned(bytes),
+                                   &merge->bytes))
             return sl_fail(SL_ENOMEM, "the outputs do not fit memory");
         if (concat) {
-            merge->parts[i].first = rows;
-            rows += merge->parts[i].array.shape[merge->options.dim];
+            own->first = rows;
+            rows += own->array.shape[merge->options.dim];
         }
     }
     if (concat) {
         merge->whole.shape[merge->options.dim] = rows;
         merge->rows = sl__along(&merge->whole, merge->options.dim);
-    } else if (!list) {
-        head = aligned(sl__array_bytes(&merge->whole));
-    }
-    if (__builtin_add_overflow(bytes, head, &bytes))
-        return sl_fail(SL_ENOMEM, "the outputs do not fit memory");
-    merge->bytes = bytes;
-    if (merge->dry)
-        return SL_OK;
-    sl_status status = sl__alloc((size_t)bytes, 1, &merge->memory);
-    if (status)
-        return status;
-    merge->whole.data = merge->memory;
-    char *at = (char *)merge->memory + head;
-    for (int i = 0; i < merge->count; i++) {
-        part *own = &merge->parts[i];
-        own->array.data = at;
-        at += concat ? 0 : aligned(sl__array_bytes(&own->array));
-        if (concat && merge->rows.outer == 1)
-            own->array.data =
-                (char *)merge->memory + own->first * merge->rows.row_bytes;
-        else if (concat && merge->count > 1)
-            own->array.data = NULL;
     }
     return SL_OK;
+}
+
+static sl_status make_room(sl_merge *merge)
+{
+    bool concat = merge->options.by == SL_MERGE_CONCAT;
+    int64_t at;
+    SL__TRY(plan(merge, &at));
+    if (merge->dry)
+        return SL_OK;
+    SL__TRY(sl__alloc((size_t)merge->bytes, 1, &merge->memory));
+    merge->whole.data = merge->memory;
+    for (int i = 0; i < merge->count; i++) {
+        part *own = &merge->parts[i];
+        bool is_slice = concat && merge->rows.outer > 1 && merge->count > 1;
+        if (concat)
+            at = own->first * merge->rows.row_bytes;
+        own->array.data = is_slice ? NULL : (char *)merge->memory + at;
+        at += sl__aligned(sl__array_bytes(&own->array));
+    }
+    return SL_OK;
+}
+
+static sl_status fill(sl_merge *merge, const sl_array *parts,
+                      const int64_t *rows)
+{
+    SL__TRY(sl__arena_take(&merge->arena, (size_t)merge->count,
+                           sizeof *merge->parts, &merge->parts));
+    for (int i = 0; i < merge->count; i++)
+        merge->parts[i].array = parts[i];
+    SL__TRY(check_merge(merge));
+    SL__TRY(take_weights(merge, rows));
+    return make_room(merge);
 }
 
 sl_status sl_merge_create(const sl_merge_options *options,
@@ -168,22 +177,11 @@ sl_status sl__merge_create(const sl_merge_options *options,
         return sl_fail(SL_EINVAL, "%d microbatches, expected 1 or more",
                        microbatches);
     sl_merge *merge;
-    sl_status status = sl__alloc(1, sizeof *merge, &merge);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(1, sizeof *merge, &merge));
     merge->options = options ? *options : defaults;
     merge->dry = dry;
     merge->count = merge->missing = microbatches;
-    status = sl__arena_take(&merge->arena, (size_t)microbatches,
-                            sizeof *merge->parts, &merge->parts);
-    for (int i = 0; i < microbatches && !status; i++)
-        merge->parts[i].array = parts[i];
-    if (!status)
-        status = check_merge(merge);
-    if (!status)
-        status = take_weights(merge, rows);
-    if (!status)
-        status = make_room(merge);
+    sl_status status = fill(merge, parts, rows);
     if (status)
         sl_merge_destroy(merge);
     else
@@ -257,6 +255,7 @@ sl_status sl_merge_put(sl_merge *merge, int microbatch, const void *data,
 sl_status sl__merge_collect(sl_merge *merge, int microbatch, sl__stream *stream,
                             const void *data, size_t bytes)
 {
+    assert(!merge->dry);
     SL__TRY(note_part(merge, microbatch, bytes));
     const part *own = &merge->parts[microbatch];
     if (own->array.data)
@@ -321,12 +320,18 @@ static void sum_integers(sl_merge *merge, int64_t count)
     }
 }
 
+static sl_status check_part(const sl_merge *merge, int microbatch)
+{
+    if (!merge->parts[microbatch].is_there)
+        return sl_fail(SL_EINVAL, "microbatch %d has given nothing yet",
+                       microbatch);
+    return SL_OK;
+}
+
 static sl_status check_there(const sl_merge *merge)
 {
-    for (int i = 0; i < merge->count; i++) {
-        if (!merge->parts[i].is_there)
-            return sl_fail(SL_EINVAL, "microbatch %d has given nothing yet", i);
-    }
+    for (int i = 0; i < merge->count; i++)
+        SL__TRY(check_part(merge, i));
     return SL_OK;
 }
 
@@ -338,13 +343,11 @@ sl_status sl_merge_finish(sl_merge *merge, sl_array *out)
     int64_t count = bytes / (int64_t)sl_dtype_bytes(merge->whole.dtype);
     if (by == SL_MERGE_LIST)
         return sl_fail(SL_EINVAL, "a list has no whole, only parts");
-    sl_status status = check_there(merge);
-    if (!status && by == SL_MERGE_SAME)
-        status = check_same(merge, (size_t)bytes);
-    if (status)
-        return status;
-    if (by == SL_MERGE_SAME)
+    SL__TRY(check_there(merge));
+    if (by == SL_MERGE_SAME) {
+        SL__TRY(check_same(merge, (size_t)bytes));
         memcpy(merge->memory, merge->parts[0].array.data, (size_t)bytes);
+    }
     if (by == SL_MERGE_SUM || by == SL_MERGE_MEAN) {
         if (sl__is_float(merge->whole.dtype))
             sum_floats(merge, count);
@@ -358,13 +361,9 @@ sl_status sl_merge_finish(sl_merge *merge, sl_array *out)
 sl_status sl_merge_part(const sl_merge *merge, int microbatch, sl_array *out)
 {
     SL__NEED(merge, out);
-    sl_status status = check_index(merge, microbatch);
-    if (status)
-        return status;
+    SL__TRY(check_index(merge, microbatch));
+    SL__TRY(check_part(merge, microbatch));
     const part *own = &merge->parts[microbatch];
-    if (!own->is_there)
-        return sl_fail(SL_EINVAL, "microbatch %d has given nothing yet",
-                       microbatch);
     if (!own->array.data)
         return sl_fail(SL_EINVAL,
                        "the parts of a concat along dimension %d do not lie "

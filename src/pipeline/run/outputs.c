@@ -2,7 +2,6 @@
  *
  * Outputs of a pipeline: those of all microbatches, put together as the caller
  * says, or along the dimension that the batch was split along. */
-#include "pipeline/batch/arrays.h"
 #include "pipeline/run/runtime.h"
 
 #include "base/arguments.h"

@@ -304,7 +304,7 @@ static sl_status split(sl_pipeline *pipeline, const sl_argument *arguments,
     sl_batch *rough, *batch;
     const sl_model *model;
     int microbatches = pipeline->microbatches;
-    if (sl__batch_takes(pipeline->batch, arguments, count))
+    if (sl__batch_reuse(pipeline->batch, arguments, count))
         return SL_OK;
     SL__TRY(sl_batch_create(NULL, arguments, count, microbatches, &rough));
     int64_t rows = sl_batch_rows(rough, 0);

@@ -21,6 +21,7 @@
 #ifndef SL_PIPELINE_RUNTIME_H
 #define SL_PIPELINE_RUNTIME_H
 
+#include "pipeline/batch/batch.h"
 #include "pipeline/cut/model.h"
 #include "sluice/comm.h"
 #include "sluice/schedule.h"
