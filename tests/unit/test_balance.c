@@ -352,7 +352,7 @@ static void gpt2_over_four_stages_is_within_5_percent(void **state)
     sl_gpt2_build(graph, &config, NULL, 1, 1024);
     assert_ok(sl__find_items(graph, false, &items));
     double sum = 0, largest_module = 0;
-    for (size_t i = 0; i < items.count; i++) {
+    for (int i = 0; i < items.count; i++) {
         sum += items.data[i].cost;
         if (items.data[i].cost > largest_module)
             largest_module = items.data[i].cost;

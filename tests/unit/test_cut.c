@@ -198,7 +198,7 @@ static void every_op_can_be_a_stage(void **state)
         sl_cut_options options = SL_CUT_OPTIONS_INIT;
         options.by = SL_CUT_BY_COST;
         options.inside = true;
-        options.stages = (int)items.count;
+        options.stages = items.count;
         options.route = seed % 2 ? SL_ROUTE_HOP : SL_ROUTE_DIRECT;
         sl__items_clear(&items);
         sl_model *model;

@@ -2,14 +2,16 @@
  *
  * Dividing a row of costs into runs so that the largest is as small as can be.
  *
- * least[k][i], the best largest sum of the first i costs in k runs, is the
- * minimum over j < i of max(least[k-1][j], sum of j..i-1). The first grows with
- * j and the second shrinks, and where they meet moves up with i: one pass over
- * j serves all i, and one row over the one before serves all k. */
+ * Let least[k][i] be the smallest possible largest sum when the first i costs
+ * are divided into k runs. It is the minimum over j < i of the maximum of
+ * least[k-1][j] and the sum of the costs j to i-1. The former grows with j and
+ * the latter shrinks, and the j where they meet moves up with i: one pass over
+ * j serves all i, and each row needs the one before alone. */
 #include "pipeline/cut/model.h"
 
-#include "base/memory.h"
+#include "base/try.h"
 
+#include <assert.h>
 #include <math.h>
 
 /* Costs times stages up to which evening out takes a few milliseconds. */
@@ -20,7 +22,8 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-/* sums[i] is the sum of the first i costs. */
+/* Computes the row `least` of `run` runs from that of one run less. sums[i] is
+ * the sum of the first i costs. */
 static void add_run(const double *sums, size_t count, int run,
                     const double *before, double *least)
 {
@@ -105,45 +108,38 @@ static void bound_ends(const double *sums, size_t count, int stages,
     lows[0] = highs[0] = 0;
 }
 
-static sl_status place_evenly(const double *sums, const double *bytes,
-                              size_t count, int stages, double most,
-                              int *starts)
+static sl_status place_evenly(sl__arena *arena, const double *sums,
+                              const double *bytes, size_t count, int stages,
+                              double most, int *starts)
 {
-    price *rows[2], *memory;
-    size_t *lows = NULL, width = count + 1, runs = (size_t)stages + 1;
-    int *ends = NULL;
-    sl_status status = sl__alloc(2 * width, sizeof *memory, &memory);
-    if (status)
-        return status;
-    status = sl__alloc(2 * runs, sizeof *lows, &lows);
-    if (!status)
-        status = sl__alloc(width * runs, sizeof *ends, &ends);
-    if (!status) {
-        size_t *highs = lows + runs, end = count;
-        rows[0] = memory;
-        rows[1] = memory + width;
-        bound_ends(sums, count, stages, most, lows, highs);
-        for (int k = 1; k <= stages; k++) {
-            evening e = {.sums = sums,
-                         .bytes = bytes,
-                         .most = most,
-                         .before = rows[(k + 1) % 2],
-                         .prices = rows[k % 2],
-                         .ends = ends + (size_t)k * width};
-            even_out(&e, lows[k], highs[k], lows[k - 1], highs[k - 1]);
-        }
-        for (int k = stages; k >= 1; k--) {
-            end = (size_t)ends[(size_t)k * width + end];
-            starts[k - 1] = (int)end;
-        }
+    price *rows[2];
+    size_t *lows, *highs, width = count + 1, runs = (size_t)stages + 1;
+    int *ends;
+    for (int i = 0; i < 2; i++)
+        SL__TRY(sl__arena_take(arena, width, sizeof *rows[i], &rows[i]));
+    SL__TRY(sl__arena_take(arena, runs, sizeof *lows, &lows));
+    SL__TRY(sl__arena_take(arena, runs, sizeof *highs, &highs));
+    SL__TRY(sl__arena_take(arena, width * runs, sizeof *ends, &ends));
+    bound_ends(sums, count, stages, most, lows, highs);
+    for (int k = 1; k <= stages; k++) {
+        evening e = {.sums = sums,
+                     .bytes = bytes,
+                     .most = most,
+                     .before = rows[(k + 1) % 2],
+                     .prices = rows[k % 2],
+                     .ends = ends + (size_t)k * width};
+        even_out(&e, lows[k], highs[k], lows[k - 1], highs[k - 1]);
     }
-    free(memory);
-    free(lows);
-    free(ends);
-    return status;
+    size_t end = count;
+    for (int k = stages; k >= 1; k--) {
+        end = (size_t)ends[(size_t)k * width + end];
+        starts[k - 1] = (int)end;
+    }
+    assert(end == 0);
+    return SL_OK;
 }
 
-/* -------------------------------------------------------------- in haste -- */
+/* --------------------------------------------- where that takes too long -- */
 
 /* How many runs of at most `most` the costs from i on need, for every i. */
 static void count_needed(const double *sums, size_t count, double most,
@@ -159,12 +155,15 @@ static void count_needed(const double *sums, size_t count, double most,
     }
 }
 
-/* Where evening out would take long: takes for each run what is closest to an
- * even share of what is left, as long as the rest fits. */
-static void place_runs(const double *sums, size_t count, int stages,
-                       double most, const int *needed, int *starts)
+/* Takes for each run what is closest to an even share of what is left, as long
+ * as the rest fits. */
+static sl_status place_runs(sl__arena *arena, const double *sums, size_t count,
+                            int stages, double most, int *starts)
 {
+    int *needed;
     size_t first = 0;
+    SL__TRY(sl__arena_take(arena, count + 1, sizeof *needed, &needed));
+    count_needed(sums, count, most, needed);
     for (int run = 0; run < stages; run++) {
         int after = stages - run - 1;
         double share = (sums[count] - sums[first]) / (after + 1);
@@ -183,14 +182,33 @@ static void place_runs(const double *sums, size_t count, int stages,
         starts[run] = (int)first;
         first = best;
     }
+    assert(first == count);
+    return SL_OK;
+}
+
+static sl_status balance(sl__arena *arena, const double *costs,
+                         const double *bytes, size_t count, int stages,
+                         int *starts, double *out_largest)
+{
+    double *sums, *rows[2];
+    SL__TRY(sl__arena_take(arena, count + 1, sizeof *sums, &sums));
+    for (int i = 0; i < 2; i++)
+        SL__TRY(sl__arena_take(arena, count + 1, sizeof *rows[i], &rows[i]));
+    for (size_t i = 0; i < count; i++)
+        rows[0][i + 1] = sums[i + 1] = sums[i] + costs[i];
+    for (int run = 2; run <= stages; run++)
+        add_run(sums, count, run, rows[run % 2], rows[(run + 1) % 2]);
+    *out_largest = rows[(stages + 1) % 2][count];
+    if ((double)count * stages <= EVEN_MOST)
+        return place_evenly(arena, sums, bytes, count, stages, *out_largest,
+                            starts);
+    return place_runs(arena, sums, count, stages, *out_largest, starts);
 }
 
 sl_status sl__balance(const double *costs, const double *bytes, size_t count,
                       int stages, int *starts, double *out_largest)
 {
-    double *sums, *rows[2];
-    int *needed;
-    double *memory;
+    assert(stages >= 1 && (size_t)stages <= count);
     *out_largest = 0;
     if ((size_t)stages == count) {
         for (int i = 0; i < stages; i++) {
@@ -199,32 +217,9 @@ sl_status sl__balance(const double *costs, const double *bytes, size_t count,
         }
         return SL_OK;
     }
-    sl_status status = sl__alloc(3 * (count + 1), sizeof *memory, &memory);
-    if (status)
-        return status;
-    status = sl__alloc(count + 1, sizeof *needed, &needed);
-    if (status) {
-        free(memory);
-        return status;
-    }
-    sums = memory;
-    rows[0] = sums + count + 1;
-    rows[1] = rows[0] + count + 1;
-    for (size_t i = 0; i < count; i++)
-        sums[i + 1] = sums[i] + costs[i];
-    for (size_t i = 0; i <= count; i++)
-        rows[0][i] = sums[i];
-    for (int run = 2; run <= stages; run++)
-        add_run(sums, count, run, rows[run % 2], rows[(run + 1) % 2]);
-    double largest = rows[(stages + 1) % 2][count];
-    if ((double)count * stages <= EVEN_MOST) {
-        status = place_evenly(sums, bytes, count, stages, largest, starts);
-    } else {
-        count_needed(sums, count, largest, needed);
-        place_runs(sums, count, stages, largest, needed, starts);
-    }
-    free(memory);
-    free(needed);
-    *out_largest = largest;
+    sl__arena arena = {0};
+    sl_status status =
+        balance(&arena, costs, bytes, count, stages, starts, out_largest);
+    sl__arena_clear(&arena);
     return status;
 }

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a cut goes between. Model code nests modules in modules; those between
- * which people cut are the members of its numbered lists, `h.0` to `h.11`, and
- * what stands beside these: a module that holds such a list is opened, one that
- * does not, or that is in a list itself, is kept. A product of matrices in no
- * kept module is an item of its own; smaller ops, a loss say, go with what is
- * before them.
+ * Items: what a cut goes between. Model code nests modules in modules; those
+ * between which people cut are the members of its numbered lists, `h.0` to
+ * `h.11`, and the modules beside these. So a module that holds such a list is
+ * opened; one that does not, or that is in a list itself, is kept whole. A
+ * product of matrices in no kept module is an item of its own; a smaller op, as
+ * a loss, belongs to the item before it.
  *
- * Only nodes that compute, and that something depends on, count. Views, and the
- * copies that kernels need of some, are made wherever they are needed; which
- * there are depends on sizes, the ops that compute do not. */
+ * Only live nodes count: those that compute, and that an output depends on.
+ * Views, and the copies that kernels need of some, are made wherever they are
+ * needed. Which of these there are depends on sizes; which ops compute does
+ * not. */
 #include "pipeline/cut/model.h"
 
-#include "base/memory.h"
+#include "base/try.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,25 +64,18 @@ static bool is_numbered(const char *name)
 }
 
 /* For every module the first of its name: scopes are entered more than once. */
-static sl_status find_firsts(const sl_graph *graph, int *firsts)
+static sl_status find_firsts(sl__items *items, sl__names *names, int *firsts)
 {
-    sl__names names = {0};
-    sl__ints modules = {0};
-    sl_status status = SL_OK;
-    for (size_t m = 1; m <= graph->module_count && !status; m++) {
-        const char *name = graph->modules[m - 1].name;
-        const sl__named *known = sl__find_name(&names, name);
-        if (!known) {
-            status = sl__add_name(&names, name, NULL, SL_NO_GRADIENT);
-            if (!status)
-                status = sl__push(&modules, (int)m);
-        }
-        if (!status)
-            firsts[m] = known ? modules.data[known - names.data] : (int)m;
+    const sl_graph *graph = items->graph;
+    sl__ints modules = {0}; /* by place in `names` */
+    for (size_t m = 1; m <= graph->module_count; m++) {
+        size_t place;
+        SL__TRY(sl__intern(names, graph->modules[m - 1].name, &place));
+        if (place == (size_t)modules.count)
+            SL__TRY(sl__push(&items->arena, &modules, (int)m));
+        firsts[m] = modules.data[place];
     }
-    sl__names_clear(&names);
-    free(modules.data);
-    return status;
+    return SL_OK;
 }
 
 /* For every module, itself or the module around it that is kept; 0: both it and
@@ -91,19 +86,13 @@ static sl_status find_kept(sl__items *items, int **out)
     size_t count = graph->module_count + 1;
     int *kept, *firsts;
     bool *opened, *in_list;
-    const struct {
-        void *out;
-        size_t size;
-    } arrays[] = {{&kept, sizeof *kept},
-                  {&firsts, sizeof *firsts},
-                  {&opened, sizeof *opened},
-                  {&in_list, sizeof *in_list}};
-    sl_status status = SL_OK;
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays && !status; i++)
-        status =
-            sl__arena_take(&items->arena, count, arrays[i].size, arrays[i].out);
-    if (!status)
-        status = find_firsts(graph, firsts);
+    sl__names names = {0};
+    SL__TRY(sl__arena_take(&items->arena, count, sizeof *kept, &kept));
+    SL__TRY(sl__arena_take(&items->arena, count, sizeof *firsts, &firsts));
+    SL__TRY(sl__arena_take(&items->arena, count, sizeof *opened, &opened));
+    SL__TRY(sl__arena_take(&items->arena, count, sizeof *in_list, &in_list));
+    sl_status status = find_firsts(items, &names, firsts);
+    sl__names_clear(&names);
     if (status)
         return status;
     /* A module comes after the one it is in. */
@@ -136,26 +125,15 @@ sl_status sl__name_op(const sl__items *items, sl__arena *arena,
     return sl__arena_text(arena, text, (size_t)length, out);
 }
 
-static sl_status add_item(sl__items *items, const char *name, int first,
-                          bool is_module)
-{
-    sl_status status = sl__grow(&items->data, &items->capacity,
-                                items->count + 1, sizeof *items->data);
-    if (!status)
-        items->data[items->count++] =
-            (sl__item){.name = name, .first = first, .is_module = is_module};
-    return status;
-}
-
-/* Whether a node belongs to the item before it: to the same module, also where
- * its scope was left and entered again; to what is to stay whole; or for being
- * too small. */
+/* Whether a node belongs to the item before it: because it is of the same
+ * module, also where its scope was left and entered again; because it is in a
+ * region that stays whole; or because it is too small. */
 static bool continues(const sl__items *items, const sl__node *node,
                       const sl__module *module, bool inside)
 {
     if (items->count == 0)
         return false;
-    if (sl__divided(items, node->index))
+    if (sl__is_divided(items, node->index))
         return true;
     if (!module)
         return !inside && sl__product_flops(node) == 0;
@@ -168,29 +146,28 @@ static sl_status list_items(sl__items *items, const int *kept,
                             const bool *reached)
 {
     const sl_graph *graph = items->graph;
-    sl_status status = SL_OK;
-    for (size_t i = 0; i < graph->node_count && !status; i++) {
+    for (size_t i = 0; i < graph->node_count; i++) {
         const sl__node *node = graph->nodes[i];
         if (!items->live[i])
             continue;
         int m = kept ? kept[node->module] : 0;
         const sl__module *module = m ? &graph->modules[m - 1] : NULL;
         if (!continues(items, node, module, !kept)) {
-            const char *name = module ? module->name : NULL;
-            if (!module)
-                status = sl__name_op(items, &items->arena, node, &name);
-            if (!status)
-                status = add_item(items, name, (int)i, module != NULL);
+            sl__item item = {.first = (int)i, .is_module = module};
+            if (module)
+                item.name = module->name;
+            else
+                SL__TRY(sl__name_op(items, &items->arena, node, &item.name));
+            SL__TRY(sl__append(&items->arena, &items->data, &items->count,
+                               sizeof item, &item));
         }
-        if (!status)
-            items->data[items->count - 1].cost +=
-                sl__training_flops(node, reached[node->results[0]->id]);
+        items->data[items->count - 1].cost +=
+            sl__training_flops(node, reached[node->results[0]->id]);
     }
-    return status;
+    return SL_OK;
 }
 
-/* The node whose result a tensor shows, itself or through views; NULL where it
- * is a leaf. */
+/* The node whose result a tensor is, or is a view of; NULL for a leaf. */
 static const sl__node *maker_of(const sl_tensor *tensor)
 {
     while (tensor->node && !sl__computes(tensor->node))
@@ -203,15 +180,13 @@ static const sl__node *maker_of(const sl_tensor *tensor)
 static sl_status measure_boundaries(sl__items *items)
 {
     const sl_graph *graph = items->graph;
-    int *last_use; /* by node: of the last that reads a result of it */
-    double *bytes = NULL;
-    sl_status status =
-        sl__alloc(graph->node_count, sizeof *last_use, &last_use);
-    if (status)
-        return status;
-    /* By node: what begins to cross behind it, less what ends there. */
-    status = sl__alloc(graph->node_count + 1, sizeof *bytes, &bytes);
-    for (size_t i = 0; i < graph->node_count && !status; i++) {
+    int *last_use; /* by node: the last that reads a result of it */
+    double *bytes; /* by node: what begins to cross behind it, less what ends */
+    SL__TRY(sl__arena_take(&items->arena, graph->node_count, sizeof *last_use,
+                           &last_use));
+    SL__TRY(sl__arena_take(&items->arena, graph->node_count + 1, sizeof *bytes,
+                           &bytes));
+    for (size_t i = 0; i < graph->node_count; i++) {
         const sl__node *node = graph->nodes[i];
         for (int k = 0; k < node->operand_count && items->live[i]; k++) {
             const sl__node *maker = maker_of(node->operands[k]);
@@ -219,7 +194,7 @@ static sl_status measure_boundaries(sl__items *items)
                 last_use[maker->index] = (int)i;
         }
     }
-    for (size_t i = 0; i < graph->node_count && !status; i++) {
+    for (size_t i = 0; i < graph->node_count; i++) {
         if (!items->live[i] || !last_use[i])
             continue;
         double own = (double)sl__bytes(graph->nodes[i]->results[0]);
@@ -227,15 +202,13 @@ static sl_status measure_boundaries(sl__items *items)
         bytes[last_use[i] + 1] -= own;
     }
     double crossing = 0;
-    size_t at = 0;
-    for (size_t k = 0; k < items->count && !status; k++) {
-        for (; at <= (size_t)items->data[k].first; at++)
+    int at = 0;
+    for (int k = 0; k < items->count; k++) {
+        for (; at <= items->data[k].first; at++)
             crossing += bytes[at];
         items->data[k].bytes = crossing;
     }
-    free(last_use);
-    free(bytes);
-    return status;
+    return SL_OK;
 }
 
 /* -------------------------------------------------------------- reading -- */
@@ -247,7 +220,7 @@ int sl__next_live(const sl__items *items, int node)
     return node;
 }
 
-const sl__region *sl__divided(const sl__items *items, int node)
+bool sl__is_divided(const sl__items *items, int node)
 {
     const sl_graph *graph = items->graph;
     /* Regions follow one another: the last that begins before the node. */
@@ -260,16 +233,15 @@ const sl__region *sl__divided(const sl__items *items, int node)
             high = middle;
     }
     if (low == 0)
-        return NULL;
+        return false;
     const sl__region *region = &graph->regions[low - 1];
-    bool inside =
-        node < region->end && sl__next_live(items, region->first) < node;
-    return inside ? region : NULL;
+    return node < region->end && sl__next_live(items, region->first) < node;
 }
 
 const char *sl__list_items(const sl__items *items, char out[SL__LIST_TEXT])
 {
-    size_t used = 0, shown = 0;
+    size_t used = 0;
+    int shown = 0;
     out[0] = '\0';
     while (shown < items->count) {
         const char *name = items->data[shown].name;
@@ -280,7 +252,7 @@ const char *sl__list_items(const sl__items *items, char out[SL__LIST_TEXT])
         shown++;
     }
     if (shown < items->count)
-        snprintf(out + used, SL__LIST_TEXT - used, "%s%zu more",
+        snprintf(out + used, SL__LIST_TEXT - used, "%s%d more",
                  shown ? " and " : "", items->count - shown);
     return out;
 }
@@ -292,28 +264,21 @@ static sl_status find_items(sl__items *items, bool inside)
     const sl_graph *graph = items->graph;
     bool *wanted, *reached;
     int *kept = NULL;
-    sl_status status = sl__arena_take(&items->arena, graph->node_count,
-                                      sizeof *items->live, &items->live);
-    if (!status)
-        status = sl__arena_take(&items->arena, graph->node_count,
-                                sizeof *items->numbers, &items->numbers);
-    if (!status)
-        status = sl__arena_take(&items->arena, graph->tensor_count,
-                                sizeof *wanted, &wanted);
-    if (status)
-        return status;
+    SL__TRY(sl__arena_take(&items->arena, graph->node_count,
+                           sizeof *items->live, &items->live));
+    SL__TRY(sl__arena_take(&items->arena, graph->node_count,
+                           sizeof *items->numbers, &items->numbers));
+    SL__TRY(sl__arena_take(&items->arena, graph->tensor_count, sizeof *wanted,
+                           &wanted));
     find_live(items, wanted);
     if (items->first_live == items->live_end)
         return sl_fail(SL_EINVAL, "the graph computes nothing to be cut");
     if (!inside)
-        status = find_kept(items, &kept);
-    if (!status)
-        status = sl__compute_reached(graph, &reached);
-    if (status)
-        return status;
-    status = list_items(items, kept, reached);
-    free(reached);
-    return status ? status : measure_boundaries(items);
+        SL__TRY(find_kept(items, &kept));
+    SL__TRY(sl__compute_reached(graph, &items->arena, &reached));
+    SL__TRY(list_items(items, kept, reached));
+    assert(items->data[0].first == items->first_live);
+    return measure_boundaries(items);
 }
 
 sl_status sl__find_items(const sl_graph *graph, bool inside, sl__items *out)
@@ -328,6 +293,4 @@ sl_status sl__find_items(const sl_graph *graph, bool inside, sl__items *out)
 void sl__items_clear(sl__items *items)
 {
     sl__arena_clear(&items->arena);
-    free(items->data);
-    items->data = NULL;
 }

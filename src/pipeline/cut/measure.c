@@ -6,6 +6,7 @@
 #include "base/arguments.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/try.h"
 
 #include <string.h>
 
@@ -15,9 +16,8 @@ static sl_status time_stage(const sl_stage *stage, double *out_seconds)
     enum { TRIES = 5 };
     const double enough = 0.05;
     sl_memory *memory;
-    sl_status status = sl_memory_create(stage, 1, &memory);
-    if (status)
-        return status;
+    SL__TRY(sl_memory_create(stage, 1, &memory));
+    sl_status status = SL_OK;
     double best = 0, start = sl__seconds();
     /* The first try packs weights and warms up. */
     for (int i = 0; i <= TRIES && !status; i++) {
@@ -40,45 +40,30 @@ static sl_status measure_stage(const sl_model *model, int stage,
                                const sl_stage_options *options, double *out)
 {
     sl_stage *compiled;
-    sl_status status = sl_model_compile(model, stage, options, &compiled);
-    if (status)
-        return status;
-    status = time_stage(compiled, out);
+    SL__TRY(sl_model_compile(model, stage, options, &compiled));
+    sl_status status = time_stage(compiled, out);
     sl_stage_destroy(compiled);
     return status;
 }
 
-/* What has been measured; a module that comes up again is one cost, the mean of
- * its times. */
+/* What has been measured. A module that comes up more than once costs the mean
+ * of its times. */
 typedef struct measured {
+    sl__items items;
+    sl_model *model; /* a stage for each item */
     sl__names names;
     double *sums; /* by place in `names` */
     int *counts;
 } measured;
 
-static sl_status note(measured *m, const char *module, double seconds)
-{
-    const sl__named *known = sl__find_name(&m->names, module);
-    size_t at = known ? (size_t)(known - m->names.data) : m->names.count;
-    sl_status status =
-        known ? SL_OK : sl__add_name(&m->names, module, NULL, SL_NO_GRADIENT);
-    if (!status) {
-        m->sums[at] += seconds;
-        m->counts[at]++;
-    }
-    return status;
-}
-
 /* The costs, and behind them copies of their names. */
-static sl_status give(const measured *m, sl_module_cost **out)
+static sl_status list_costs(const measured *m, sl_module_cost **out)
 {
     size_t count = m->names.count, head = count * sizeof **out, text = 0;
     for (size_t i = 0; i < count; i++)
         text += strlen(m->names.data[i].name) + 1;
     char *memory;
-    sl_status status = sl__alloc(head + text, 1, &memory);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(head + text, 1, &memory));
     sl_module_cost *costs = (sl_module_cost *)(void *)memory;
     char *at = memory + head;
     for (size_t i = 0; i < count; i++) {
@@ -91,6 +76,33 @@ static sl_status give(const measured *m, sl_module_cost **out)
     return SL_OK;
 }
 
+static sl_status measure(const sl_graph *graph, const sl_stage_options *options,
+                         void (*progress)(void *context, int done, int count),
+                         void *context, measured *m)
+{
+    sl__arena *arena = &m->items.arena;
+    sl_cut_options cut = SL_CUT_OPTIONS_INIT;
+    SL__TRY(sl__find_items(graph, false, &m->items));
+    int count = m->items.count;
+    cut.by = SL_CUT_BY_COST;
+    cut.stages = count;
+    SL__TRY(sl_model_cut(graph, &cut, &m->model));
+    SL__TRY(sl__arena_take(arena, (size_t)count, sizeof *m->sums, &m->sums));
+    SL__TRY(
+        sl__arena_take(arena, (size_t)count, sizeof *m->counts, &m->counts));
+    for (int i = 0; i < count; i++) {
+        double seconds;
+        size_t place;
+        SL__TRY(measure_stage(m->model, i, options, &seconds));
+        SL__TRY(sl__intern(&m->names, m->items.data[i].name, &place));
+        m->sums[place] += seconds;
+        m->counts[place]++;
+        if (progress)
+            progress(context, i + 1, count);
+    }
+    return SL_OK;
+}
+
 sl_status
 sl_measure_modules(const sl_graph *graph, const sl_stage_options *options,
                    void (*progress)(void *context, int done, int count),
@@ -98,41 +110,18 @@ sl_measure_modules(const sl_graph *graph, const sl_stage_options *options,
 {
     SL__NEED(graph, out_costs, out_count);
     sl_stage_options compile = SL_STAGE_OPTIONS_INIT;
-    sl_cut_options asked = SL_CUT_OPTIONS_INIT;
-    sl__items items = {0};
-    measured m = {0};
-    sl_model *model = NULL;
     if (options)
         compile = *options;
     compile.backward = SL_BACKWARD_WHOLE;
-    sl_status status = sl_graph_status(graph);
+    SL__TRY(sl_graph_status(graph));
+    measured m = {0};
+    sl_status status = measure(graph, &compile, progress, context, &m);
     if (!status)
-        status = sl__find_items(graph, false, &items);
-    int count = status ? 0 : (int)items.count;
-    asked.by = SL_CUT_BY_COST;
-    asked.stages = count;
-    if (!status)
-        status = sl_model_cut(graph, &asked, &model);
-    if (!status)
-        status = sl__alloc((size_t)count, sizeof *m.sums, &m.sums);
-    if (!status)
-        status = sl__alloc((size_t)count, sizeof *m.counts, &m.counts);
-    for (int i = 0; i < count && !status; i++) {
-        double seconds;
-        status = measure_stage(model, i, &compile, &seconds);
-        if (!status)
-            status = note(&m, items.data[i].name, seconds);
-        if (!status && progress)
-            progress(context, i + 1, count);
-    }
-    if (!status)
-        status = give(&m, out_costs);
+        status = list_costs(&m, out_costs);
     if (!status)
         *out_count = (int)m.names.count;
-    sl_model_destroy(model);
-    sl__items_clear(&items);
+    sl_model_destroy(m.model);
+    sl__items_clear(&m.items);
     sl__names_clear(&m.names);
-    free(m.sums);
-    free(m.counts);
     return status;
 }

@@ -6,18 +6,11 @@
 #include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "tensor/program.h"
 
+#include <assert.h>
 #include <string.h>
-
-sl_status sl__push(sl__ints *ints, int value)
-{
-    sl_status status = sl__grow(&ints->data, &ints->capacity, ints->count + 1,
-                                sizeof *ints->data);
-    if (!status)
-        ints->data[ints->count++] = value;
-    return status;
-}
 
 /* ----------------------------------------------------------------- life -- */
 
@@ -34,28 +27,29 @@ void sl_model_destroy(sl_model *model)
     for (size_t i = 0; i < model->part_count; i++)
         sl_graph_destroy(model->parts[i].graph);
     sl__arena_clear(&model->arena);
-    sl__names_clear(&model->given);
-    free(model->givers);
+    sl__names_clear(&model->produced);
+    free(model->producers);
     free(model->parts);
     free(model);
 }
 
 /* --------------------------------------------------------------- adding -- */
 
-static sl_status check_received(size_t stage, const sl__named *input, int from,
-                                const sl_tensor *output)
+sl_status sl__check_alike(size_t stage, const char *kind, const char *name,
+                          const sl_tensor *tensor, const sl_tensor *other,
+                          int other_stage, const char *other_does)
 {
-    const sl_tensor *tensor = input->tensor;
     char found[SL__SHAPE_TEXT], expected[SL__SHAPE_TEXT];
-    if (tensor->dtype == output->dtype && sl__same_shape(tensor, output))
+    if (tensor->dtype == other->dtype && sl__same_shape(tensor, other))
         return SL_OK;
     return sl_fail(SL_EINVAL,
-                   "stage %zu: input '%.100s' is %s %s, expected %s %s as "
-                   "stage %d gives",
-                   stage, input->name, sl_dtype_text(tensor->dtype),
+                   "stage %zu: %s '%.100s' is %s %s, expected %s %s as stage "
+                   "%d %s",
+                   stage, kind, name, sl_dtype_text(tensor->dtype),
                    sl__shape_text(tensor->dims, tensor->shape, found),
-                   sl_dtype_text(output->dtype),
-                   sl__shape_text(output->dims, output->shape, expected), from);
+                   sl_dtype_text(other->dtype),
+                   sl__shape_text(other->dims, other->shape, expected),
+                   other_stage, other_does);
 }
 
 /* Finds which outputs the inputs of the next stage receive. */
@@ -63,51 +57,50 @@ static sl_status find_sources(sl_model *model, sl__part *part,
                               const sl__names *fed)
 {
     const sl__names *inputs = &part->graph->inputs;
-    sl_status status = sl__arena_take(&model->arena, inputs->count,
-                                      sizeof *part->sources, &part->sources);
-    for (size_t i = 0; i < inputs->count && !status; i++) {
+    SL__TRY(sl__arena_take(&model->arena, inputs->count, sizeof *part->sources,
+                           &part->sources));
+    for (size_t i = 0; i < inputs->count; i++) {
         const sl__named *input = &inputs->data[i];
         bool is_fed = fed && sl__find_name(fed, input->name);
-        const sl__named *given =
-            is_fed ? NULL : sl__find_name(&model->given, input->name);
+        const sl__named *output =
+            is_fed ? NULL : sl__find_name(&model->produced, input->name);
         part->sources[i] = (sl__source){-1, -1};
-        if (!given || !given->tensor)
+        if (!output || !output->tensor)
             continue;
-        part->sources[i] = model->givers[given - model->given.data];
-        status = check_received(model->part_count, input,
-                                part->sources[i].stage, given->tensor);
+        part->sources[i] = model->producers[output - model->produced.data];
+        SL__TRY(sl__check_alike(model->part_count, "input", input->name,
+                                input->tensor, output->tensor,
+                                part->sources[i].stage, "gives"));
     }
-    return status;
+    return SL_OK;
 }
 
-/* Room for what a stage gives, under names of the model's own; those without a
- * tensor are given by nobody yet. */
+/* Makes room for the outputs of a stage, under names of the model's own. A name
+ * without a tensor has no producer yet. */
 static sl_status make_room(sl_model *model, const sl__part *part)
 {
     const sl__names *outputs = &part->graph->outputs;
-    sl_status status = SL_OK;
-    for (size_t i = 0; i < outputs->count && !status; i++) {
+    for (size_t i = 0; i < outputs->count; i++) {
         const char *name = outputs->data[i].name;
-        if (sl__find_name(&model->given, name))
+        if (sl__find_name(&model->produced, name))
             continue;
-        status = sl__grow(&model->givers, &model->giver_capacity,
-                          model->given.count + 1, sizeof *model->givers);
-        if (!status)
-            status = sl__arena_text(&model->arena, name, strlen(name), &name);
-        if (!status)
-            status = sl__add_name(&model->given, name, NULL, SL_NO_GRADIENT);
+        SL__TRY(sl__grow(&model->producers, &model->producer_capacity,
+                         model->produced.count + 1, sizeof *model->producers));
+        SL__TRY(sl__arena_text(&model->arena, name, strlen(name), &name));
+        SL__TRY(sl__add_name(&model->produced, name, NULL, SL_NO_GRADIENT));
     }
-    return status;
+    return SL_OK;
 }
 
-/* Lets later stages find what this one gives. */
-static void give(sl_model *model, const sl__part *part)
+/* Lets later stages find the outputs of this one. */
+static void publish_outputs(sl_model *model, const sl__part *part)
 {
     const sl__names *outputs = &part->graph->outputs;
     for (size_t i = 0; i < outputs->count; i++) {
-        sl__named *given = sl__find_name(&model->given, outputs->data[i].name);
-        given->tensor = outputs->data[i].tensor;
-        model->givers[given - model->given.data] =
+        sl__named *output = sl__find_same(&model->produced, &outputs->data[i]);
+        assert(output);
+        output->tensor = outputs->data[i].tensor;
+        model->producers[output - model->produced.data] =
             (sl__source){(int)model->part_count, (int)i};
     }
 }
@@ -116,17 +109,14 @@ sl_status sl__model_add(sl_model *model, const sl__part *part,
                         const sl__names *fed)
 {
     sl__part added = *part;
+    assert(added.graph);
     if (model->linked || model->broken)
         return sl_fail(SL_EINVAL, "the model is linked: nothing can be added");
-    sl_status status = find_sources(model, &added, fed);
-    if (!status)
-        status = sl__grow(&model->parts, &model->part_capacity,
-                          model->part_count + 1, sizeof *model->parts);
-    if (!status)
-        status = make_room(model, &added);
-    if (status)
-        return status;
-    give(model, &added);
+    SL__TRY(find_sources(model, &added, fed));
+    SL__TRY(sl__grow(&model->parts, &model->part_capacity,
+                     model->part_count + 1, sizeof *model->parts));
+    SL__TRY(make_room(model, &added));
+    publish_outputs(model, &added);
     model->parts[model->part_count++] = added;
     return SL_OK;
 }
@@ -137,12 +127,12 @@ sl_tensor *sl_model_receive(const sl_model *model, sl_graph *graph,
     char quoted[SL__QUOTED_MAX];
     if (!graph || graph->status)
         return NULL;
-    const sl__named *given =
-        model && name ? sl__find_name(&model->given, name) : NULL;
-    if (!given || !given->tensor)
+    const sl__named *output =
+        model && name ? sl__find_name(&model->produced, name) : NULL;
+    if (!output || !output->tensor)
         return sl__refuse(graph, "receive", "no stage before gives '%s'",
                           name ? sl__quoted(name, strlen(name), quoted) : "");
-    const sl_tensor *tensor = given->tensor;
+    const sl_tensor *tensor = output->tensor;
     return sl_input(graph, name, tensor->dtype, tensor->dims, tensor->shape,
                     sl__is_float(tensor->dtype) ? SL_GRADIENT : SL_NO_GRADIENT);
 }
@@ -150,20 +140,17 @@ sl_tensor *sl_model_receive(const sl_model *model, sl_graph *graph,
 sl_status sl_model_add_graph(sl_model *model, sl_graph *graph)
 {
     SL__NEED(model, graph);
-    sl_status status = sl_graph_status(graph);
-    if (!status && graph->outputs.count == 0)
-        status = sl_fail(SL_EINVAL,
-                         "stage %zu: the graph has no output and no "
-                         "loss",
-                         model->part_count);
-    if (!status)
-        status = sl__check_left(graph);
-    for (size_t i = 0; i < model->part_count && !status; i++) {
+    SL__TRY(sl_graph_status(graph));
+    if (graph->outputs.count == 0)
+        return sl_fail(SL_EINVAL,
+                       "stage %zu: the graph has no output and no loss",
+                       model->part_count);
+    SL__TRY(sl__check_left(graph));
+    for (size_t i = 0; i < model->part_count; i++) {
         if (model->parts[i].graph == graph)
-            status = sl_fail(SL_EINVAL, "the graph is stage %zu already", i);
+            return sl_fail(SL_EINVAL, "the graph is stage %zu already", i);
     }
-    return status ? status
-                  : sl__model_add(model, &(sl__part){.graph = graph}, NULL);
+    return sl__model_add(model, &(sl__part){.graph = graph}, NULL);
 }
 
 sl_status sl_model_add_callbacks(sl_model *model,
@@ -284,10 +271,8 @@ sl_status sl__check_parameters(const sl_model *model, const sl__names *known)
 {
     char quoted[SL__QUOTED_MAX];
     bool *seen;
-    sl_status status = sl__alloc(known->count, sizeof *seen, &seen);
-    if (status)
-        return status;
-    status = note_parameters(model, known, seen);
+    SL__TRY(sl__alloc(known->count, sizeof *seen, &seen));
+    sl_status status = note_parameters(model, known, seen);
     for (size_t i = 0; i < known->count && !status; i++) {
         const char *name = known->data[i].name;
         if (!seen[i])
@@ -307,10 +292,10 @@ sl_status sl_model_check_parameters(const sl_model *model,
     sl__names known = {0};
     sl_status status = SL_OK;
     for (int i = 0; i < count && !status; i++) {
-        if (!names[i])
-            status = sl_fail(SL_EINVAL, "name %d of %d is NULL", i, count);
-        else if (!sl__find_name(&known, names[i]))
-            status = sl__add_name(&known, names[i], NULL, SL_NO_GRADIENT);
+        size_t place;
+        status = names[i]
+                     ? sl__intern(&known, names[i], &place)
+                     : sl_fail(SL_EINVAL, "name %d of %d is NULL", i, count);
     }
     if (!status)
         status = sl__check_parameters(model, &known);
@@ -318,7 +303,7 @@ sl_status sl_model_check_parameters(const sl_model *model,
     return status;
 }
 
-/* Whether a stage sends an output on, or it takes a gradient in. */
+/* Whether an output of a stage is sent, or takes in a gradient. */
 static bool is_on_edge(const sl_model *model, int stage, const char *name)
 {
     for (int i = 0; i < model->edge_count; i++) {
@@ -341,15 +326,13 @@ static sl_status compile_loss_alone(const sl_model *model, int stage,
     const sl__names *outputs = &graph->outputs;
     sl_graph *copy = NULL;
     bool *left_out, keeps = false;
-    sl_status status = sl__alloc(outputs->count, sizeof *left_out, &left_out);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(outputs->count, sizeof *left_out, &left_out));
     for (size_t i = 0; i < outputs->count; i++) {
         left_out[i] = outputs->data[i].tensor != graph->loss &&
                       !is_on_edge(model, stage, outputs->data[i].name);
         keeps |= !left_out[i];
     }
-    status = sl__graph_clone(graph, keeps ? left_out : NULL, &copy);
+    sl_status status = sl__graph_clone(graph, keeps ? left_out : NULL, &copy);
     if (!status)
         status = sl_stage_compile(copy, options, out);
     sl_graph_destroy(copy);

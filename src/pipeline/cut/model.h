@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * A model in stages. Stages are added in order; each input knows at once which
- * output before it it receives, or that it is an input of the model. Linking
- * then settles where gradients flow and lists what the public header shows.
+ * A model in stages. Stages are added in order; for each of its inputs is known
+ * at once which earlier output it receives, or that it is an input of the
+ * model. Linking then decides where gradients flow, and lists what the public
+ * header shows.
  *
  * Invariant: a stage receives from earlier stages only. */
 #ifndef SL_PIPELINE_MODEL_H
 #define SL_PIPELINE_MODEL_H
 
 #include "base/arena.h"
-#include "base/device.h"
 #include "sluice/pipeline.h"
 #include "tensor/graph.h"
 
@@ -45,10 +45,10 @@ struct sl_model {
     size_t part_capacity;
     bool linked;
     bool broken; /* linking failed half way */
-    /* What stages so far give, each name by its latest giver. */
-    sl__names given;
-    sl__source *givers; /* by place in `given` */
-    size_t giver_capacity;
+    /* The outputs of the stages so far, each name by its latest producer. */
+    sl__names produced;
+    sl__source *producers; /* by place in `produced` */
+    size_t producer_capacity;
     sl__cut cut; /* no stages: none was made */
     sl_crossing *crossings;
     int crossing_count;
@@ -62,70 +62,59 @@ struct sl_model {
     int output_count;
 };
 
-/* A growing list of numbers. */
+/* ----------------------------------------------------------- lists.c -- */
+
+/* A growing list of numbers, in an arena. */
 typedef struct sl__ints {
     int *data;
-    size_t count;
-    size_t capacity;
+    int count;
 } sl__ints;
-sl_status sl__push(sl__ints *ints, int value);
+sl_status sl__push(sl__arena *arena, sl__ints *ints, int value);
+
+/* Appends an element to an array that has grown in this arena, from NULL and 0
+ * elements, through this function alone. */
+sl_status sl__append(sl__arena *arena, void *array_pointer, int *count,
+                     size_t size, const void *element);
+
+/* The place of a name in a list, to which it is added where it is new. */
+sl_status sl__intern(sl__names *names, const char *name, size_t *out_place);
 
 /* ----------------------------------------------------------- model.c -- */
 
+/* Refuses what two stages have under one name, unless dtypes and shapes are the
+ * same; `kind` is of what, `other_does` as in "stage 3 has it". */
+sl_status sl__check_alike(size_t stage, const char *kind, const char *name,
+                          const sl_tensor *tensor, const sl_tensor *other,
+                          int other_stage, const char *other_does);
+
 /* Adds a stage, taking its graph on success. An input named in `fed` is an
- * input of the model, whatever stages before may give; NULL: none is. */
+ * input of the model, whatever earlier stages produce; NULL: none is. */
 sl_status sl__model_add(sl_model *model, const sl__part *part,
                         const sl__names *fed);
 
 /* Whether the stages' parameters, together, have exactly these names. */
 sl_status sl__check_parameters(const sl_model *model, const sl__names *known);
 
-/* sl_model_compile; with `loss_alone` the model's outputs are not kept, but for
- * its loss. */
+/* sl_model_compile; with `loss_alone` no output of the model but its loss is
+ * kept. */
 sl_status sl__model_compile(const sl_model *model, int stage, bool loss_alone,
                             const sl_stage_options *options, sl_stage **out);
 
 /* -------------------------------------------------------- programs.c -- */
 
-/* Compiles stages from now on without outputs, but for the loss. */
-void sl__programs_leave_outputs_out(sl_programs *programs);
+/* Stages compiled from now on keep no output of the model but its loss. */
+void sl__programs_keep_loss_alone(sl_programs *programs);
 
 /* ------------------------------------------------------------ link.c -- */
 
-/* Settles gradients and lists crossings, edges, inputs and outputs. Inputs come
- * in the order of `fed`, where there is one. */
+/* Decides where gradients flow, and lists crossings, edges, inputs and outputs.
+ * Inputs come in the order of `fed`, where there is one. */
 sl_status sl__link(sl_model *model, const sl__names *fed);
 
 /* For every tensor of a graph, whether the loss or an output with a gradient
- * depends on it. The caller frees. */
-sl_status sl__compute_reached(const sl_graph *graph, bool **out);
-
-/* ----------------------------------------------------------- batch.c -- */
-
-/* Gives a batch the arrays of other arguments, where these are like its own but
- * for their data; false, and nothing done, where they are not. Allocates
- * nothing. */
-bool sl__batch_takes(sl_batch *batch, const sl_argument *arguments, int count);
-
-/* The dimension that all arguments are split along that are; -1: several; 0
- * where nothing is. */
-int sl__batch_dim(const sl_batch *batch);
-
-/* sl_batch_copy into memory of a device. */
-sl_status sl__batch_load(const sl_batch *batch, int index, int microbatch,
-                         sl__stream *stream, void *out, size_t bytes);
-
-/* sl_merge_put from memory of a device. */
-sl_status sl__merge_collect(sl_merge *merge, int microbatch, sl__stream *stream,
-                            const void *data, size_t bytes);
-
-/* ----------------------------------------------------------- merge.c -- */
-
-/* Bytes that a merge holds, or would: a dry one takes nothing. */
-int64_t sl__merge_bytes(const sl_merge *merge);
-sl_status sl__merge_create(const sl_merge_options *options,
-                           const sl_array *parts, const int64_t *rows,
-                           int microbatches, bool dry, sl_merge **out);
+ * depends on it. */
+sl_status sl__compute_reached(const sl_graph *graph, sl__arena *arena,
+                              bool **out);
 
 /* ------------------------------------------------------------ ties.c -- */
 
@@ -133,7 +122,7 @@ sl_status sl__find_ties(sl_model *model);
 
 /* ----------------------------------------------------------- items.c -- */
 
-/* What a cut by cost goes between: a module, or an op in none of them. */
+/* What a cut by cost goes between: a module, or an op in no module. */
 typedef struct sl__item {
     const char *name;
     int first; /* the first of its nodes that compute */
@@ -149,9 +138,8 @@ typedef struct sl__items {
     int *numbers; /* by node: how many of these come before it */
     int live_count;
     int first_live, live_end;
-    sl__item *data; /* in the order of the graph; they fill it */
-    size_t count;
-    size_t capacity;
+    sl__item *data; /* in the order of the graph; together they are all of it */
+    int count;
 } sl__items;
 
 /* Finds the items of a graph; with `inside`, every op is one. Costs are
@@ -162,10 +150,10 @@ void sl__items_clear(sl__items *items);
 /* The first node at or behind `node` that computes; `live_end` for none. */
 int sl__next_live(const sl__items *items, int node);
 
-/* The region that a cut before this node would divide; NULL: none. */
-const sl__region *sl__divided(const sl__items *items, int node);
+/* Whether a cut before this node would divide a region that stays whole. */
+bool sl__is_divided(const sl__items *items, int node);
 
-/* Whether a node does more than show its operand in another way. */
+/* Whether a node does more than view or copy its operand. */
 bool sl__computes(const sl__node *node);
 
 /* "transformer.h.3.add.57": the module of an op, its kind and its number. */
@@ -178,10 +166,11 @@ const char *sl__list_items(const sl__items *items, char out[SL__LIST_TEXT]);
 
 /* ---------------------------------------------------------- points.c -- */
 
-/* The starts of the stages that points, or the marks of the graph, ask for. */
-sl_status sl__starts_at_points(const sl__items *items,
-                               const sl_cut_options *options, sl__ints *starts);
-sl_status sl__starts_at_marks(const sl__items *items, sl__ints *starts);
+/* The first nodes of the stages that points, or the marks of the graph, ask
+ * for; in the arena of the items. */
+sl_status sl__starts_at_points(sl__items *items, const sl_cut_options *options,
+                               sl__ints *starts);
+sl_status sl__starts_at_marks(sl__items *items, sl__ints *starts);
 
 /* --------------------------------------------------------- balance.c -- */
 
@@ -196,7 +185,7 @@ sl_status sl__balance(const double *costs, const double *bytes, size_t count,
 /* ---------------------------------------------------------- divide.c -- */
 
 /* Adds the stages that begin at these nodes to the model. */
-sl_status sl__divide(sl_model *model, const sl__items *items, const int *starts,
-                     int stages, sl_route route, sl_feed feed);
+sl_status sl__divide(sl_model *model, const sl__items *items,
+                     const sl__ints *starts, sl_route route, sl_feed feed);
 
 #endif

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Cuts where people say: before or after modules by name, and at the marks in
- * model code. A cut stands before the next node that computes. */
+ * Cuts where the caller says: before or after modules by name, and at the marks
+ * in model code. A cut stands before the next node that computes. */
 #include "pipeline/cut/model.h"
 
 #include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/try.h"
 
-#include <stdio.h>
+#include <assert.h>
 #include <string.h>
 
 /* ---------------------------------------------------------------- names -- */
@@ -19,29 +20,24 @@ typedef struct spans {
     sl__arena arena;
     sl__names names;
     sl__region *data; /* by place in `names`; empty where first > end */
-    size_t capacity;
+    int count;
 } spans;
 
 static sl_status widen_span(spans *s, const char *name, size_t length,
                             int first, int end)
 {
     char text[SL__SCOPE_MAX + 1];
+    assert(length < sizeof text);
     memcpy(text, name, length);
     text[length] = '\0';
     const sl__named *known = sl__find_name(&s->names, text);
-    size_t at = known ? (size_t)(known - s->names.data) : s->names.count;
     if (!known) {
-        const char *kept;
-        sl_status status = sl__arena_text(&s->arena, text, length, &kept);
-        if (!status)
-            status = sl__grow(&s->data, &s->capacity, at + 1, sizeof *s->data);
-        if (!status)
-            status = sl__add_name(&s->names, kept, NULL, SL_NO_GRADIENT);
-        if (status)
-            return status;
-        s->data[at] = (sl__region){INT32_MAX, 0};
+        const sl__region span = {first, end};
+        SL__TRY(sl__arena_text(&s->arena, text, length, &name));
+        SL__TRY(sl__append(&s->arena, &s->data, &s->count, sizeof span, &span));
+        return sl__add_name(&s->names, name, NULL, SL_NO_GRADIENT);
     }
-    sl__region *span = &s->data[at];
+    sl__region *span = &s->data[known - s->names.data];
     span->first = first < span->first ? first : span->first;
     span->end = end > span->end ? end : span->end;
     return SL_OK;
@@ -64,30 +60,28 @@ static void find_live_span(const sl__items *items, const sl__module *module,
 static sl_status find_spans(const sl__items *items, spans *out)
 {
     const sl_graph *graph = items->graph;
-    sl_status status = SL_OK;
-    for (size_t m = 0; m < graph->module_count && !status; m++) {
+    for (size_t m = 0; m < graph->module_count; m++) {
         const sl__module *module = &graph->modules[m];
         int first, end;
         find_live_span(items, module, &first, &end);
-        /* Those around it have the same nodes, and more; but for the parts of
-         * a name that no scope of its own stands for. */
+        /* The modules around it have its nodes among theirs. But a part of its
+         * name that has no scope of its own is widened here. */
         size_t length = strlen(module->name);
         size_t above = module->parent
                            ? strlen(graph->modules[module->parent - 1].name)
                            : 0;
-        for (size_t i = length; i > above && !status; i--) {
+        for (size_t i = length; i > above; i--) {
             if (i == length || module->name[i] == '.')
-                status = widen_span(out, module->name, i, first, end);
+                SL__TRY(widen_span(out, module->name, i, first, end));
         }
     }
-    return status;
+    return SL_OK;
 }
 
 static void clear_spans(spans *s)
 {
     sl__arena_clear(&s->arena);
     sl__names_clear(&s->names);
-    free(s->data);
 }
 
 /* --------------------------------------------------------------- points -- */
@@ -115,8 +109,7 @@ static sl_status place_point(const sl__items *items, const spans *known,
         return sl_fail(SL_EINVAL, "cutting %s '%s' leaves the %s stage empty",
                        point->after ? "after" : "before", quoted,
                        *out == items->live_end ? "last" : "first");
-    const sl__region *region = sl__divided(items, *out);
-    if (region)
+    if (sl__is_divided(items, *out))
         return sl_fail(SL_EINVAL,
                        "cutting %s '%s' divides what is to stay whole in one "
                        "stage; modules are %s",
@@ -148,39 +141,42 @@ static sl_status refuse_same(const sl_cut_point *a, const sl_cut_point *b)
                    sl__quoted(b->module, strlen(b->module), second));
 }
 
-sl_status sl__starts_at_points(const sl__items *items,
-                               const sl_cut_options *options, sl__ints *starts)
+static sl_status find_starts(sl__items *items, const spans *known,
+                             const sl_cut_options *options, sl__ints *starts)
+{
+    placed *all;
+    size_t count = (size_t)options->point_count;
+    SL__TRY(sl__arena_take(&items->arena, count, sizeof *all, &all));
+    for (size_t i = 0; i < count; i++) {
+        all[i].point = &options->points[i];
+        SL__TRY(place_point(items, known, all[i].point, &all[i].start));
+    }
+    qsort(all, count, sizeof *all, by_start);
+    SL__TRY(sl__push(&items->arena, starts, items->first_live));
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0 && all[i].start == all[i - 1].start)
+            return refuse_same(all[i - 1].point, all[i].point);
+        SL__TRY(sl__push(&items->arena, starts, all[i].start));
+    }
+    return SL_OK;
+}
+
+sl_status sl__starts_at_points(sl__items *items, const sl_cut_options *options,
+                               sl__ints *starts)
 {
     spans known = {0};
-    placed *all = NULL;
-    size_t count = (size_t)options->point_count;
     sl_status status = find_spans(items, &known);
     if (!status)
-        status = sl__alloc(count, sizeof *all, &all);
-    for (size_t i = 0; i < count && !status; i++) {
-        all[i].point = &options->points[i];
-        status = place_point(items, &known, all[i].point, &all[i].start);
-    }
-    if (!status) {
-        qsort(all, count, sizeof *all, by_start);
-        status = sl__push(starts, items->first_live);
-    }
-    for (size_t i = 0; i < count && !status; i++) {
-        if (i > 0 && all[i].start == all[i - 1].start)
-            status = refuse_same(all[i - 1].point, all[i].point);
-        else
-            status = sl__push(starts, all[i].start);
-    }
-    free(all);
+        status = find_starts(items, &known, options, starts);
     clear_spans(&known);
     return status;
 }
 
-sl_status sl__starts_at_marks(const sl__items *items, sl__ints *starts)
+sl_status sl__starts_at_marks(sl__items *items, sl__ints *starts)
 {
     const sl_graph *graph = items->graph;
-    sl_status status = sl__push(starts, items->first_live);
-    for (size_t i = 0; i < graph->mark_count && !status; i++) {
+    SL__TRY(sl__push(&items->arena, starts, items->first_live));
+    for (size_t i = 0; i < graph->mark_count; i++) {
         int start = sl__next_live(items, graph->marks[i]);
         bool behind = start == items->live_end;
         if (behind || start == starts->data[starts->count - 1])
@@ -191,9 +187,9 @@ sl_status sl__starts_at_marks(const sl__items *items, sl__ints *starts)
                            behind   ? "behind"
                            : i == 0 ? "before"
                                     : "between the mark before and");
-        status = sl__push(starts, start);
+        SL__TRY(sl__push(&items->arena, starts, start));
     }
-    return status;
+    return SL_OK;
 }
 
 /* -------------------------------------------------------------- reading -- */
@@ -246,11 +242,10 @@ sl_status sl_cut_points_read(const char *text, sl_cut_point **out_points,
     /* The points, and behind them their names, each shorter than its text. */
     char *memory;
     size_t head = count * sizeof(sl_cut_point);
-    sl_status status = sl__alloc(head + strlen(text) + 2, 1, &memory);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(head + strlen(text) + 2, 1, &memory));
     sl_cut_point *points = (sl_cut_point *)(void *)memory;
     char *names = memory + head;
+    sl_status status = SL_OK;
     for (size_t i = 0; i < count && !status; i++) {
         const char *end = text + strcspn(text, ",");
         status = read_point(text, end, &names, &points[i]);

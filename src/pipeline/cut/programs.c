@@ -8,6 +8,7 @@
 
 #include "base/arguments.h"
 #include "base/memory.h"
+#include "base/try.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +25,7 @@ struct sl_programs {
     void *context;
     sl_stage_options options;
     char backend[32]; /* what the options name */
-    bool loss_alone;  /* no other outputs are kept */
+    bool loss_alone;  /* no other output of the model is kept */
     set *first;
     int count;
 };
@@ -34,9 +35,7 @@ sl_status sl_programs_create(sl_model_fn build, void *context,
 {
     SL__NEED(build, out);
     sl_programs *programs;
-    sl_status status = sl__alloc(1, sizeof *programs, &programs);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(1, sizeof *programs, &programs));
     programs->build = build;
     programs->context = context;
     programs->options = (sl_stage_options)SL_STAGE_OPTIONS_INIT;
@@ -50,7 +49,7 @@ sl_status sl_programs_create(sl_model_fn build, void *context,
     return SL_OK;
 }
 
-void sl__programs_leave_outputs_out(sl_programs *programs)
+void sl__programs_keep_loss_alone(sl_programs *programs)
 {
     programs->loss_alone = true;
 }
@@ -154,23 +153,16 @@ static sl_status check_same(const set *own, const set *other)
 static sl_status fill_set(sl_programs *programs, set *own)
 {
     const set *other = programs->first;
-    sl_model *model = NULL;
-    sl_status status = programs->build(programs->context, own->rows,
-                                       other ? other->model : NULL, &model);
-    if (status)
-        return status;
-    own->model = model;
+    SL__TRY(programs->build(programs->context, own->rows,
+                            other ? other->model : NULL, &own->model));
+    const sl_model *model = own->model;
     if (!model || !model->linked)
         return sl_fail(SL_EINVAL,
-                       "the model for %lld rows is not there, or "
-                       "not linked",
+                       "the model for %lld rows is not there, or not linked",
                        (long long)own->rows);
     if (other)
-        status = check_same(own, other);
-    if (!status)
-        status = sl__alloc((size_t)sl_model_stage_count(model),
-                           sizeof(sl_stage *), &own->stages);
-    return status;
+        SL__TRY(check_same(own, other));
+    return sl__alloc(model->part_count, sizeof(sl_stage *), &own->stages);
 }
 
 static sl_status find_set(sl_programs *programs, int64_t rows, set **out)
@@ -182,11 +174,9 @@ static sl_status find_set(sl_programs *programs, int64_t rows, set **out)
         }
     }
     set *made;
-    sl_status status = sl__alloc(1, sizeof *made, &made);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(1, sizeof *made, &made));
     made->rows = rows;
-    status = fill_set(programs, made);
+    sl_status status = fill_set(programs, made);
     if (status) {
         destroy_set(made);
         return status;
@@ -203,10 +193,9 @@ sl_status sl_programs_model(sl_programs *programs, int64_t rows,
 {
     SL__NEED(programs, out);
     set *found;
-    sl_status status = find_set(programs, rows, &found);
-    if (!status)
-        *out = found->model;
-    return status;
+    SL__TRY(find_set(programs, rows, &found));
+    *out = found->model;
+    return SL_OK;
 }
 
 sl_status sl_programs_stage(sl_programs *programs, int64_t rows, int stage,
@@ -214,16 +203,13 @@ sl_status sl_programs_stage(sl_programs *programs, int64_t rows, int stage,
 {
     SL__NEED(programs, out);
     set *found;
-    sl_status status = find_set(programs, rows, &found);
-    if (status)
-        return status;
-    if (stage < 0 || stage >= sl_model_stage_count(found->model))
-        return sl_fail(SL_EINVAL, "stage %d, expected 0 to %d", stage,
-                       sl_model_stage_count(found->model) - 1);
+    SL__TRY(find_set(programs, rows, &found));
+    if (stage < 0 || (size_t)stage >= found->model->part_count)
+        return sl_fail(SL_EINVAL, "stage %d, expected 0 to %zu", stage,
+                       found->model->part_count - 1);
     if (!found->stages[stage])
-        status = sl__model_compile(found->model, stage, programs->loss_alone,
-                                   &programs->options, &found->stages[stage]);
-    if (!status)
-        *out = found->stages[stage];
-    return status;
+        SL__TRY(sl__model_compile(found->model, stage, programs->loss_alone,
+                                  &programs->options, &found->stages[stage]));
+    *out = found->stages[stage];
+    return SL_OK;
 }

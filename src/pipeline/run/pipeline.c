@@ -97,7 +97,7 @@ static sl_status start(sl_pipeline *pipeline, sl_model_fn build, void *context)
     /* A function of the caller's may read any output where it lies. */
     if (!pipeline->options.keep_outputs &&
         pipeline->options.function_count == 0)
-        sl__programs_leave_outputs_out(pipeline->programs);
+        sl__programs_keep_loss_alone(pipeline->programs);
     SL__TRY(sl__arena_take(arena, stages, sizeof *pipeline->owners,
                            &pipeline->owners));
     SL__TRY(sl__arena_take(arena, stages, sizeof *pipeline->owner_stages,
