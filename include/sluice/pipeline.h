@@ -26,15 +26,15 @@
  *     sl_model_destroy(model);
  *     sl_graph_destroy(graph);
  *
- * A model in stages (`sl_model`) comes from one graph that is cut, or from
- * stages that are added one after the other. It knows what crosses from stage
- * to stage, which parameters are tied, and which stage each input of the whole
- * model goes to. A batch (`sl_batch`) is split into microbatches that fit its
- * inputs; what comes out of them is merged (`sl_merge`).
+ * A model in stages (`sl_model`) is cut out of one graph, or made of stages
+ * that are added one after the other. It knows what crosses from stage to
+ * stage, which parameters are tied, and which stages use each input of the
+ * model. A batch (`sl_batch`) is split into microbatches for these inputs; the
+ * outputs of the microbatches are merged (`sl_merge`).
  *
  * Thread rule: one thread at a time while a model is being made; afterwards it
- * never changes and is shared freely. One thread at a time per batch, merge and
- * programs.
+ * never changes, and any number of threads may read it. One thread at a time
+ * per batch, merge and programs.
  */
 #ifndef SLUICE_PIPELINE_H
 #define SLUICE_PIPELINE_H
@@ -55,12 +55,12 @@ typedef struct sl_model sl_model;
 typedef enum sl_cut_by {
     SL_CUT_AT_MARKS, /* where the model code says sl_mark_cut */
     SL_CUT_AT_NAMES, /* before or after modules, by name */
-    SL_CUT_BY_COST,  /* into so many stages, the largest as small as can be */
+    SL_CUT_BY_COST,  /* into `stages`, the largest as small as possible */
 } sl_cut_by;
 
 typedef struct sl_cut_point {
     const char *module; /* "transformer.h.4" */
-    bool after;         /* behind it, else before it */
+    bool after;         /* cut after it, else before it */
 } sl_cut_point;
 
 /* What a module costs, by measurement; see sl_measure_modules. */
@@ -69,19 +69,20 @@ typedef struct sl_module_cost {
     double cost;
 } sl_module_cost;
 
-/* How a tensor reaches a stage that is not the next. Messages of a schedule go
- * between neighbours. A direct one over several stages adds no wait that those
- * between do not imply: what is free of deadlock under the async reading stays
- * so. Under other readings only hops are covered by a schedule's check. */
+/* How a tensor reaches a stage that is not the next one. The messages of a
+ * schedule go between neighbouring stages. A direct message past some stages
+ * adds no wait that the messages between these do not imply: a schedule that is
+ * free of deadlock under the async reading stays so. Under the other readings
+ * the check of a schedule covers hops alone. */
 typedef enum sl_route {
     SL_ROUTE_DIRECT, /* from its producer to each of its consumers */
-    SL_ROUTE_HOP, /* from stage to stage, along with what goes there anyway */
+    SL_ROUTE_HOP,    /* from stage to stage, forwarded by those between */
 } sl_route;
 
 /* Where the inputs of the whole model enter. */
 typedef enum sl_feed {
     SL_FEED_USERS, /* at every stage that uses them */
-    SL_FEED_FIRST, /* at the first stage; from there they travel as others do */
+    SL_FEED_FIRST, /* at the first stage, which sends them on */
 } sl_feed;
 
 typedef struct sl_cut_options {
@@ -89,17 +90,18 @@ typedef struct sl_cut_options {
     const sl_cut_point *points; /* at names; in any order */
     int point_count;
     int stages; /* by cost */
-    /* By cost: what modules cost, in any unit, all of them by name; without
-     * it, floating point operations of forward and backward, estimated. */
+    /* By cost: what each module costs, in any unit. Without these, costs are
+     * estimated floating point operations of forward and backward. */
     const sl_module_cost *costs;
     int cost_count;
-    /* By cost: modules may be cut too, between any two ops, where that makes
-     * the largest stage at least 3% smaller. */
+    /* By cost: a module may also be cut inside, between any two ops, where that
+     * makes the largest stage at least 3% smaller. */
     bool inside;
     sl_route route;
     sl_feed feed;
-    /* Cut where this model was, which came from a graph of the same ops in
-     * other sizes, by its route and feed; none of the above counts then. */
+    /* Cut where this model was cut, with its route and feed; it was made of a
+     * graph of the same ops in other sizes. All of the above is then
+     * ignored. */
     const sl_model *like;
 } sl_cut_options;
 #define SL_CUT_OPTIONS_INIT                                                    \
@@ -108,28 +110,28 @@ typedef struct sl_cut_options {
             SL_FEED_USERS, NULL                                                \
     }
 
-/* Cuts a graph into stages; `options` may be NULL. The graph may go afterwards.
- * Refused with SL_EINVAL: a stage with nothing to compute, a cut inside of what
- * is to stay whole; with SL_ENOTFOUND: a name that no module has.
+/* Cuts a graph into stages; `options` may be NULL. The graph may be destroyed
+ * afterwards. Refused with SL_EINVAL: a stage with nothing to compute, a cut
+ * inside of what is to stay whole; with SL_ENOTFOUND: a name that no module
+ * has.
  *
- * The modules that a cut by cost goes between are the members of numbered lists
- * (`h.0`, `layers.3`) and, beside these, the largest modules without such a
- * list in them, and products of matrices in no module. Of cuts with the same
- * largest stage it is the one with the fewest bytes between stages, and then
- * the most even one. */
+ * A cut by cost goes between members of numbered lists (`h.0`, `layers.3`), the
+ * largest modules beside these that have no such list in them, and products of
+ * matrices in no module. Of all cuts with the same largest stage it is the one
+ * with the fewest bytes between stages; of these, the most even one. */
 SL_API sl_status sl_model_cut(const sl_graph *graph,
                               const sl_cut_options *options, sl_model **out);
 SL_API void sl_model_destroy(sl_model *model);
 
-/* Reads "h.4,after h.8": names with `before` or `after` in front, separated by
- * commas; before is meant where neither stands. Free the points alone: their
- * names lie behind them. */
+/* Reads "h.4,after h.8": names separated by commas, each with `before` or
+ * `after` in front; without either, before. One free() of the points frees
+ * their names too. */
 SL_API sl_status sl_cut_points_read(const char *text, sl_cut_point **out_points,
                                     int *out_count);
 
-/* Measures what each module that a cut by cost would go between takes for
- * forward and backward, best of several tries, by running it alone on zeros.
- * Free the costs alone. `progress` may be NULL. */
+/* Measures the time of forward and backward of each module that a cut by cost
+ * goes between: the best of several runs of the module alone, on zeros. One
+ * free() of the costs frees their names too. `progress` may be NULL. */
 SL_API sl_status
 sl_measure_modules(const sl_graph *graph, const sl_stage_options *options,
                    void (*progress)(void *context, int done, int count),
@@ -137,20 +139,20 @@ sl_measure_modules(const sl_graph *graph, const sl_stage_options *options,
 
 /* ------------------------------------------------------- stages by hand -- */
 
-/* A model whose stages are added in order, and then linked. A stage receives,
- * under the name of an input, the output of that name of the nearest stage
- * before it; inputs that none of these gives are inputs of the model, outputs
- * that no later stage receives are outputs of the model. */
+/* A model whose stages are added in order, and then linked. An input of a stage
+ * receives the output of the same name of the nearest earlier stage that has
+ * one. Where none has, it is an input of the model. An output that no later
+ * stage receives is an output of the model. */
 SL_API sl_status sl_model_create(sl_model **out);
 
-/* An input for the graph of the next stage with dtype and shape of what the
- * stages so far give under this name. */
+/* An input for the graph of the next stage, with the dtype and shape of the
+ * output of this name that the stages so far have. */
 SL_API sl_tensor *sl_model_receive(const sl_model *model, sl_graph *graph,
                                    const char *name);
 
-/* Adds a stage. An input that a stage before gives with another dtype or shape
- * is refused. The graph is the model's on success, to be destroyed with it; the
- * context of callbacks stays yours and must outlive the model's stages. */
+/* Adds a stage. An input whose dtype or shape differs from the output that it
+ * receives is refused. On success the graph is owned by the model; the context
+ * of callbacks stays the caller's and must outlive the model's stages. */
 SL_API sl_status sl_model_add_graph(sl_model *model, sl_graph *graph);
 SL_API sl_status sl_model_add_callbacks(
     sl_model *model, const sl_stage_description *description);
@@ -163,12 +165,12 @@ SL_API sl_status sl_model_link(sl_model *model);
 
 typedef struct sl_stage_info {
     const sl_graph *graph;      /* NULL where the stage is callbacks */
-    const char *const *modules; /* its modules, in order; of a cut alone */
+    const char *const *modules; /* in order; NULL for stages added by hand */
     int module_count;
-    int64_t parameters; /* numbers in its parameters, tied ones too */
+    int64_t parameters; /* elements of its parameters, tied ones included */
     int64_t parameter_bytes;
     double flops; /* of F and B, estimated; 0 for callbacks */
-    double cost;  /* in the unit of the costs given, else flops */
+    double cost;  /* in the unit of the given costs, else flops */
 } sl_stage_info;
 
 SL_API int sl_model_stage_count(const sl_model *model);
@@ -188,24 +190,24 @@ typedef struct sl_crossing {
     int dims;
     int64_t shape[SL_DIMS_MAX];
     int64_t bytes;
-    bool gradient; /* one flows back, from some consumer at least */
+    bool gradient; /* at least one consumer sends a gradient back */
 } sl_crossing;
 
-/* A message between two stages, per microbatch: forward, and backward where a
- * gradient flows. A tensor that travels directly has an edge to each consumer,
- * one that hops a chain of edges. The producer sums gradients itself: each edge
- * has an output gradient of its own. */
+/* A message between two stages, once per microbatch: forward, and backward
+ * where a gradient flows. A tensor sent directly has an edge to each consumer,
+ * one that hops has a chain of edges. Each edge has an output gradient of its
+ * own at the producer, which sums them. */
 typedef struct sl_edge {
-    int crossing; /* its number */
+    int crossing; /* its place among the crossings */
     int from, to; /* stages */
-    /* The output of `from`, the input of `to`, and its gradient's. */
+    /* Of the output of `from`, the input of `to`, and the input's gradient. */
     const char *name;
-    /* The output gradient of `from` that takes this one; NULL: none flows. */
+    /* The output gradient of `from` that receives it; NULL: none flows. */
     const char *gradient_name;
 } sl_edge;
 
-/* Parameters that are one in the model and live in several stages; their
- * gradients are summed over these. */
+/* One parameter of the model that several stages have a copy of; its gradient
+ * is summed over these. */
 typedef struct sl_tie {
     const char *const *names; /* all of them */
     int name_count;
@@ -216,11 +218,11 @@ typedef struct sl_tie {
     sl_dtype dtype;
     int dims;
     int64_t shape[SL_DIMS_MAX];
-    int64_t bytes; /* of one; norms and checkpoints count one, the first's */
+    int64_t bytes; /* of one copy; norms and checkpoints count the first one */
 } sl_tie;
 
 /* An input or an output of the whole model. The gradient of an input is the sum
- * of those that its stages have of it. */
+ * over the stages that use it. */
 typedef struct sl_model_port {
     const char *name;
     sl_dtype dtype;
@@ -233,18 +235,20 @@ typedef struct sl_model_port {
 } sl_model_port;
 
 SL_API const sl_crossing *sl_model_crossings(const sl_model *model, int *count);
-/* By receiving stage, then by sending one. */
+/* Sorted by receiving stage, then by sending stage. */
 SL_API const sl_edge *sl_model_edges(const sl_model *model, int *count);
 SL_API const sl_tie *sl_model_ties(const sl_model *model, int *count);
 SL_API const sl_model_port *sl_model_inputs(const sl_model *model, int *count);
 SL_API const sl_model_port *sl_model_outputs(const sl_model *model, int *count);
 
-/* Whether the stages' parameters, together, are exactly these names; refused
- * with the first that is missing or too many. A cut is checked by itself. */
+/* Checks that the parameters of all stages together have exactly these names;
+ * refused with the first that is missing or too many. sl_model_cut does this by
+ * itself. */
 SL_API sl_status sl_model_check_parameters(const sl_model *model,
                                            const char *const *names, int count);
 
-/* Compiles a stage; `options` may be NULL, and do not count for callbacks. */
+/* Compiles a stage; `options` may be NULL. Of callbacks only the backend
+ * counts. */
 SL_API sl_status sl_model_compile(const sl_model *model, int stage,
                                   const sl_stage_options *options,
                                   sl_stage **out);
@@ -262,16 +266,16 @@ typedef struct sl_array {
 /* How an argument becomes microbatches. */
 typedef enum sl_spread {
     SL_SPREAD_SPLIT,     /* along a dimension */
-    SL_SPREAD_REPLICATE, /* the whole of it for each */
-    SL_SPREAD_GIVEN,     /* it comes split, an array per microbatch */
+    SL_SPREAD_REPLICATE, /* every microbatch gets the whole of it */
+    SL_SPREAD_GIVEN,     /* it is split already: an array per microbatch */
 } sl_spread;
 
 /* An argument of a step. SL_ARGUMENT_INIT: the next input, split along 0. */
 typedef struct sl_argument {
     const char *name; /* an input of the model; NULL: the next one in order */
     sl_spread spread;
-    int dim; /* along which it is split, or was; from the end below 0 */
-    const sl_array *arrays; /* one, or one per microbatch where it is given */
+    int dim; /* along which it is or was split; negative: from the end */
+    const sl_array *arrays; /* one; of SL_SPREAD_GIVEN one per microbatch */
     int array_count;
 } sl_argument;
 #define SL_ARGUMENT_INIT                                                       \
@@ -281,38 +285,37 @@ typedef struct sl_argument {
 
 typedef struct sl_batch sl_batch;
 
-/* How many rows microbatch `index` of `count` gets: the first ones one more
- * where it does not come out even, as in tensor_split. */
+/* How many rows microbatch `index` of `count` gets. Where these do not divide
+ * evenly the first ones get one more, as in torch.tensor_split. */
 SL_API int64_t sl_microbatch_rows(int64_t rows, int count, int index);
 
-/* Splits arguments into microbatches and holds them against the inputs of a
- * model: each once, its dtype, its shape but for the split dimension; rows that
- * all agree, and at least as many as microbatches. Positional ones come before
- * named ones. The arrays' data are borrowed. `model` may be NULL: arguments are
- * then taken as they come. */
+/* Splits arguments into microbatches and checks them against the inputs of a
+ * model: each input is given once, with its dtype and, but for the split
+ * dimension, its shape. All have the same number of rows, at least one per
+ * microbatch. Arguments by position come before those by name. The arrays' data
+ * are borrowed. With NULL for `model` nothing is checked against inputs. */
 SL_API sl_status sl_batch_create(const sl_model *model,
                                  const sl_argument *arguments, int count,
                                  int microbatches, sl_batch **out);
 SL_API void sl_batch_destroy(sl_batch *batch);
 SL_API int sl_batch_microbatches(const sl_batch *batch);
 
-/* Rows of a microbatch: the size of its split dimension; 0 where nothing is
- * split. */
+/* The size of a microbatch's split dimension; 0 where nothing is split. */
 SL_API int64_t sl_batch_rows(const sl_batch *batch, int microbatch);
 
-/* The distinct numbers of rows, the largest first: at most two, unless
- * arguments were given split. NULL, and 0, where nothing is split. */
+/* The distinct numbers of rows, largest first: at most two, unless arguments
+ * were given split. NULL, and 0, where nothing is split. */
 SL_API const int64_t *sl_batch_sizes(const sl_batch *batch, int *count);
 
 /* The place of an input among the arguments; -1 where there is none. */
 SL_API int sl_batch_find(const sl_batch *batch, const char *input);
 
-/* An argument of one microbatch: its dtype, shape, and data where these lie in
- * one piece of the caller's array (always where the split dimension is the
- * outermost); NULL otherwise: copy them then. */
+/* An argument of one microbatch: dtype, shape, and data where it is contiguous
+ * in the caller's array, as it always is when split along the outermost
+ * dimension. Else data is NULL: use sl_batch_copy. */
 SL_API sl_status sl_batch_part(const sl_batch *batch, int argument,
                                int microbatch, sl_array *out);
-/* Copies it out; `bytes` must be all of its. */
+/* Copies it to `out`, which has exactly `bytes`. */
 SL_API sl_status sl_batch_copy(const sl_batch *batch, int argument,
                                int microbatch, void *out, size_t bytes);
 
@@ -321,15 +324,15 @@ SL_API sl_status sl_batch_copy(const sl_batch *batch, int argument,
 typedef enum sl_merge_by {
     SL_MERGE_CONCAT, /* along a dimension: the inverse of splitting */
     SL_MERGE_SUM,
-    SL_MERGE_MEAN, /* each weighted by its rows: where a part is a mean over
-                      all its rows, this is the mean over those of the batch */
+    SL_MERGE_MEAN, /* weighted by rows: of parts that are means over their own
+                      rows, it is the mean over the rows of the batch */
     SL_MERGE_SAME, /* all are equal, bit for bit: the inverse of replicating */
-    SL_MERGE_LIST, /* keep each by itself */
+    SL_MERGE_LIST, /* each is kept by itself */
 } sl_merge_by;
 
 typedef struct sl_merge_options {
     sl_merge_by by;
-    int dim; /* of a concat; from the end below 0 */
+    int dim; /* of a concat; negative: from the end */
 } sl_merge_options;
 #define SL_MERGE_OPTIONS_INIT                                                  \
     {                                                                          \
@@ -338,28 +341,29 @@ typedef struct sl_merge_options {
 
 typedef struct sl_merge sl_merge;
 
-/* Room for one output of every microbatch, whose `parts` have shapes and no
- * data; `options` may be NULL for a concat along 0. `rows` weigh a mean, and
- * may be NULL: each counts the same. */
+/* Room for one output of every microbatch. `parts` are their dtypes and shapes,
+ * without data; `rows` are the weights of a mean, NULL for equal ones;
+ * `options` may be NULL for a concat along dimension 0. */
 SL_API sl_status sl_merge_create(const sl_merge_options *options,
                                  const sl_array *parts, const int64_t *rows,
                                  int microbatches, sl_merge **out);
 SL_API void sl_merge_destroy(sl_merge *merge);
 
-/* Where a microbatch's output may be written without a copy; NULL where there
- * is no such place. */
+/* Where a microbatch's output may be written directly, to be put without a
+ * copy; NULL where it will not be contiguous. */
 SL_API void *sl_merge_place(const sl_merge *merge, int microbatch);
 
-/* Takes a microbatch's output, in any order; from its own place, nothing is
- * copied. `bytes` must be all of its. */
+/* Takes a microbatch's output, in any order; one that is in its own place is
+ * not copied. `bytes` is the size of all of it. */
 SL_API sl_status sl_merge_put(sl_merge *merge, int microbatch, const void *data,
                               size_t bytes);
 
-/* Forgets what was put, after a step that failed. */
+/* Forgets what was put so far, after a step that failed. */
 SL_API void sl_merge_restart(sl_merge *merge);
 
-/* The whole, once every microbatch is there; again after each round of puts.
- * The data are the merge's. A list has no whole: sl_merge_part. */
+/* The merged output, once every microbatch was put. The data are the merge's,
+ * and good until the next put, which begins another round. A list has only
+ * parts: sl_merge_part. */
 SL_API sl_status sl_merge_finish(sl_merge *merge, sl_array *out);
 SL_API sl_status sl_merge_part(const sl_merge *merge, int microbatch,
                                sl_array *out);
@@ -367,30 +371,31 @@ SL_API sl_status sl_merge_part(const sl_merge *merge, int microbatch,
 /* --------------------------------------------------- sizes of microbatches */
 
 /* Builds a model for microbatches of this many rows. `like` is NULL the first
- * time, then the model for the rows before: cut like that one. */
+ * time, and later a model for other rows, to be cut alike. */
 typedef sl_status (*sl_model_fn)(void *context, int64_t rows,
                                  const sl_model *like, sl_model **out);
 
-/* The stages of a model, compiled once for each size of microbatch. Where
- * nothing is split, and rows are 0, that is a size like any other. */
+/* The stages of a model, compiled once for each size of microbatch. The size of
+ * microbatches where nothing is split is 0 rows, and no special case. */
 typedef struct sl_programs sl_programs;
 
-/* Nothing is built before it is asked for; `options` may be NULL. What the
- * programs give back lives as long as they do. */
+/* Nothing is built before it is asked for; `options` may be NULL. The programs
+ * own the models and stages that they return. */
 SL_API sl_status sl_programs_create(sl_model_fn build, void *context,
                                     const sl_stage_options *options,
                                     sl_programs **out);
 SL_API void sl_programs_destroy(sl_programs *programs);
 
-/* The model for a size, and a stage of it: those made before, or new ones. But
- * for shapes, models of all sizes must be the same: stages, parameters, buffers
- * and their data, inputs and outputs. A rank asks for the stages it runs. */
+/* The model for a size, and a stage of it, made when first asked for. Models of
+ * different sizes must be the same but for shapes of inputs and outputs:
+ * stages, parameters, buffers and their data, names of inputs and outputs. A
+ * rank asks only for the stages that it runs. */
 SL_API sl_status sl_programs_model(sl_programs *programs, int64_t rows,
                                    const sl_model **out);
 SL_API sl_status sl_programs_stage(sl_programs *programs, int64_t rows,
                                    int stage, const sl_stage **out);
 
-/* How many sizes there are models for. */
+/* The number of sizes that there are models for. */
 SL_API int sl_programs_count(const sl_programs *programs);
 
 /* -------------------------------------------------------------- running -- */

@@ -2,10 +2,10 @@
  *
  * Linking stages: where gradients flow, what crosses, who gets which input.
  *
- * Requires: the sources of all inputs are known. Ensures: a gradient flows along
- * an edge exactly where the producer needs one and the consumer computes one;
- * where several consumers of an output compute one, each has an output gradient
- * of its own, and the producer's backward sums them. */
+ * Requires: the sources of all inputs are known. Ensures: a gradient flows
+ * along an edge exactly where the producer needs one and the consumer computes
+ * one; where several consumers of an output compute one, each has an output
+ * gradient of its own, and the producer's backward sums them. */
 #include "pipeline/cut/model.h"
 
 #include "base/try.h"
