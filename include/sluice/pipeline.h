@@ -303,10 +303,6 @@ SL_API int sl_batch_microbatches(const sl_batch *batch);
 /* The size of a microbatch's split dimension; 0 where nothing is split. */
 SL_API int64_t sl_batch_rows(const sl_batch *batch, int microbatch);
 
-/* The distinct numbers of rows, largest first: at most two, unless arguments
- * were given split. NULL, and 0, where nothing is split. */
-SL_API const int64_t *sl_batch_sizes(const sl_batch *batch, int *count);
-
 /* The place of an input among the arguments; -1 where there is none. */
 SL_API int sl_batch_find(const sl_batch *batch, const char *input);
 

@@ -146,10 +146,6 @@ static void splitting_then_merging_is_the_identity(void **state)
                                 bytes_of(&arrays[i]));
             sl_merge_destroy(merge);
         }
-        int sizes;
-        const int64_t *all = sl_batch_sizes(batch, &sizes);
-        assert_true(sizes <= 2 && (sizes == 0) == (all == NULL));
-        assert_true(sizes < 2 || all[0] == all[1] + 1);
         sl_batch_destroy(batch);
         for (int i = 0; i < count; i++)
             free((void *)arrays[i].data);
@@ -185,11 +181,8 @@ static void arguments_may_come_split(void **state)
     sl_argument argument = {"x", SL_SPREAD_GIVEN, 0, parts, 3};
     sl_batch *batch;
     assert_ok(sl_batch_create(NULL, &argument, 1, 3, &batch));
-    int count;
-    const int64_t *sizes = sl_batch_sizes(batch, &count);
-    assert_int_equal(count, 3);
-    assert_true(sizes[0] == 3 && sizes[1] == 2 && sizes[2] == 1);
-    assert_int_equal(sl_batch_rows(batch, 1), 1);
+    for (int m = 0; m < 3; m++)
+        assert_int_equal(sl_batch_rows(batch, m), parts[m].shape[0]);
     sl_array part;
     assert_ok(sl_batch_part(batch, 0, 1, &part));
     assert_ptr_equal(part.data, data + 3);

@@ -157,16 +157,12 @@ static void batches_and_merges(void **state)
     sl_merge *merge;
     sl_array array;
     char bytes[64];
-    int count = 7;
     GIVES(0, sl_microbatch_rows, (5, 0, 0));
     REFUSES(arguments, sl_batch_create, (NULL, NULL, 1, 2, &batch));
     REFUSES(out, sl_batch_create, (NULL, w->arguments, 2, 2, NULL));
     DOES_NOTHING(sl_batch_destroy, (NULL));
     GIVES(0, sl_batch_microbatches, (NULL));
     GIVES(0, sl_batch_rows, (NULL, 0));
-    GIVES(NULL, sl_batch_sizes, (NULL, &count));
-    assert_int_equal(count, 0);
-    GIVES(1, *sl_batch_sizes, (w->batch, NULL));
     GIVES(-1, sl_batch_find, (NULL, "x"));
     GIVES(-1, sl_batch_find, (w->batch, NULL));
     REFUSES(batch, sl_batch_part, (NULL, 0, 0, &array));

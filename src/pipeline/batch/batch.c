@@ -31,8 +31,6 @@ struct sl_batch {
     int count;
     int microbatches;
     int64_t *rows; /* by microbatch */
-    int64_t *sizes;
-    int size_count;
     bool has_rows; /* something is split */
 };
 
@@ -212,26 +210,6 @@ static sl_status check_rows(sl_batch *batch, const argument *own,
     return SL_OK;
 }
 
-static int descending(const void *left, const void *right)
-{
-    const int64_t *a = left, *b = right;
-    return (*a < *b) - (*a > *b);
-}
-
-static sl_status list_sizes(sl_batch *batch)
-{
-    size_t count = (size_t)batch->microbatches;
-    SL__TRY(sl__arena_take(&batch->arena, count, sizeof *batch->sizes,
-                           &batch->sizes));
-    memcpy(batch->sizes, batch->rows, sizeof *batch->sizes * count);
-    qsort(batch->sizes, count, sizeof *batch->sizes, descending);
-    for (size_t i = 0; i < count; i++) {
-        if (i == 0 || batch->sizes[i] != batch->sizes[batch->size_count - 1])
-            batch->sizes[batch->size_count++] = batch->sizes[i];
-    }
-    return SL_OK;
-}
-
 /* ----------------------------------------------------------------- life -- */
 
 static sl_status fill(sl_batch *batch, const sl_model *model,
@@ -254,7 +232,7 @@ static sl_status fill(sl_batch *batch, const sl_model *model,
             SL__TRY(check_rows(batch, own, &first));
     }
     batch->has_rows = first;
-    return first ? list_sizes(batch) : SL_OK;
+    return SL_OK;
 }
 
 sl_status sl_batch_create(const sl_model *model, const sl_argument *arguments,
@@ -300,14 +278,6 @@ int64_t sl_batch_rows(const sl_batch *batch, int microbatch)
 {
     bool is_one = batch && microbatch >= 0 && microbatch < batch->microbatches;
     return is_one && batch->has_rows ? batch->rows[microbatch] : 0;
-}
-
-const int64_t *sl_batch_sizes(const sl_batch *batch, int *count)
-{
-    int found = batch ? batch->size_count : 0;
-    if (count)
-        *count = found;
-    return found ? batch->sizes : NULL;
 }
 
 int sl_batch_find(const sl_batch *batch, const char *input)

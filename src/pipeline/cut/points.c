@@ -17,7 +17,7 @@
 /* From where to where the nodes of each module go, by name; a name that begins
  * those of other modules ("transformer.h") is a module too. */
 typedef struct spans {
-    sl__arena arena;
+    sl__arena *arena;
     sl__names names;
     sl__region *data; /* by place in `names`; empty where first > end */
     int count;
@@ -33,8 +33,8 @@ static sl_status widen_span(spans *s, const char *name, size_t length,
     const sl__named *known = sl__find_name(&s->names, text);
     if (!known) {
         const sl__region span = {first, end};
-        SL__TRY(sl__arena_text(&s->arena, text, length, &name));
-        SL__TRY(sl__append(&s->arena, &s->data, &s->count, sizeof span, &span));
+        SL__TRY(sl__arena_text(s->arena, text, length, &name));
+        SL__TRY(sl__append(s->arena, &s->data, &s->count, sizeof span, &span));
         return sl__add_name(&s->names, name, NULL, SL_NO_GRADIENT);
     }
     sl__region *span = &s->data[known - s->names.data];
@@ -76,12 +76,6 @@ static sl_status find_spans(const sl__items *items, spans *out)
         }
     }
     return SL_OK;
-}
-
-static void clear_spans(spans *s)
-{
-    sl__arena_clear(&s->arena);
-    sl__names_clear(&s->names);
 }
 
 /* --------------------------------------------------------------- points -- */
@@ -164,11 +158,11 @@ static sl_status find_starts(sl__items *items, const spans *known,
 sl_status sl__starts_at_points(sl__items *items, const sl_cut_options *options,
                                sl__ints *starts)
 {
-    spans known = {0};
+    spans known = {.arena = &items->arena};
     sl_status status = find_spans(items, &known);
     if (!status)
         status = find_starts(items, &known, options, starts);
-    clear_spans(&known);
+    sl__names_clear(&known.names);
     return status;
 }
 
