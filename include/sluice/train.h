@@ -311,13 +311,13 @@ SL_API sl_status sl_checkpoint_write(sl_pipeline *pipeline,
  * it is damaged. */
 SL_API sl_status sl_checkpoint_check(const char *path, sl_progress *out);
 
-/* The newest checkpoint of a folder that is sound, freed by the caller; those
- * that are damaged are told of, unless `tell` is NULL. SL_ENOTFOUND where there
- * is none. One that could not be read now, or is of another version, fails: it
- * may be sound. */
+/* The newest undamaged checkpoint of a folder, freed by the caller. Damaged ones
+ * are reported, unless `report` is NULL. SL_ENOTFOUND where there is none. One
+ * that could not be read now, or is of another version, fails: it may be sound.
+ */
 SL_API sl_status sl_checkpoint_find(const char *folder,
-                                    void (*tell)(void *context,
-                                                 const char *sentence),
+                                    void (*report)(void *context,
+                                                   const char *sentence),
                                     void *context, char **out);
 
 /* Reads one into this rank's parameters and state, written by any number of

@@ -39,22 +39,15 @@ static void add(list *all, const char *name, const char *format, ...)
 
 /* --------------------------------------------------------------- digests -- */
 
-static void add_bytes(uint64_t *sum, const void *data, size_t bytes)
-{
-    const unsigned char *at = data;
-    for (size_t i = 0; i < bytes; i++)
-        *sum = (*sum ^ at[i]) * 0x100000001b3u;
-}
-
 static sl_status sum_text(void *sum, const char *data, size_t length)
 {
-    add_bytes(sum, data, length);
+    sl__fnv_add(sum, data, length);
     return SL_OK;
 }
 
 static sl_status add_schedule(list *all, const sl_schedule *schedule)
 {
-    uint64_t sum = 0xcbf29ce484222325u;
+    uint64_t sum = SL__FNV_START;
     sl_extent extent = sl_schedule_extent(schedule);
     SL__TRY(sl_schedule_write_csv(schedule, sum_text, &sum));
     add(all, "schedule", "%d ranks, %d stages, %d microbatches, %08" PRIx32,
@@ -69,7 +62,7 @@ static sl_status add_windows(list *all, const char *name,
 {
     enum { PLACES = 256, TOKENS = 16 };
     int64_t tokens[TOKENS];
-    uint64_t sum = 0xcbf29ce484222325u;
+    uint64_t sum = SL__FNV_START;
     if (!windows->tokens) {
         add(all, name, "none");
         return SL_OK;
@@ -79,7 +72,7 @@ static sl_status add_windows(list *all, const char *name,
         int64_t at = (int64_t)((double)last * i / (PLACES - 1));
         SL__TRY(sl_tokens_read(windows->tokens, windows->first + at, TOKENS,
                                tokens));
-        add_bytes(&sum, tokens, sizeof tokens);
+        sl__fnv_add(&sum, tokens, sizeof tokens);
     }
     add(all, name, "%" PRId64 " tokens, %08" PRIx32, windows->count,
         (uint32_t)(sum ^ sum >> 32));
@@ -88,11 +81,11 @@ static sl_status add_windows(list *all, const char *name,
 
 static void add_cut(list *all, const sl_cut_options *cut)
 {
-    uint64_t sum = 0xcbf29ce484222325u;
+    uint64_t sum = SL__FNV_START;
     for (int i = 0; i < cut->point_count; i++) {
         const sl_cut_point *point = &cut->points[i];
-        add_bytes(&sum, point->module, strlen(point->module) + 1);
-        add_bytes(&sum, &point->after, sizeof point->after);
+        sl__fnv_add(&sum, point->module, strlen(point->module) + 1);
+        sl__fnv_add(&sum, &point->after, sizeof point->after);
     }
     if (cut->point_count > 0)
         add(all, "cut", "at %d places, first %s%.24s, %08" PRIx32,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checkpoints as they lie there: whether they are sound, which is the newest,
- * which may go, and reading one. */
+ * Checkpoints in a folder: whether one is undamaged, which is the newest, which
+ * are removed; and reading one. */
 #include "train/checkpoint.h"
 
 #include "base/arguments.h"
@@ -19,13 +19,12 @@
 
 sl_status sl__sum_json(json_t *root, char out[17])
 {
-    uint64_t sum = 0xcbf29ce484222325u;
+    uint64_t sum = SL__FNV_START;
     json_object_del(root, "sum");
     char *text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
     if (!text)
         return sl_fail(SL_ENOMEM, "out of memory");
-    for (const char *at = text; *at; at++)
-        sum = (sum ^ (unsigned char)*at) * 0x100000001b3u;
+    sl__fnv_add(&sum, text, strlen(text));
     free(text);
     snprintf(out, 17, "%016" PRIx64, sum);
     return SL_OK;
@@ -80,32 +79,36 @@ static int64_t version_of(const json_t *root)
     return json_integer_value(json_object_get(root, "version"));
 }
 
-/* Reads training.json, of which every byte counts. */
+/* Whether training.json is as it was written, and of a version that is known. */
+static sl_status check_training(const char *path, json_t *root)
+{
+    const char *known = json_string_value(json_object_get(root, "sum"));
+    char kept[17] = "", sum[17];
+    snprintf(kept, sizeof kept, "%.16s", known ? known : "");
+    if (!json_is_object(root) || sl__sum_json(root, sum) ||
+        strcmp(kept, sum) != 0)
+        return damaged(path, "training.json is not as it was written");
+    if (version_of(root) < 1 || version_of(root) > SL__CHECKPOINT_VERSION)
+        return sl_fail(SL_EINVAL,
+                       "the checkpoint '%.300s' is of another version", path);
+    return is_sensible(root)
+               ? SL_OK
+               : damaged(path, "training.json has what cannot be");
+}
+
 static sl_status read_training(const char *path, json_t **out)
 {
-    char *file = sl__join_path(path, "training.json"), *text = NULL, sum[17];
+    char *file, *text;
     size_t length;
-    if (!file)
-        return sl_fail(SL_ENOMEM, "out of memory");
+    SL__TRY(sl__join_path(path, "training.json", &file));
     sl_status status = sl__read_file(file, &text, &length);
     if (status)
         status = unreadable(path, file, status);
     free(file);
-    if (status)
-        return status;
+    SL__TRY(status);
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, NULL);
     free(text);
-    const char *known = json_string_value(json_object_get(root, "sum"));
-    char kept[17] = "";
-    snprintf(kept, sizeof kept, "%.16s", known ? known : "");
-    if (!json_is_object(root) || sl__sum_json(root, sum) ||
-        strcmp(kept, sum) != 0)
-        status = damaged(path, "training.json is not as it was written");
-    else if (version_of(root) < 1 || version_of(root) > SL__CHECKPOINT_VERSION)
-        status = sl_fail(SL_EINVAL,
-                         "the checkpoint '%.300s' is of another version", path);
-    else if (!is_sensible(root))
-        status = damaged(path, "training.json has what cannot be");
+    status = check_training(path, root);
     if (status)
         json_decref(root);
     else
@@ -127,9 +130,7 @@ static void read_progress(const json_t *root, sl_progress *out)
 sl_status sl__checkpoint_progress(const char *path, sl_progress *out)
 {
     json_t *root;
-    sl_status status = read_training(path, &root);
-    if (status)
-        return status;
+    SL__TRY(read_training(path, &root));
     read_progress(root, out);
     json_decref(root);
     return SL_OK;
@@ -142,17 +143,15 @@ static sl_status check_file(const char *path, const char *name,
     int64_t bytes = 0;
     uint64_t value = 0;
     const char *known = json_string_value(json_object_get(expected, "sum"));
-    char *file = sl__join_path(path, name);
-    if (!file)
-        return sl_fail(SL_ENOMEM, "out of memory");
+    char *file;
+    SL__TRY(sl__join_path(path, name, &file));
     sl_status status = version == 1
                            ? sl__sum_file_version_1(file, &bytes, &value)
                            : sl__sum_file(file, &bytes, &value);
     if (status)
         status = unreadable(path, file, status);
     free(file);
-    if (status)
-        return status;
+    SL__TRY(status);
     snprintf(sum, sizeof sum, "%016" PRIx64, value);
     if (bytes == json_integer_value(json_object_get(expected, "bytes")) &&
         known && strcmp(known, sum) == 0)
@@ -166,9 +165,8 @@ sl_status sl_checkpoint_check(const char *path, sl_progress *out)
     SL__NEED(path, out);
     json_t *root, *value;
     const char *name;
-    sl_status status = read_training(path, &root);
-    if (status)
-        return status;
+    SL__TRY(read_training(path, &root));
+    sl_status status = SL_OK;
     json_object_foreach(json_object_get(root, "files"), name, value)
     {
         if (!status)
@@ -224,57 +222,64 @@ static void free_list(struct dirent **entries, int count)
     free(entries);
 }
 
-/* Says that what is named like a checkpoint and is no folder is left alone. */
-static void tell_of_others(const char *folder,
-                           void (*tell)(void *context, const char *sentence),
-                           void *context)
+/* Reports what is named like a checkpoint, is no folder, and is left alone. */
+static void report_others(const char *folder,
+                          void (*report)(void *context, const char *sentence),
+                          void *context)
 {
     struct dirent **entries;
     char sentence[600];
-    int count = tell ? scandir(folder, &entries, is_other, by_step) : 0;
+    int count = report ? scandir(folder, &entries, is_other, by_step) : 0;
     for (int i = 0; i < count; i++) {
         snprintf(sentence, sizeof sentence,
                  "'%.300s/%.200s' is not a folder, and not looked at", folder,
                  entries[i]->d_name);
-        tell(context, sentence);
+        report(context, sentence);
     }
-    if (count >= 0 && tell)
+    if (count >= 0 && report)
         free_list(entries, count);
 }
 
+/* The newest of these that is undamaged; NULL: none is. */
+static sl_status find(const char *folder, struct dirent **entries, int count,
+                      void (*report)(void *context, const char *sentence),
+                      void *context, char **out)
+{
+    *out = NULL;
+    for (int i = count - 1; i >= 0; i--) {
+        sl_progress progress;
+        char *path;
+        SL__TRY(sl__join_path(folder, entries[i]->d_name, &path));
+        sl_status status = sl_checkpoint_check(path, &progress);
+        if (!status) {
+            *out = path;
+            return SL_OK;
+        }
+        free(path);
+        /* An older one is taken only where this one is known to be damaged:
+         * what could not be read now may be sound, and newer. */
+        if (status != SL_EPARSE)
+            return status;
+        if (report)
+            report(context, sl_error_text());
+    }
+    return SL_OK;
+}
+
 sl_status sl_checkpoint_find(const char *folder,
-                             void (*tell)(void *context, const char *sentence),
+                             void (*report)(void *context,
+                                            const char *sentence),
                              void *context, char **out)
 {
     SL__NEED(folder, out);
     struct dirent **entries;
     int count;
-    char *found = NULL;
-    sl_status status = list(folder, &entries, &count);
-    if (status)
-        return status;
-    tell_of_others(folder, tell, context);
-    for (int i = count - 1; i >= 0 && !found && !status; i--) {
-        sl_progress progress;
-        char *path = sl__join_path(folder, entries[i]->d_name);
-        status = path ? sl_checkpoint_check(path, &progress)
-                      : sl_fail(SL_ENOMEM, "out of memory");
-        if (!status) {
-            found = path;
-            continue;
-        }
-        /* An older one is taken only where this one is known to be damaged:
-         * what could not be read now may be sound, and newer. */
-        if (status == SL_EPARSE) {
-            status = SL_OK;
-            if (tell)
-                tell(context, sl_error_text());
-        }
-        free(path);
-    }
+    char *found;
+    SL__TRY(list(folder, &entries, &count));
+    report_others(folder, report, context);
+    sl_status status = find(folder, entries, count, report, context, &found);
     free_list(entries, count);
-    if (status)
-        return status;
+    SL__TRY(status);
     if (!found)
         return sl_fail(SL_ENOTFOUND, "there is no sound checkpoint in '%.300s'",
                        folder);
@@ -282,36 +287,33 @@ sl_status sl_checkpoint_find(const char *folder,
     return SL_OK;
 }
 
-/* Points a link at a checkpoint, in one move. */
+/* Points a link at a checkpoint by a rename, so that it is there at any time. */
 static sl_status point(const char *folder, const char *name, const char *target)
 {
-    char hidden[64];
+    char hidden[64], *fresh, *link;
     snprintf(hidden, sizeof hidden, ".%s.new", name);
-    char *fresh = sl__join_path(folder, hidden);
-    char *link = sl__join_path(folder, name);
-    sl_status status =
-        fresh && link ? SL_OK : sl_fail(SL_ENOMEM, "out of memory");
-    if (!status) {
+    sl_status status;
+    SL__TRY(sl__join_path(folder, hidden, &fresh));
+    SL__TRY_OR(free_fresh, sl__join_path(folder, name, &link));
+    unlink(fresh);
+    if (symlink(target, fresh) || rename(fresh, link)) {
+        status = sl_fail(SL_EFAIL, "cannot make the link '%.300s': %s", link,
+                         strerror(errno));
         unlink(fresh);
-        if (symlink(target, fresh) || rename(fresh, link)) {
-            status = sl_fail(SL_EFAIL, "cannot make the link '%.300s': %s",
-                             link, strerror(errno));
-            unlink(fresh);
-        }
     }
-    free(fresh);
     free(link);
+free_fresh:
+    free(fresh);
     return status;
 }
 
 /* Removes a checkpoint so that what is left of it is never taken for one. */
 static void remove_one(const char *folder, const char *name)
 {
-    char hidden[300];
+    char hidden[300], *path = NULL, *gone = NULL;
     snprintf(hidden, sizeof hidden, ".%.255s.old", name);
-    char *path = sl__join_path(folder, name);
-    char *gone = sl__join_path(folder, hidden);
-    if (path && gone) {
+    if (!sl__join_path(folder, name, &path) &&
+        !sl__join_path(folder, hidden, &gone)) {
         sl__remove_folder(gone);
         if (rename(path, gone) == 0)
             sl__remove_folder(gone);
@@ -330,9 +332,10 @@ static void remove_rests(const char *folder)
         if (strncmp(entry->d_name, ".step-", 6) != 0 ||
             (strcmp(dot, ".partial") != 0 && strcmp(dot, ".old") != 0))
             continue;
-        char *path = sl__join_path(folder, entry->d_name);
-        if (path)
-            sl__remove_folder(path);
+        char *path;
+        if (sl__join_path(folder, entry->d_name, &path))
+            break;
+        sl__remove_folder(path);
         free(path);
     }
     if (open)
@@ -351,57 +354,67 @@ static sl_status set_one_aside(const char *path)
     return SL_OK;
 }
 
+/* Puts a checkpoint aside, which must be damaged. */
+static sl_status set_damaged_aside(const char *folder, const char *name)
+{
+    sl_progress progress;
+    char *path;
+    SL__TRY(sl__join_path(folder, name, &path));
+    sl_status status = sl_checkpoint_check(path, &progress);
+    if (status == SL_EPARSE)
+        status = set_one_aside(path);
+    else if (!status)
+        status = sl_fail(SL_EINVAL,
+                         "'%.300s' is newer than what the run goes on from, "
+                         "and sound",
+                         path);
+    free(path);
+    return status;
+}
+
 sl_status sl__checkpoint_set_aside(const char *folder, int64_t step)
 {
     struct dirent **entries;
     int count;
-    sl_status status = list(folder, &entries, &count);
-    if (status)
-        return status;
+    SL__TRY(list(folder, &entries, &count));
+    sl_status status = SL_OK;
     for (int i = 0; i < count && !status; i++) {
-        sl_progress progress;
-        if (atoll(entries[i]->d_name + 5) <= step)
-            continue;
-        char *path = sl__join_path(folder, entries[i]->d_name);
-        status = path ? sl_checkpoint_check(path, &progress)
-                      : sl_fail(SL_ENOMEM, "out of memory");
-        if (status == SL_EPARSE)
-            status = set_one_aside(path);
-        else if (!status)
-            status = sl_fail(SL_EINVAL,
-                             "'%.300s' is newer than what the run goes on "
-                             "from, and sound",
-                             path);
-        free(path);
+        if (atoll(entries[i]->d_name + 5) > step)
+            status = set_damaged_aside(folder, entries[i]->d_name);
     }
     free_list(entries, count);
     return status;
 }
 
+/* The loss of validation of a checkpoint; NaN where it has none, or cannot be
+ * read. */
+static double validation_of(const char *folder, const char *name)
+{
+    sl_progress progress = {.validation = NAN};
+    char *path;
+    if (!sl__join_path(folder, name, &path)) {
+        if (sl__checkpoint_progress(path, &progress))
+            progress.validation = NAN;
+        free(path);
+    }
+    return progress.validation;
+}
+
 sl_status sl_checkpoint_prune(const char *folder, int keep)
 {
     SL__NEED(folder);
-    keep = keep < 0 ? 0 : keep;
     struct dirent **entries;
     int count, best = -1;
     double least = INFINITY;
-    sl_status status = list(folder, &entries, &count);
-    if (status)
-        return status;
+    sl_status status = SL_OK;
+    SL__TRY(list(folder, &entries, &count));
     remove_rests(folder);
     for (int i = 0; i < count; i++) {
-        char *path = sl__join_path(folder, entries[i]->d_name);
-        json_t *root;
-        sl_progress progress;
-        if (path && !read_training(path, &root)) {
-            read_progress(root, &progress);
-            json_decref(root);
-            if (progress.validation < least) {
-                least = progress.validation;
-                best = i;
-            }
+        double loss = validation_of(folder, entries[i]->d_name);
+        if (loss < least) {
+            least = loss;
+            best = i;
         }
-        free(path);
     }
     if (best >= 0)
         status = point(folder, "best", entries[best]->d_name);
@@ -452,13 +465,13 @@ static sl_status read_optimizer(const char *path, sl_optimizer *optimizer,
                                 int64_t steps)
 {
     sl_weights *states;
+    sl_status status;
     SL__TRY(sl__weights_open_as(path, "optimizer", &states));
-    sl_status status = read_states(states, optimizer, false);
-    if (!status)
-        status = read_states(states, optimizer, true);
+    SL__TRY_OR(close, read_states(states, optimizer, false));
+    SL__TRY_OR(close, read_states(states, optimizer, true));
+    sl_optimizer_set_steps(optimizer, steps);
+close:
     sl_weights_close(states);
-    if (!status)
-        sl_optimizer_set_steps(optimizer, steps);
     return status;
 }
 
@@ -467,18 +480,17 @@ sl_status sl_checkpoint_read(const char *path, sl_pipeline *pipeline,
 {
     SL__NEED(path, pipeline);
     json_t *root;
-    sl_weights *weights = NULL;
-    sl_status status = read_training(path, &root);
-    if (status)
-        return status;
+    sl_weights *weights;
+    sl_status status;
+    SL__TRY(read_training(path, &root));
     int64_t steps =
         json_integer_value(json_object_get(root, "optimizer_steps"));
     json_decref(root);
-    status = sl_weights_open(path, &weights);
-    if (!status && optimizer)
-        status = read_optimizer(path, optimizer, steps);
-    if (!status)
-        status = sl_weights_load(weights, pipeline);
+    SL__TRY(sl_weights_open(path, &weights));
+    if (optimizer)
+        SL__TRY_OR(close, read_optimizer(path, optimizer, steps));
+    status = sl_weights_load(weights, pipeline);
+close:
     sl_weights_close(weights);
     return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writing a checkpoint: every rank its files, then the first what is around
- * them, and the rename. */
+ * Writing a checkpoint: every rank writes its files, then rank 0 writes what is
+ * around them, and renames the folder. */
 #include "train/checkpoint.h"
 
 #include "base/arguments.h"
@@ -20,7 +20,7 @@
 
 /* -------------------------------------------------------- a rank's files -- */
 
-/* What a rank tells the first of a file that it wrote. */
+/* What a rank reports to rank 0 of a file that it wrote. */
 typedef struct written {
     char name[64];
     int64_t bytes;
@@ -47,6 +47,7 @@ static void name_file(const char *stem, int rank, int ranks, char *out,
 /* Tensors being collected, with names and data of their own. */
 typedef struct collection {
     sl__arena arena;
+    const sl_model *model;
     sl_safetensor *tensors;
     size_t count;
     size_t capacity;
@@ -79,12 +80,9 @@ static sl_status collect(collection *c, const char *name, const sl_port *port,
                          source *from)
 {
     const char *kept;
-    sl_status status =
-        sl__grow(&c->tensors, &c->capacity, c->count + 1, sizeof *c->tensors);
-    if (!status)
-        status = sl__arena_text(&c->arena, name, strlen(name), &kept);
-    if (status)
-        return status;
+    SL__TRY(
+        sl__grow(&c->tensors, &c->capacity, c->count + 1, sizeof *c->tensors));
+    SL__TRY(sl__arena_text(&c->arena, name, strlen(name), &kept));
     sl_safetensor *new = &c->tensors[c->count++];
     *new = (sl_safetensor){.name = kept,
                            .dtype = port->dtype,
@@ -102,20 +100,6 @@ static void clear(collection *c)
     sl__arena_clear(&c->arena);
 }
 
-/* Whether a stage has this name for a parameter. */
-static bool has_name(const sl_stage *stage, const sl_port *port,
-                     const char *name)
-{
-    const sl__names *names = &stage->graph->parameters;
-    const sl__named *found = sl__find_name(names, name);
-    return found && found->tensor->leaf_index == port->index;
-}
-
-typedef struct collecting {
-    collection *into;
-    const sl_model *model;
-} collecting;
-
 /* A parameter of callbacks, which they copy out. */
 static sl_status copy_out(collection *c, const sl__parameter *own, source *out)
 {
@@ -126,16 +110,14 @@ static sl_status copy_out(collection *c, const sl__parameter *own, source *out)
     return sl_memory_read(own->memory, &own->port, 0, data, bytes);
 }
 
-/* A parameter under all of its names, as a state dict has it: those that its
- * stage has, and those that others have. */
+/* A parameter under all of its names, as a state dict has it; a tie lists those
+ * of all stages. */
 static sl_status collect_parameter(void *context, const sl__parameter *own)
 {
-    const collecting *how = context;
+    collection *c = context;
     const sl_port *port = &own->port;
     bool first;
-    const sl_tie *tie =
-        sl__find_tie(how->model, own->stage, port->name, &first);
-    collection *c = how->into;
+    const sl_tie *tie = sl__find_tie(c->model, own->stage, port->name, &first);
     source *from;
     if (!first)
         return SL_OK;
@@ -144,23 +126,14 @@ static sl_status collect_parameter(void *context, const sl__parameter *own)
                        sl__port_memory(own->memory, port, 0), &from));
     if (!from->data)
         SL__TRY(copy_out(c, own, from));
+    for (int i = 0; tie && i < tie->name_count; i++)
+        SL__TRY(collect(c, tie->names[i], port, from));
     const sl__names *names = &own->program_stage->graph->parameters;
-    for (size_t i = 0; i < names->count; i++) {
+    for (size_t i = 0; i < names->count && !tie; i++) {
         if (names->data[i].tensor->leaf_index == port->index)
             SL__TRY(collect(c, names->data[i].name, port, from));
     }
-    for (int i = 0; tie && i < tie->name_count; i++) {
-        if (!has_name(own->program_stage, port, tie->names[i]))
-            SL__TRY(collect(c, tie->names[i], port, from));
-    }
     return SL_OK;
-}
-
-static sl_status collect_model(collection *c, const sl_pipeline *pipeline)
-{
-    collecting how = {c, sl_pipeline_model(pipeline)};
-    return sl__each_parameter(pipeline, SL_PORT_PARAMETER, collect_parameter,
-                              &how);
 }
 
 static sl_status collect_optimizer(collection *c, const sl_optimizer *optimizer)
@@ -207,13 +180,13 @@ static sl_status write_collection(const collection *c, const char *folder,
                                   written *out)
 {
     static const char *const metadata[] = {"format", "pt", NULL};
-    char *path = sl__join_path(folder, out->name);
-    if (!path)
-        return sl_fail(SL_ENOMEM, "out of memory");
-    sl_status status =
-        sl_safetensors_write(path, c->tensors, c->count, metadata);
-    if (!status)
-        status = sl__sum_file(path, &out->bytes, &out->sum);
+    char *path;
+    sl_status status;
+    SL__TRY(sl__join_path(folder, out->name, &path));
+    SL__TRY_OR(free_path,
+               sl_safetensors_write(path, c->tensors, c->count, metadata));
+    status = sl__sum_file(path, &out->bytes, &out->sum);
+free_path:
     free(path);
     return status;
 }
@@ -222,22 +195,20 @@ static sl_status write_share(const sl_pipeline *pipeline,
                              const sl_optimizer *optimizer, const char *folder,
                              share *out)
 {
-    collection model = {0}, state = {0};
+    collection model = {.model = sl_pipeline_model(pipeline)}, state = {0};
     name_file("model", pipeline->rank, pipeline->ranks, out->files[0].name,
               sizeof out->files[0].name);
     name_file("optimizer", pipeline->rank, pipeline->ranks, out->files[1].name,
               sizeof out->files[1].name);
-    sl_status status = collect_model(&model, pipeline);
-    if (!status)
-        status = collect_optimizer(&state, optimizer);
-    if (!status)
-        status = check_finite(&model);
-    if (!status)
-        status = check_finite(&state);
-    if (!status)
-        status = write_collection(&model, folder, &out->files[0]);
-    if (!status)
-        status = write_collection(&state, folder, &out->files[1]);
+    sl_status status;
+    SL__TRY_OR(end, sl__each_parameter(pipeline, SL_PORT_PARAMETER,
+                                       collect_parameter, &model));
+    SL__TRY_OR(end, collect_optimizer(&state, optimizer));
+    SL__TRY_OR(end, check_finite(&model));
+    SL__TRY_OR(end, check_finite(&state));
+    SL__TRY_OR(end, write_collection(&model, folder, &out->files[0]));
+    status = write_collection(&state, folder, &out->files[1]);
+end:
     clear(&model);
     clear(&state);
     return status;
@@ -245,40 +216,46 @@ static sl_status write_share(const sl_pipeline *pipeline,
 
 /* ------------------------------------------------------------------ JSON -- */
 
+/* Without an object there was no memory for it. */
 static sl_status write_json(const json_t *root, const char *folder,
                             const char *name)
 {
-    char *path = sl__join_path(folder, name);
     char *text = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);
-    sl_status status = path && text ? sl__write_file(path, text, strlen(text))
-                                    : sl_fail(SL_ENOMEM, "out of memory");
-    free(path);
+    if (!text)
+        return sl_fail(SL_ENOMEM, "out of memory");
+    sl_status status = sl__write_in(folder, name, text, strlen(text));
     free(text);
     return status;
 }
 
-/* Which file has which tensor, as Hugging Face tells it. */
+/* Adds the tensors of a file to the map of an index. */
+static sl_status map_file(const char *folder, const char *file, json_t *map,
+                          int64_t *total)
+{
+    char *path;
+    sl_safetensors *tensors;
+    SL__TRY(sl__join_path(folder, file, &path));
+    sl_status status = sl_safetensors_open(path, &tensors);
+    free(path);
+    SL__TRY(status);
+    for (size_t i = 0; i < sl_safetensors_count(tensors); i++) {
+        const sl_safetensor *tensor = sl_safetensors_at(tensors, i);
+        json_object_set_new(map, tensor->name, json_string(file));
+        *total += (int64_t)tensor->bytes;
+    }
+    sl_safetensors_close(tensors);
+    return SL_OK;
+}
+
+/* Which file has which tensor, in the form of Hugging Face. */
 static sl_status write_index(const share *shares, int ranks, int which,
                              const char *folder, const char *name)
 {
     json_t *map = json_object();
     int64_t total = 0;
-    sl_status status = map ? SL_OK : sl_fail(SL_ENOMEM, "out of memory");
-    for (int r = 0; r < ranks && !status; r++) {
-        const char *file = shares[r].files[which].name;
-        char *path = sl__join_path(folder, file);
-        sl_safetensors *tensors = NULL;
-        status = path ? sl_safetensors_open(path, &tensors)
-                      : sl_fail(SL_ENOMEM, "out of memory");
-        size_t count = status ? 0 : sl_safetensors_count(tensors);
-        for (size_t i = 0; i < count; i++) {
-            const sl_safetensor *tensor = sl_safetensors_at(tensors, i);
-            json_object_set_new(map, tensor->name, json_string(file));
-            total += (int64_t)tensor->bytes;
-        }
-        sl_safetensors_close(tensors);
-        free(path);
-    }
+    sl_status status = SL_OK;
+    for (int r = 0; r < ranks && !status; r++)
+        status = map_file(folder, shares[r].files[which].name, map, &total);
     json_t *root = json_pack("{s:{s:I}, s:o}", "metadata", "total_size",
                              (json_int_t)total, "weight_map", map);
     if (!status)
@@ -297,33 +274,43 @@ static void add_sum(json_t *files, const char *name, int64_t bytes,
         json_pack("{s:I, s:s}", "bytes", (json_int_t)bytes, "sum", text));
 }
 
-/* The files around the ranks'. */
+/* Adds a file to those of training.json, where it is there. */
+static sl_status add_file(json_t *files, const char *folder, const char *name)
+{
+    char *path;
+    int64_t bytes;
+    uint64_t sum;
+    SL__TRY(sl__join_path(folder, name, &path));
+    bool there = access(path, F_OK) == 0;
+    sl_status status = there ? sl__sum_file(path, &bytes, &sum) : SL_OK;
+    free(path);
+    if (there && !status)
+        add_sum(files, name, bytes, sum);
+    return status;
+}
+
+/* Adds the files that are not of one rank. */
 static sl_status add_rest(json_t *files, const char *folder)
 {
-    static const char *const names[] = {"config.json",
-                                        "model.safetensors.index.json",
-                                        "optimizer.safetensors.index.json"};
-    sl_status status = SL_OK;
-    for (size_t i = 0; i < sizeof names / sizeof *names && !status; i++) {
-        char *path = sl__join_path(folder, names[i]);
-        int64_t bytes;
-        uint64_t sum;
-        if (!path)
-            status = sl_fail(SL_ENOMEM, "out of memory");
-        else if (access(path, F_OK) == 0)
-            status = sl__sum_file(path, &bytes, &sum);
-        if (!status && access(path, F_OK) == 0)
-            add_sum(files, names[i], bytes, sum);
-        free(path);
-    }
-    return status;
+    SL__TRY(add_file(files, folder, "config.json"));
+    SL__TRY(add_file(files, folder, "model.safetensors.index.json"));
+    return add_file(files, folder, "optimizer.safetensors.index.json");
+}
+
+/* Signs what stands in training.json with a sum over it. */
+static sl_status sign_and_write(json_t *root, const char *folder)
+{
+    char sum[17];
+    SL__TRY(sl__sum_json(root, sum));
+    json_object_set_new(root, "sum", json_string(sum));
+    return write_json(root, folder, "training.json");
 }
 
 static sl_status write_training(const share *shares, int ranks,
                                 const sl_optimizer *optimizer,
                                 const sl_progress *progress, const char *folder)
 {
-    char text[32], sum[17];
+    char text[32];
     json_t *files = json_object();
     for (int i = 0; i < 2 * ranks; i++) {
         const written *file = &shares[i / 2].files[i % 2];
@@ -340,12 +327,7 @@ static sl_status write_training(const share *shares, int ranks,
         "optimizer_steps", (json_int_t)sl_optimizer_steps(optimizer), "files",
         files);
     if (!status)
-        status = root ? sl__sum_json(root, sum)
-                      : sl_fail(SL_ENOMEM, "out of memory");
-    if (!status)
-        json_object_set_new(root, "sum", json_string(sum));
-    if (!status)
-        status = write_json(root, folder, "training.json");
+        status = sign_and_write(root, folder);
     json_decref(root);
     return status;
 }
@@ -355,14 +337,10 @@ static sl_status write_training(const share *shares, int ranks,
 static sl_status write_config(const sl_gpt2_config *config, const char *folder)
 {
     sl_string text = SL_STRING_INIT;
-    char *path = sl__join_path(folder, "config.json");
-    sl_status status =
-        path ? sl_gpt2_write_config(config, sl_write_string, &text)
-             : sl_fail(SL_ENOMEM, "out of memory");
+    sl_status status = sl_gpt2_write_config(config, sl_write_string, &text);
     if (!status)
-        status = sl__write_file(path, text.data, text.length);
+        status = sl__write_in(folder, "config.json", text.data, text.length);
     sl_string_clear(&text);
-    free(path);
     return status;
 }
 
@@ -374,62 +352,102 @@ static sl_status make_folder(const char *path)
                    strerror(errno));
 }
 
-/* The first rank's part: everything around the files, and then the rename. */
-static sl_status finish(const share *shares, int ranks,
-                        const sl_optimizer *optimizer,
-                        const sl_gpt2_config *config,
-                        const sl_progress *progress, const char *folder,
-                        const char *partial, const char *final)
+/* A checkpoint at hand: written to `partial`, which is renamed to `final`. */
+typedef struct writing {
+    sl_pipeline *pipeline;
+    const sl_optimizer *optimizer;
+    const sl_gpt2_config *config;
+    const sl_progress *progress;
+    const char *folder;
+    char *partial, *final, *old;
+    share *shares; /* by rank */
+} writing;
+
+/* Rank 0 renames the folder. One of this step may be there, from a run that was
+ * resumed earlier. */
+static sl_status rename_folder(const writing *w)
 {
-    sl_status status = write_config(config, partial);
-    if (!status && ranks > 1)
-        status = write_index(shares, ranks, 0, partial,
-                             "model.safetensors.index.json");
-    if (!status && ranks > 1)
-        status = write_index(shares, ranks, 1, partial,
-                             "optimizer.safetensors.index.json");
-    if (!status)
-        status = write_training(shares, ranks, optimizer, progress, partial);
-    if (!status)
-        status = sl__sync_folder(partial);
-    /* One of this step may be there, from a run that was resumed earlier. */
-    char *old = sl__join_path(folder, ".step.old");
-    if (!status && old) {
-        sl__remove_folder(old);
-        rename(final, old);
-    }
-    if (!status && rename(partial, final))
-        status = sl_fail(SL_EFAIL, "cannot rename to '%.300s': %s", final,
-                         strerror(errno));
-    if (old)
-        sl__remove_folder(old);
-    free(old);
-    return status ? status : sl__sync_folder(folder);
+    sl__remove_folder(w->old);
+    rename(w->final, w->old);
+    sl_status status = rename(w->partial, w->final)
+                           ? sl_fail(SL_EFAIL, "cannot rename to '%.300s': %s",
+                                     w->final, strerror(errno))
+                           : SL_OK;
+    sl__remove_folder(w->old);
+    return status;
 }
 
-/* Whether all ranks have come here without a failure; tells them of one. */
-static sl_status agree(sl_pipeline *pipeline, share *shares, sl_status status)
+/* Rank 0 writes everything around the files of the ranks. */
+static sl_status finish(const writing *w)
 {
+    const char *folder = w->partial;
+    int ranks = w->pipeline->ranks;
+    SL__TRY(write_config(w->config, folder));
+    if (ranks > 1) {
+        SL__TRY(write_index(w->shares, ranks, 0, folder,
+                            "model.safetensors.index.json"));
+        SL__TRY(write_index(w->shares, ranks, 1, folder,
+                            "optimizer.safetensors.index.json"));
+    }
+    SL__TRY(
+        write_training(w->shares, ranks, w->optimizer, w->progress, folder));
+    SL__TRY(sl__sync_folder(folder));
+    SL__TRY(rename_folder(w));
+    return sl__sync_folder(w->folder);
+}
+
+/* Whether all ranks have come here without a failure. One that has failed says
+ * so to all others. */
+static sl_status agree(const writing *w, sl_status status)
+{
+    const sl_pipeline *pipeline = w->pipeline;
     int ranks[SL_COMM_MAX_RANKS];
-    char *why = shares[pipeline->rank].why;
-    snprintf(why, sizeof shares->why, "%s", status ? sl_error_text() : "");
+    share *own = &w->shares[pipeline->rank];
+    snprintf(own->why, sizeof own->why, "%s", status ? sl_error_text() : "");
+    own->status = status;
     for (int r = 0; r < pipeline->ranks; r++)
         ranks[r] = sl__comm_rank(pipeline, r);
     const sl_group group = {ranks, pipeline->ranks};
-    shares[pipeline->rank].status = status;
-    sl_status shared = sl_comm_allgather(
-        pipeline->comm, &group, SL__TAG_END, sizeof *shares, shares,
-        (size_t)pipeline->ranks, pipeline->options.timeout_s);
-    if (shared)
-        return shared;
+    SL__TRY(sl_comm_allgather(pipeline->comm, &group, SL__TAG_END, sizeof *own,
+                              w->shares, (size_t)group.count,
+                              pipeline->options.timeout_s));
     if (status)
-        return sl_fail(status, "%s", why);
-    for (int r = 0; r < pipeline->ranks; r++) {
-        if (shares[r].status)
-            return sl_fail((sl_status)shares[r].status, "rank %d: %.290s", r,
-                           shares[r].why);
+        return sl_fail(status, "%s", own->why);
+    for (int r = 0; r < group.count; r++) {
+        if (w->shares[r].status)
+            return sl_fail((sl_status)w->shares[r].status, "rank %d: %.290s", r,
+                           w->shares[r].why);
     }
     return SL_OK;
+}
+
+static sl_status make_folders(const writing *w)
+{
+    SL__TRY(make_folder(w->folder));
+    sl__remove_folder(w->partial);
+    return make_folder(w->partial);
+}
+
+static sl_status make_room(writing *w)
+{
+    long long step = (long long)w->progress->step;
+    char partial[64], final[64];
+    snprintf(partial, sizeof partial, ".step-%08lld.partial", step);
+    snprintf(final, sizeof final, "step-%08lld", step);
+    SL__TRY(sl__join_path(w->folder, partial, &w->partial));
+    SL__TRY(sl__join_path(w->folder, final, &w->final));
+    SL__TRY(sl__join_path(w->folder, ".step.old", &w->old));
+    return sl__alloc((size_t)w->pipeline->ranks, sizeof *w->shares, &w->shares);
+}
+
+/* Every rank comes to each of the three meetings, whatever it has to report. */
+static sl_status write_all(const writing *w)
+{
+    int rank = w->pipeline->rank;
+    SL__TRY(agree(w, rank == 0 ? make_folders(w) : SL_OK));
+    SL__TRY(agree(w, write_share(w->pipeline, w->optimizer, w->partial,
+                                 &w->shares[rank])));
+    return agree(w, rank == 0 ? finish(w) : SL_OK);
 }
 
 sl_status sl_checkpoint_write(sl_pipeline *pipeline,
@@ -438,44 +456,22 @@ sl_status sl_checkpoint_write(sl_pipeline *pipeline,
                               const sl_progress *progress, const char *folder)
 {
     SL__NEED(pipeline, optimizer, config, progress, folder);
-    char name[64];
-    share *shares = NULL;
-    char *partial = NULL, *final = NULL;
-    bool first = pipeline->rank == 0;
     if (pipeline->replica > 0)
-        return SL_OK; /* They are all alike. */
-    snprintf(name, sizeof name, ".step-%08lld.partial",
-             (long long)progress->step);
-    partial = sl__join_path(folder, name);
-    snprintf(name, sizeof name, "step-%08lld", (long long)progress->step);
-    final = sl__join_path(folder, name);
-    sl_status status =
-        sl__alloc((size_t)pipeline->ranks, sizeof *shares, &shares);
-    if (!status && (!partial || !final))
-        status = sl_fail(SL_ENOMEM, "out of memory");
+        return SL_OK; /* All replicas are the same. */
+    writing w = {.pipeline = pipeline,
+                 .optimizer = optimizer,
+                 .config = config,
+                 .progress = progress,
+                 .folder = folder};
+    sl_status status = make_room(&w);
     if (!status) {
-        if (first) {
-            status = make_folder(folder);
-            sl__remove_folder(partial);
-            if (!status)
-                status = make_folder(partial);
-        }
-        status = agree(pipeline, shares, status);
-        if (!status)
-            status = agree(pipeline, shares,
-                           write_share(pipeline, optimizer, partial,
-                                       &shares[pipeline->rank]));
-        if (!status)
-            status =
-                agree(pipeline, shares,
-                      first ? finish(shares, pipeline->ranks, optimizer, config,
-                                     progress, folder, partial, final)
-                            : SL_OK);
-        if (status && first)
-            sl__remove_folder(partial);
+        status = write_all(&w);
+        if (status && pipeline->rank == 0)
+            sl__remove_folder(w.partial);
     }
-    free(shares);
-    free(partial);
-    free(final);
+    free(w.shares);
+    free(w.partial);
+    free(w.final);
+    free(w.old);
     return status;
 }

@@ -17,13 +17,32 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-char *sl__join_path(const char *folder, const char *name)
+sl_status sl__join_path(const char *folder, const char *name, char **out)
+{
+    if (asprintf(out, "%s/%s", folder, name) >= 0)
+        return SL_OK;
+    *out = NULL;
+    return sl_fail(SL_ENOMEM, "out of memory");
+}
+
+sl_status sl__write_in(const char *folder, const char *name, const char *text,
+                       size_t length)
 {
     char *path;
-    return asprintf(&path, "%s/%s", folder, name) < 0 ? NULL : path;
+    SL__TRY(sl__join_path(folder, name, &path));
+    sl_status status = sl__write_file(path, text, length);
+    free(path);
+    return status;
 }
 
 /* ------------------------------------------------------------------ sums -- */
+
+void sl__fnv_add(uint64_t *sum, const void *data, size_t bytes)
+{
+    const unsigned char *at = data;
+    for (size_t i = 0; i < bytes; i++)
+        *sum = (*sum ^ at[i]) * UINT64_C(0x100000001b3);
+}
 
 /* What a sum is made with: pieces are added to its state in their order. */
 typedef void (*sum_fn)(void *state, const void *data, size_t bytes);
@@ -116,9 +135,8 @@ struct sl_claim {
 /* Opens and takes the lock of a folder; the lock goes with the descriptor. */
 static sl_status take_lock(const char *folder, int *out)
 {
-    char *path = sl__join_path(folder, ".lock");
-    if (!path)
-        return sl_fail(SL_ENOMEM, "out of memory");
+    char *path;
+    SL__TRY(sl__join_path(folder, ".lock", &path));
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     sl_status status = fd < 0 ? sl__fail_file(path, "write") : SL_OK;
     free(path);

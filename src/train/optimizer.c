@@ -63,52 +63,32 @@ static sl_status add_state(sl_optimizer *own, item *of, int kind)
     return SL_OK;
 }
 
-static sl_status add_item(sl_optimizer *own, int stage, sl_memory *memory,
-                          const sl_port *gradient)
+static sl_status count_item(void *count, const sl__parameter *gradient)
 {
-    const sl_model *model = sl_pipeline_model(own->pipeline);
-    item *new = &own->items[own->count++];
-    bool first;
-    sl__find_tie(model, stage, gradient->name, &first);
-    *new = (item){.memory = memory,
-                  .gradient = *gradient,
-                  .name = sl__tied_name(model, stage, gradient->name),
-                  .first = first,
-                  .decays = gradient->dims > 1 || own->options.decay_all};
-    for (int k = 0; k < own->kinds; k++)
-        SL__TRY(add_state(own, new, k));
-    return SL_OK;
-}
-
-/* The parameters of a stage, or how many there are. */
-static sl_status walk_stage(sl_optimizer *own, int number, bool add,
-                            size_t *count)
-{
-    const sl_stage *stage;
-    sl_memory *memory;
-    SL__TRY(sl_pipeline_stage(own->pipeline, number, &stage, &memory));
-    int ports = sl_stage_port_count(stage, SL_PORT_PARAMETER_GRADIENT);
-    *count += (size_t)ports;
-    if (ports && sl__is_callbacks(stage))
+    ++*(size_t *)count;
+    if (sl__is_callbacks(gradient->program_stage))
         return sl_fail(SL_EINVAL,
                        "stage %d is callbacks, whose parameters an "
                        "optimizer does not reach",
-                       number);
-    for (int i = 0; i < ports && add; i++) {
-        sl_port port;
-        SL__TRY(sl_stage_port_at(stage, SL_PORT_PARAMETER_GRADIENT, i, &port));
-        SL__TRY(add_item(own, number, memory, &port));
-    }
+                       gradient->stage);
     return SL_OK;
 }
 
-static sl_status walk(sl_optimizer *own, bool add, size_t *out_count)
+static sl_status add_item(void *optimizer, const sl__parameter *gradient)
 {
-    int stages;
-    const int *all = sl_pipeline_stages(own->pipeline, &stages);
-    *out_count = 0;
-    for (int s = 0; s < stages; s++)
-        SL__TRY(walk_stage(own, all[s], add, out_count));
+    sl_optimizer *own = optimizer;
+    const sl_model *model = sl_pipeline_model(own->pipeline);
+    const sl_port *port = &gradient->port;
+    item *new = &own->items[own->count++];
+    bool first;
+    sl__find_tie(model, gradient->stage, port->name, &first);
+    *new = (item){.memory = gradient->memory,
+                  .gradient = *port,
+                  .name = sl__tied_name(model, gradient->stage, port->name),
+                  .first = first,
+                  .decays = port->dims > 1 || own->options.decay_all};
+    for (int k = 0; k < own->kinds; k++)
+        SL__TRY(add_state(own, new, k));
     return SL_OK;
 }
 
@@ -169,14 +149,16 @@ static double *squares_of(const sl_optimizer *own, int index)
 
 static sl_status fill(sl_optimizer *own)
 {
-    size_t count;
+    const sl_port_kind kind = SL_PORT_PARAMETER_GRADIENT;
+    size_t count = 0;
     void *control;
-    SL__TRY(walk(own, false, &count));
+    SL__TRY(sl__each_parameter(own->pipeline, kind, count_item, &count));
     SL__TRY(
         sl__arena_take(&own->arena, count, sizeof *own->items, &own->items));
     SL__TRY(sl__arena_take(&own->arena, 2 * count, sizeof *own->states,
                            &own->states));
-    SL__TRY(walk(own, true, &count));
+    SL__TRY(sl__each_parameter(own->pipeline, kind, add_item, own));
+    assert(own->count == (int)count);
     if (count == 0)
         return SL_OK;
     int64_t bytes = control_bytes((int)count);
@@ -236,7 +218,7 @@ void sl_optimizer_destroy(sl_optimizer *optimizer)
 
 /* ---------------------------------------------------------------- steps -- */
 
-/* The name of a parameter, as ranks tell each other. */
+/* The name of a parameter, as ranks exchange it. */
 typedef struct culprit {
     char name[120];
 } culprit;
@@ -279,19 +261,19 @@ static sl_status name_culprit(sl_optimizer *own, const sl_group *group)
     sl_pipeline *pipeline = own->pipeline;
     culprit *all;
     size_t count = (size_t)group->count, at = 0;
+    sl_status status;
     SL__TRY(sl__alloc(count, sizeof *all, &all));
-    sl_status status = find_culprit(own, &all[pipeline->rank]);
-    if (!status)
-        status =
-            sl_comm_allgather(pipeline->comm, group, SL__TAG_END, sizeof *all,
-                              all, count, pipeline->options.timeout_s);
-    while (!status && at + 1 < count && !all[at].name[0])
+    SL__TRY_OR(free_all, find_culprit(own, &all[pipeline->rank]));
+    SL__TRY_OR(free_all, sl_comm_allgather(pipeline->comm, group, SL__TAG_END,
+                                           sizeof *all, all, count,
+                                           pipeline->options.timeout_s));
+    while (at + 1 < count && !all[at].name[0])
         at++;
-    if (!status)
-        status = sl_fail(SL_EFAIL,
-                         "the gradient of step %lld is not finite, first that "
-                         "of '%s'",
-                         (long long)own->steps + 1, all[at].name);
+    status = sl_fail(SL_EFAIL,
+                     "the gradient of step %lld is not finite, first that of "
+                     "'%s'",
+                     (long long)own->steps + 1, all[at].name);
+free_all:
     free(all);
     return status;
 }

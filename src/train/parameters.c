@@ -14,19 +14,17 @@ sl_status sl__each_parameter(const sl_pipeline *pipeline, sl_port_kind kind,
 {
     int stages;
     const int *all = sl_pipeline_stages(pipeline, &stages);
-    sl_status status = SL_OK;
-    for (int s = 0; s < stages && !status; s++) {
+    for (int s = 0; s < stages; s++) {
         sl__parameter own = {.stage = all[s]};
-        status = sl_pipeline_stage(pipeline, all[s], &own.program_stage,
-                                   &own.memory);
-        int count = status ? 0 : sl_stage_port_count(own.program_stage, kind);
-        for (int i = 0; i < count && !status; i++) {
-            status = sl_stage_port_at(own.program_stage, kind, i, &own.port);
-            if (!status)
-                status = act(context, &own);
+        SL__TRY(sl_pipeline_stage(pipeline, all[s], &own.program_stage,
+                                  &own.memory));
+        int count = sl_stage_port_count(own.program_stage, kind);
+        for (int i = 0; i < count; i++) {
+            SL__TRY(sl_stage_port_at(own.program_stage, kind, i, &own.port));
+            SL__TRY(act(context, &own));
         }
     }
-    return status;
+    return SL_OK;
 }
 
 bool sl__is_finite(sl_dtype dtype, const void *data, size_t bytes)

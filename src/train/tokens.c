@@ -162,6 +162,16 @@ static sl_status add_entry(sl_tokens *tokens, const char *path, int depth)
 }
 
 /* All files of a folder, and of folders in it, that are wanted. */
+static sl_status add_named(sl_tokens *tokens, const char *folder,
+                           const char *name, int depth)
+{
+    char *path;
+    SL__TRY(sl__join_path(folder, name, &path));
+    sl_status status = add_entry(tokens, path, depth);
+    free(path);
+    return status;
+}
+
 static sl_status add_folder(sl_tokens *tokens, const char *path, int depth)
 {
     enum { DEPTH_MAX = 64 };
@@ -173,12 +183,8 @@ static sl_status add_folder(sl_tokens *tokens, const char *path, int depth)
         return sl__fail_file(path, "read");
     sl_status status = SL_OK;
     for (int i = 0; i < count; i++) {
-        char *full = status ? NULL : sl__join_path(path, entries[i]->d_name);
-        if (full)
-            status = add_entry(tokens, full, depth);
-        else if (!status)
-            status = sl_fail(SL_ENOMEM, "out of memory");
-        free(full);
+        if (!status)
+            status = add_named(tokens, path, entries[i]->d_name, depth);
         free(entries[i]);
     }
     free(entries);

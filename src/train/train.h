@@ -149,7 +149,15 @@ sl_status sl__sum_file_version_1(const char *path, int64_t *out_bytes,
  * left alone. */
 void sl__remove_folder(const char *path);
 
-/* "folder/name", freed by the caller; NULL where there is no memory. */
-char *sl__join_path(const char *folder, const char *name);
+/* "folder/name", freed by the caller. */
+sl_status sl__join_path(const char *folder, const char *name, char **out);
+
+/* Writes a file of a folder that is on the disk when this returns. */
+sl_status sl__write_in(const char *folder, const char *name, const char *text,
+                       size_t length);
+
+/* FNV-1a, a sum of 64 bits: begins as SL__FNV_START. */
+#define SL__FNV_START UINT64_C(0xcbf29ce484222325)
+void sl__fnv_add(uint64_t *sum, const void *data, size_t bytes);
 
 #endif

@@ -23,12 +23,20 @@ struct sl_weights {
 
 static sl_status add_file(sl_weights *weights, const char *path)
 {
-    sl_status status = sl__grow(&weights->files, &weights->capacity,
-                                weights->count + 1, sizeof *weights->files);
-    if (!status)
-        status = sl_safetensors_open(path, &weights->files[weights->count]);
-    if (!status)
-        weights->count++;
+    SL__TRY(sl__grow(&weights->files, &weights->capacity, weights->count + 1,
+                     sizeof *weights->files));
+    SL__TRY(sl_safetensors_open(path, &weights->files[weights->count]));
+    weights->count++;
+    return SL_OK;
+}
+
+static sl_status add_named(sl_weights *weights, const char *folder,
+                           const char *name)
+{
+    char *path;
+    SL__TRY(sl__join_path(folder, name, &path));
+    sl_status status = add_file(weights, path);
+    free(path);
     return status;
 }
 
@@ -51,63 +59,58 @@ static sl_status add_indexed(sl_weights *weights, const char *folder,
     char *text;
     size_t length;
     json_error_t error;
-    sl_status status = sl__read_file(index, &text, &length);
-    if (status)
-        return status;
+    SL__TRY(sl__read_file(index, &text, &length));
     json_t *root = json_loadb(text, length, 0, &error);
     free(text);
     json_t *map = json_object_get(root, "weight_map");
-    if (!json_is_object(map))
-        status = sl_fail(SL_EPARSE, "'%.300s' has no weight_map", index);
+    sl_status status =
+        json_is_object(map)
+            ? SL_OK
+            : sl_fail(SL_EPARSE, "'%.300s' has no weight_map", index);
     for (void *at = json_object_iter(map); at && !status;
          at = json_object_iter_next(map, at)) {
         const char *name = json_string_value(json_object_iter_value(at));
-        char *path = NULL;
         if (!name || strchr(name, '/'))
             status =
                 sl_fail(SL_EPARSE, "'%.300s' names a file that is none", index);
-        if (!status && is_known(map, at, name))
-            continue;
-        if (!status && !(path = sl__join_path(folder, name)))
-            status = sl_fail(SL_ENOMEM, "out of memory");
-        if (!status)
-            status = add_file(weights, path);
-        free(path);
+        else if (!is_known(map, at, name))
+            status = add_named(weights, folder, name);
     }
     json_decref(root);
     return status;
 }
 
-static bool exists(const char *path)
+/* Files of a folder, whose index is at `index`, or would be. */
+static sl_status add_folder(sl_weights *weights, const char *folder,
+                            const char *stem, const char *index)
 {
     struct stat about;
-    return path && stat(path, &about) == 0;
+    char name[64];
+    if (stat(index, &about) == 0)
+        return add_indexed(weights, folder, index);
+    snprintf(name, sizeof name, "%s.safetensors", stem);
+    return add_named(weights, folder, name);
+}
+
+static sl_status fill(sl_weights *weights, const char *path, const char *stem)
+{
+    struct stat about;
+    char *index, name[64];
+    if (stat(path, &about) || !S_ISDIR(about.st_mode))
+        return add_file(weights, path);
+    snprintf(name, sizeof name, "%s.safetensors.index.json", stem);
+    SL__TRY(sl__join_path(path, name, &index));
+    sl_status status = add_folder(weights, path, stem, index);
+    free(index);
+    return status;
 }
 
 sl_status sl__weights_open_as(const char *path, const char *stem,
                               sl_weights **out)
 {
-    struct stat about;
     sl_weights *weights;
-    char *single = NULL, *index = NULL, name[64];
-    sl_status status = sl__alloc(1, sizeof *weights, &weights);
-    if (status)
-        return status;
-    bool folder = stat(path, &about) == 0 && S_ISDIR(about.st_mode);
-    snprintf(name, sizeof name, "%s.safetensors", stem);
-    single = sl__join_path(path, name);
-    snprintf(name, sizeof name, "%s.safetensors.index.json", stem);
-    index = sl__join_path(path, name);
-    if (!single || !index)
-        status = sl_fail(SL_ENOMEM, "out of memory");
-    else if (!folder)
-        status = add_file(weights, path);
-    else if (exists(index))
-        status = add_indexed(weights, path, index);
-    else
-        status = add_file(weights, single);
-    free(single);
-    free(index);
+    SL__TRY(sl__alloc(1, sizeof *weights, &weights));
+    sl_status status = fill(weights, path, stem);
     if (status)
         sl_weights_close(weights);
     else
@@ -151,21 +154,10 @@ const sl_safetensor *sl_weights_find(const sl_weights *weights,
 
 /* -------------------------------------------------------------- loading -- */
 
-static void describe(sl_dtype dtype, int dims, const int64_t *shape, char *out,
-                     size_t size)
-{
-    int used = snprintf(out, size, "%s (", sl_dtype_text(dtype));
-    for (int d = 0; d < dims && used > 0 && (size_t)used < size; d++)
-        used += snprintf(out + used, size - (size_t)used, "%s%lld",
-                         d ? ", " : "", (long long)shape[d]);
-    if (used > 0 && (size_t)used < size)
-        snprintf(out + used, size - (size_t)used, ")");
-}
-
 sl_status sl__check_tensor(const sl_safetensor *found, const char *name,
                            const sl_port *port)
 {
-    char ours[100], theirs[100];
+    char expected[SL__SHAPE_TEXT], given[SL__SHAPE_TEXT];
     if (!found)
         return sl_fail(SL_ENOTFOUND, "the weights have no '%.100s'", name);
     bool same = found->dtype == port->dtype && found->dims == port->dims;
@@ -173,10 +165,12 @@ sl_status sl__check_tensor(const sl_safetensor *found, const char *name,
         same = found->shape[d] == port->shape[d];
     if (same)
         return SL_OK;
-    describe(port->dtype, port->dims, port->shape, ours, sizeof ours);
-    describe(found->dtype, found->dims, found->shape, theirs, sizeof theirs);
-    return sl_fail(SL_EINVAL, "'%.100s' of the weights is %s, expected %s",
-                   name, theirs, ours);
+    return sl_fail(SL_EINVAL,
+                   "'%.100s' of the weights is %s %s, expected %s %s", name,
+                   sl_dtype_text(found->dtype),
+                   sl__shape_text(found->dims, found->shape, given),
+                   sl_dtype_text(port->dtype),
+                   sl__shape_text(port->dims, port->shape, expected));
 }
 
 const sl_safetensor *sl__find_weight(const sl_weights *weights,
@@ -195,7 +189,7 @@ typedef struct loading {
     const sl_weights *weights;
     const sl_model *model;
     bool write;
-    /* While it is only looked: how many tensors differ, and how the first. */
+    /* Of the check: how many tensors differ, and the first sentences. */
     int differ;
     sl_status status;
     char text[700];
@@ -219,13 +213,11 @@ static sl_status write_whole(const sl__parameter *own,
                              const sl_safetensor *found)
 {
     char *data;
-    sl_status status = sl__alloc(found->bytes, 1, &data);
-    if (status)
-        return status;
-    status = sl_safetensor_read(found, data);
-    if (!status)
-        status =
-            sl_memory_write(own->memory, &own->port, 0, data, found->bytes);
+    sl_status status;
+    SL__TRY(sl__alloc(found->bytes, 1, &data));
+    SL__TRY_OR(free_data, sl_safetensor_read(found, data));
+    status = sl_memory_write(own->memory, &own->port, 0, data, found->bytes);
+free_data:
     free(data);
     return status;
 }
@@ -254,7 +246,7 @@ static sl_status walk(const sl__parameter *own, const sl_safetensor *found,
     return SL_OK;
 }
 
-/* Holds a parameter against the weights, or writes it. */
+/* Checks a parameter against the weights, or writes it. */
 static sl_status load_one(void *context, const sl__parameter *own)
 {
     loading *how = context;
@@ -263,10 +255,9 @@ static sl_status load_one(void *context, const sl__parameter *own)
     sl_status status = sl__check_tensor(found, own->port.name, &own->port);
     if (!status)
         status = walk(own, found, how->write);
-    if (status && (status == SL_EINVAL || status == SL_ENOTFOUND))
-        note_difference(how, status);
-    else if (status)
+    if (status != SL_EINVAL && status != SL_ENOTFOUND)
         return status;
+    note_difference(how, status);
     return SL_OK;
 }
 
@@ -274,16 +265,12 @@ sl_status sl_weights_load(const sl_weights *weights, sl_pipeline *pipeline)
 {
     SL__NEED(weights, pipeline);
     loading how = {.weights = weights, .model = sl_pipeline_model(pipeline)};
-    sl_status status =
-        sl__each_parameter(pipeline, SL_PORT_PARAMETER, load_one, &how);
-    if (!status && how.differ > DIFFERENCES_SHOWN)
-        status = sl_fail(how.status, "%s; and %d more on this rank", how.text,
-                         how.differ - DIFFERENCES_SHOWN);
-    else if (!status && how.differ)
-        status = sl_fail(how.status, "%s", how.text);
+    SL__TRY(sl__each_parameter(pipeline, SL_PORT_PARAMETER, load_one, &how));
+    if (how.differ > DIFFERENCES_SHOWN)
+        return sl_fail(how.status, "%s; and %d more on this rank", how.text,
+                       how.differ - DIFFERENCES_SHOWN);
+    if (how.differ)
+        return sl_fail(how.status, "%s", how.text);
     how.write = true;
-    if (!status)
-        status =
-            sl__each_parameter(pipeline, SL_PORT_PARAMETER, load_one, &how);
-    return status;
+    return sl__each_parameter(pipeline, SL_PORT_PARAMETER, load_one, &how);
 }
