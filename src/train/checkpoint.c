@@ -420,7 +420,7 @@ sl_status sl_checkpoint_prune(const char *folder, int keep)
         status = point(folder, "best", entries[best]->d_name);
     if (count > 0 && !status)
         status = point(folder, "latest", entries[count - 1]->d_name);
-    for (int i = 0; i < count - keep && keep > 0; i++) {
+    for (int i = 0; keep > 0 && i < count - keep; i++) {
         if (i != best)
             remove_one(folder, entries[i]->d_name);
     }

@@ -364,15 +364,17 @@ typedef struct writing {
 } writing;
 
 /* Rank 0 renames the folder. One of this step may be there, from a run that was
- * resumed earlier. */
+ * resumed earlier: it is put back where the new one cannot take its place. */
 static sl_status rename_folder(const writing *w)
 {
+    sl_status status = SL_OK;
     sl__remove_folder(w->old);
     rename(w->final, w->old);
-    sl_status status = rename(w->partial, w->final)
-                           ? sl_fail(SL_EFAIL, "cannot rename to '%.300s': %s",
-                                     w->final, strerror(errno))
-                           : SL_OK;
+    if (rename(w->partial, w->final)) {
+        status = sl_fail(SL_EFAIL, "cannot rename to '%.300s': %s", w->final,
+                         strerror(errno));
+        rename(w->old, w->final);
+    }
     sl__remove_folder(w->old);
     return status;
 }

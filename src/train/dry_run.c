@@ -21,6 +21,21 @@ static sl_status share_plans(sl_comm *comm, const sl_rank_bytes *own,
                              (size_t)group.count, timeout_s);
 }
 
+static sl_status check_stage(const sl_weights *weights, const sl_model *model,
+                             int stage)
+{
+    const sl__names *names = &sl_model_stage(model, stage)->graph->parameters;
+    for (size_t i = 0; i < names->count; i++) {
+        const char *name = names->data[i].name;
+        const sl_tensor *tensor = names->data[i].tensor;
+        sl_port port = {.dtype = tensor->dtype, .dims = tensor->dims};
+        memcpy(port.shape, tensor->shape, sizeof port.shape);
+        SL__TRY(sl__check_tensor(sl__find_weight(weights, model, stage, name),
+                                 name, &port));
+    }
+    return SL_OK;
+}
+
 /* Whether the initial weights have what every stage needs. Only a run looks at
  * the numbers in them. */
 static sl_status check_weights(const char *path, const sl_model *model)
@@ -28,17 +43,8 @@ static sl_status check_weights(const char *path, const sl_model *model)
     sl_weights *weights;
     SL__TRY(sl_weights_open(path, &weights));
     sl_status status = SL_OK;
-    for (size_t s = 0; s < model->part_count && !status; s++) {
-        const sl__names *names = &model->parts[s].graph->parameters;
-        for (size_t i = 0; i < names->count && !status; i++) {
-            const sl_tensor *tensor = names->data[i].tensor;
-            sl_port port = {.dtype = tensor->dtype, .dims = tensor->dims};
-            memcpy(port.shape, tensor->shape, sizeof port.shape);
-            status = sl__check_tensor(
-                sl__find_weight(weights, model, (int)s, names->data[i].name),
-                names->data[i].name, &port);
-        }
-    }
+    for (int s = 0; s < sl_model_stage_count(model) && !status; s++)
+        status = check_stage(weights, model, s);
     sl_weights_close(weights);
     return status;
 }
@@ -55,7 +61,7 @@ static sl_status describe(sl_pipeline *pipeline, const sl_rank_bytes *all,
                              .microbatches = pipeline->microbatches,
                              .rank_of = pipeline->rank_of,
                              .bytes = all,
-                             .lowered = pipeline->lowered};
+                             .lowered = sl_pipeline_schedule(pipeline)};
     return SL_OK;
 }
 
