@@ -311,9 +311,10 @@ SL_API sl_status sl_checkpoint_write(sl_pipeline *pipeline,
  * it is damaged. */
 SL_API sl_status sl_checkpoint_check(const char *path, sl_progress *out);
 
-/* The newest undamaged checkpoint of a folder, freed by the caller. Damaged ones
- * are reported, unless `report` is NULL. SL_ENOTFOUND where there is none. One
- * that could not be read now, or is of another version, fails: it may be sound.
+/* The newest undamaged checkpoint of a folder, freed by the caller. Damaged
+ * ones are reported, unless `report` is NULL. SL_ENOTFOUND where there is none.
+ * One that could not be read now, or is of another version, fails: it may be
+ * sound.
  */
 SL_API sl_status sl_checkpoint_find(const char *folder,
                                     void (*report)(void *context,

@@ -38,8 +38,8 @@ static sl_status damaged(const char *path, const char *why)
                    path, why);
 }
 
-/* Whether the numbers are numbers that a run can have, and files are files of the
- * folder. */
+/* Whether the numbers are numbers that a run can have, and files are files of
+ * the folder. */
 static bool is_sensible(const json_t *root)
 {
     static const char *const names[] = {"step", "sequences", "optimizer_steps"};
@@ -79,7 +79,8 @@ static int64_t version_of(const json_t *root)
     return json_integer_value(json_object_get(root, "version"));
 }
 
-/* Whether training.json is as it was written, and of a version that is known. */
+/* Whether training.json is as it was written, and of a version that is
+ * known. */
 static sl_status check_training(const char *path, json_t *root)
 {
     const char *known = json_string_value(json_object_get(root, "sum"));
@@ -287,7 +288,8 @@ sl_status sl_checkpoint_find(const char *folder,
     return SL_OK;
 }
 
-/* Points a link at a checkpoint by a rename, so that it is there at any time. */
+/* Points a link at a checkpoint by a rename, so that it is there at any
+ * time. */
 static sl_status point(const char *folder, const char *name, const char *target)
 {
     char hidden[64], *fresh, *link;

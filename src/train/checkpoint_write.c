@@ -167,7 +167,8 @@ static sl_status check_tensor(const sl_safetensor *own)
     return SL_OK;
 }
 
-/* What is not finite is never written: it might take the place of what was good. */
+/* What is not finite is never written: it might take the place of what was
+ * good. */
 static sl_status check_finite(const collection *c)
 {
     for (size_t i = 0; i < c->count; i++)

@@ -37,8 +37,8 @@ struct sl_optimizer {
     int kinds; /* states of each */
     int64_t steps;
     sl__optimizer_state *states;
-    /* Of the device: what changes from step to step, and by parameter the sum of
-     * the squares of its gradient. */
+    /* Of the device: what changes from step to step, and by parameter the sum
+     * of the squares of its gradient. */
     char *control;
     sl_memory *control_memory; /* that counts it */
 };
@@ -279,8 +279,8 @@ free_all:
 }
 
 /* Everything of a step, enqueued: the norm of the whole model's gradient, to
- * which ranks add up what they have, what clipping makes of it, and the update of
- * every parameter. A rank without parameters takes part in the norm. */
+ * which ranks add up what they have, what clipping makes of it, and the update
+ * of every parameter. A rank without parameters takes part in the norm. */
 static sl_status enqueue_step(sl_optimizer *own, const sl_group *group,
                               double rate, sl__update_block *block)
 {
