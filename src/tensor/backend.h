@@ -64,7 +64,6 @@ typedef struct sl__update_block {
 typedef struct sl__run {
     sl__stream *stream;
     sl__step_block *block; /* of the microbatch */
-    void **states; /* what kernels keep per slot, by their state_index */
     /* Of a kernel that groups: so many microbatches are run in one call, the
      * i-th with the pointers from p[i * group_stride] on. */
     int group;
@@ -94,7 +93,6 @@ struct sl__kernel {
     bool groups;           /* takes several microbatches in one call */
     int packed_operand;    /* whose arg is a pack's; -1: none */
     int pack;
-    int state_index; /* -1: keeps no state */
 };
 
 /* A weight in the layout a kernel likes, made anew when parameters change. */
@@ -159,14 +157,10 @@ typedef struct sl__update_args {
 
 typedef struct sl__kernel_ops {
     /* Chooses kernel->run for the geometry of its args, whose places are not
-     * yet known; may ask for scratch, state, or a packed operand. */
+     * yet known; may ask for scratch, or a packed operand. */
     sl_status (*prepare)(sl__device *device, sl__packs *packs,
                          sl__kernel *kernel);
     void (*forget)(sl__kernel *kernel);
-    /* State of a kernel for one slot, whose args lie at `p`. */
-    sl_status (*bind)(sl__device *device, const sl__kernel *kernel,
-                      void *const *p, void **out_state);
-    void (*unbind)(void *state);
     /* block->scale from block->squares: at most `clip` of a norm, unless that is
      * 0; NaN where the squares are not finite. */
     sl_status (*clip)(sl__stream *stream, sl__update_block *block, double clip);
@@ -199,6 +193,7 @@ sl__kernel_fn sl__ref_kernel(sl__op op, sl_dtype dtype);
 /* ---------------------------------------------- backends on the CPU -- */
 
 /* Where everything is done when it was enqueued. (cpu.c, update.c) */
+sl_status sl__cpu_begin_or_end(sl__stream *stream);
 sl_status sl__cpu_record(sl__stream *stream, sl__event *event);
 sl_status sl__cpu_wait(sl__stream *stream, const sl__event *event);
 sl_status sl__cpu_finish(sl__stream *stream);

@@ -6,6 +6,12 @@
 
 #include "base/clock.h"
 
+sl_status sl__cpu_begin_or_end(sl__stream *stream)
+{
+    (void)stream;
+    return SL_OK;
+}
+
 sl_status sl__cpu_record(sl__stream *stream, sl__event *event)
 {
     (void)stream;

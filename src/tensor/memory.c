@@ -78,29 +78,6 @@ int64_t sl_memory_bytes(const sl_memory *memory)
     return memory ? memory->bytes : 0;
 }
 
-static sl_status bind_kernel(sl_memory *memory, const microbatch *slot,
-                             const sl__kernel *kernel)
-{
-    const sl_stage *stage = memory->stage;
-    if (kernel->state_index < 0)
-        return SL_OK;
-    sl__resolve(kernel, slot->bases, memory->pointers);
-    return stage->backend->kernels.bind(stage->device, kernel, memory->pointers,
-                                        &slot->states[kernel->state_index]);
-}
-
-static sl_status bind_slot(sl_memory *memory, const microbatch *slot)
-{
-    const sl_stage *stage = memory->stage;
-    for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
-        for (size_t i = 0; i < stage->programs[p].count; i++)
-            SL__TRY(bind_kernel(memory, slot, &stage->kernels[p][i]));
-    }
-    for (size_t i = 0; i < stage->packs.count; i++)
-        SL__TRY(bind_kernel(memory, slot, &stage->packs.data[i]->kernel));
-    return SL_OK;
-}
-
 static void fill_bases(sl_memory *memory, const int of[SL__SLOT_KINDS],
                        microbatch *slot)
 {
@@ -127,7 +104,6 @@ static sl_status make_slots(sl_memory *memory, const sl__slots *slots)
 {
     const sl_stage *stage = memory->stage;
     size_t pools = SL__POOL_MESSAGES + (size_t)stage->message_count;
-    size_t states = (size_t)stage->state_count;
     size_t count = (size_t)slots->microbatches;
     for (int k = 0; k < SL__SLOT_KINDS; k++) {
         int64_t bytes = slots->counts[k] * stage->slot_bytes[k];
@@ -138,11 +114,9 @@ static sl_status make_slots(sl_memory *memory, const sl__slots *slots)
     memory->slot_count = slots->microbatches;
     SL__TRY(sl__alloc(count, sizeof *memory->blocks, &memory->blocks));
     SL__TRY(sl__alloc(pools * count, sizeof(void *), &memory->bases));
-    SL__TRY(sl__alloc(states * count, sizeof(void *), &memory->states));
     for (int i = 0; i < memory->slot_count; i++) {
         microbatch *slot = &memory->slots[i];
         slot->bases = memory->bases + i * pools;
-        slot->states = memory->states + i * states;
         slot->block = (sl__step_block *)(void *)((char *)memory->control +
                                                  (1 + i) * SL__BLOCK_BYTES);
         for (int k = 0; k < SL__SLOT_KINDS; k++)
@@ -150,7 +124,6 @@ static sl_status make_slots(sl_memory *memory, const sl__slots *slots)
                 slots->counts[k] == 0 ||
                 (slots->of[i][k] >= 0 && slots->of[i][k] < slots->counts[k]));
         fill_bases(memory, slots->of[i], slot);
-        SL__TRY(bind_slot(memory, slot));
     }
     return SL_OK;
 }
@@ -332,12 +305,6 @@ void sl_memory_destroy(sl_memory *memory)
     if (!memory)
         return;
     const sl__backend *backend = memory->stage->backend;
-    size_t states =
-        (size_t)memory->stage->state_count * (size_t)memory->slot_count;
-    for (size_t i = 0; memory->states && i < states; i++) {
-        if (memory->states[i])
-            backend->kernels.unbind(memory->states[i]);
-    }
     if (memory->stream) {
         for (int k = 0; k < SL__SLOT_KINDS; k++)
             release(memory, memory->pools[k]);
@@ -354,7 +321,6 @@ void sl_memory_destroy(sl_memory *memory)
     free(memory->slots);
     free(memory->blocks);
     free(memory->bases);
-    free(memory->states);
     free(memory->pointers);
     free(memory->staging);
     free(memory);

@@ -15,7 +15,6 @@ typedef struct microbatch {
     slot_state state;
     sl__step_block *block; /* of the device */
     void **bases;          /* of the pools */
-    void **states;         /* of kernels and packs, by state_index */
 } microbatch;
 
 struct sl_memory {
@@ -31,7 +30,6 @@ struct sl_memory {
     microbatch *slots;
     int slot_count;
     void **bases;       /* of all slots */
-    void **states;      /* of all slots */
     void **pointers;    /* of the args of the kernel at hand, by microbatch */
     sl_memory *owner;   /* of parameters and gradients; itself, mostly */
     uint64_t written;   /* how often the owner's parameters were */

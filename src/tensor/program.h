@@ -113,7 +113,6 @@ struct sl_stage {
     int64_t *buffer_offsets; /* in the same pool, behind the parameters */
     sl__kernel *kernels[SL_PROGRAM_COUNT]; /* flat, as they run */
     sl__packs packs;
-    int state_count; /* kernels and packs that keep state per slot */
     int64_t kernel_count;
     int arg_count_max;
     sl_callbacks callbacks; /* of a stage without kernels */

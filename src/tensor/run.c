@@ -10,8 +10,7 @@
 
 static sl__run make_run(const sl_memory *memory, const microbatch *slot)
 {
-    return (sl__run){
-        .stream = memory->stream, .block = slot->block, .states = slot->states};
+    return (sl__run){.stream = memory->stream, .block = slot->block};
 }
 
 static sl_status run_kernel(const sl__kernel *kernel, void *const *bases,

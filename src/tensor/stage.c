@@ -144,7 +144,6 @@ static sl_status make_kernel(sl_stage *stage, sl__kernel_call *call,
         .is_alone = result && stage->writers[result->base->id] == 1,
         .group_max = groups ? stage->options.group : 1,
         .packed_operand = -1,
-        .state_index = -1,
     };
     call->kernel = kernel;
     SL__TRY(
@@ -216,8 +215,6 @@ static void locate_call(sl_stage *stage, int p, const sl__kernel_call *call)
         args[kernel->packed_operand].pool = SL__POOL_PACKED;
         args[kernel->packed_operand].offset = pack->args[1].offset;
     }
-    if (kernel->state_index >= 0)
-        kernel->state_index = stage->state_count++;
     kernel->groups = kernel->groups && may_group(kernel);
 }
 
@@ -226,8 +223,6 @@ static void locate_packs(sl_stage *stage)
     for (size_t i = 0; i < stage->packs.count; i++) {
         sl__pack *pack = stage->packs.data[i];
         locate(stage, SL_PROGRAM_F, pack->tensor, &pack->args[0]);
-        if (pack->kernel.state_index >= 0)
-            pack->kernel.state_index = stage->state_count++;
     }
 }
 

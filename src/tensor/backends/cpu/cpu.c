@@ -57,12 +57,6 @@ static void close_stream(sl__stream *stream)
     free(stream);
 }
 
-static sl_status begin_or_end(sl__stream *stream)
-{
-    (void)stream;
-    return SL_OK;
-}
-
 static void forget(sl__kernel *kernel)
 {
     free(kernel->private);
@@ -124,8 +118,8 @@ const sl__backend sl__backend_cpu = {
                .close = close_device,
                .open_stream = open_stream,
                .close_stream = close_stream,
-               .begin = begin_or_end,
-               .end = begin_or_end,
+               .begin = sl__cpu_begin_or_end,
+               .end = sl__cpu_begin_or_end,
                .record = sl__cpu_record,
                .wait = sl__cpu_wait,
                .finish = sl__cpu_finish},

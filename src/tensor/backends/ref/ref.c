@@ -58,12 +58,6 @@ static void close_stream(sl__stream *stream)
     (void)stream;
 }
 
-static sl_status begin_or_end(sl__stream *stream)
-{
-    (void)stream;
-    return SL_OK;
-}
-
 static sl_status prepare(sl__device *device, sl__packs *packs,
                          sl__kernel *kernel)
 {
@@ -78,21 +72,6 @@ static void forget(sl__kernel *kernel)
     (void)kernel;
 }
 
-static sl_status bind(sl__device *device, const sl__kernel *kernel,
-                      void *const *p, void **out_state)
-{
-    (void)device;
-    (void)kernel;
-    (void)p;
-    *out_state = NULL;
-    return SL_OK;
-}
-
-static void unbind(void *state)
-{
-    (void)state;
-}
-
 const sl__backend sl__backend_ref = {
     .name = "ref",
     .device = {.threads_max = 1,
@@ -100,16 +79,14 @@ const sl__backend sl__backend_ref = {
                .close = close,
                .open_stream = open_stream,
                .close_stream = close_stream,
-               .begin = begin_or_end,
-               .end = begin_or_end,
+               .begin = sl__cpu_begin_or_end,
+               .end = sl__cpu_begin_or_end,
                .record = sl__cpu_record,
                .wait = sl__cpu_wait,
                .finish = sl__cpu_finish},
     .buffers = &sl__host_buffers,
     .kernels = {.prepare = prepare,
                 .forget = forget,
-                .bind = bind,
-                .unbind = unbind,
                 .clip = sl__cpu_clip,
                 .update = sl__cpu_update},
 };

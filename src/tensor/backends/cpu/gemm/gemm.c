@@ -106,7 +106,6 @@ static sl_status fill_pack(sl__pack *pack, const sl__node *node,
     pack->kernel = (sl__kernel){.run = how->vectors ? vector->pack_panels
                                                     : sl__split_choose(1)->pack,
                                 .private = private,
-                                .state_index = -1,
                                 .args = pack->args,
                                 .arg_count = 2,
                                 .operand_count = 1,
