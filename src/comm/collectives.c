@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Collectives out of messages. A sum is scattered, each rank of the group
- * summing one part in the order of the group, and gathered: every number goes
- * over the wire twice, and the bits depend on the group alone. */
+ * Collectives made of messages. An allreduce is a reduce-scatter, in which each
+ * rank sums one part in the order of the group, and an allgather: every number
+ * goes over the wire twice, and the bits depend on the group alone. */
 #include "comm/comm.h"
 
 #include "base/arguments.h"
@@ -11,13 +11,15 @@
 #include "base/memory.h"
 #include "base/try.h"
 
-/* A collective at work. */
+#include <assert.h>
+
+/* A collective that is running. */
 typedef struct collective {
     sl_comm *comm;
-    sl__stream *stream; /* of what is moved and summed */
+    sl__stream *stream; /* of the memory that is moved and summed */
     const sl_group *group;
     int tag;
-    int own;         /* place of this rank in the group */
+    int own;         /* index of this rank in the group */
     double deadline; /* seconds */
 } collective;
 
@@ -49,7 +51,7 @@ static sl_status start(sl_comm *comm, sl__stream *stream, const sl_group *group,
     return SL_OK;
 }
 
-/* Takes back what a collective that failed has posted; forwards its status. */
+/* Cancels what a collective that failed has posted; forwards its status. */
 static sl_status end(sl_comm *comm, sl_status status)
 {
     for (int i = 0; i < 2 * comm->size && status; i++)
@@ -70,6 +72,7 @@ static sl_request *receiving(const collective *c, int member)
 static sl_status send_to(const collective *c, int member, const void *data,
                          size_t bytes)
 {
+    assert(member != c->own && !sending(c, member)->posted);
     return sl__comm_send(c->comm, c->stream, c->group->ranks[member], c->tag,
                          data, bytes, sending(c, member));
 }
@@ -77,6 +80,7 @@ static sl_status send_to(const collective *c, int member, const void *data,
 static sl_status recv_from(const collective *c, int member, void *data,
                            size_t bytes)
 {
+    assert(member != c->own && !receiving(c, member)->posted);
     return sl__comm_recv(c->comm, c->stream, c->group->ranks[member], c->tag,
                          data, bytes, receiving(c, member));
 }
@@ -85,6 +89,16 @@ static sl_status wait_for(const collective *c, sl_request *request)
 {
     double left = c->deadline - sl__seconds();
     return sl_comm_wait(c->comm, request, left > 0 ? left : 0);
+}
+
+/* Waits until everything that was sent to other ranks may change again. */
+static sl_status wait_for_sends(const collective *c)
+{
+    for (int i = 0; i < c->group->count; i++) {
+        if (i != c->own)
+            SL__TRY(wait_for(c, sending(c, i)));
+    }
+    return SL_OK;
 }
 
 void sl_group_part(const sl_group *group, size_t count, int index,
@@ -103,7 +117,7 @@ void sl_group_part(const sl_group *group, size_t count, int index,
         *out_length = length;
 }
 
-/* Room for a part of a sum, of the longest that a rank may have. */
+/* Room for a part of a sum: for the longest that a rank may have. */
 static size_t part_bytes(size_t ranks, sl_dtype dtype, size_t count)
 {
     size_t longest = (count + ranks - 1) / ranks;
@@ -128,13 +142,13 @@ static void free_scratch(sl__scratch *scratch)
     *scratch = (sl__scratch){0};
 }
 
-/* Room that lasts from call to call. */
 sl_status sl__comm_reserve(sl_comm *comm, sl__stream *stream, int64_t bytes)
 {
     sl__scratch *scratch = scratch_of(comm, stream);
     void *wider;
+    assert(bytes >= 0);
     if (sl__is_host(stream))
-        stream = &sl__host; /* Which is there as long as this end. */
+        stream = &sl__host; /* It outlives every end. */
     if ((size_t)bytes <= scratch->bytes && scratch->stream == stream)
         return SL_OK;
     SL__TRY(stream->buffers->allocate(stream, bytes, &wider));
@@ -155,27 +169,19 @@ void sl__comm_forget(sl_comm *comm, const sl__stream *stream)
         free_scratch(scratch);
 }
 
-/* Waits until everything that was sent may change again. */
-static sl_status finish_sends(const collective *c)
-{
-    for (int i = 0; i < c->group->count; i++) {
-        if (i != c->own)
-            SL__TRY(wait_for(c, sending(c, i)));
-    }
-    return SL_OK;
-}
-
 /* -------------------------------------------------------------- barrier -- */
 
-/* What each rank says to others in every round, and hears from others, each
- * round from ranks twice as far: then it knows of all. */
-static sl_status exchange(const collective *c, int far, const void *said,
-                          void *heard, size_t bytes)
+/* Sends to the rank `distance` places after this one, and receives from the one
+ * as far before it. With distances 1, 2, 4, ... every rank has heard of every
+ * other, directly or not, after the last. */
+static sl_status exchange(const collective *c, int distance, const void *sent,
+                          void *received, size_t bytes)
 {
     int count = c->group->count;
-    int to = (c->own + far) % count, from = (c->own - far + count) % count;
-    SL__TRY(send_to(c, to, said, bytes));
-    SL__TRY(recv_from(c, from, heard, bytes));
+    int to = (c->own + distance) % count;
+    int from = (c->own - distance + count) % count;
+    SL__TRY(send_to(c, to, sent, bytes));
+    SL__TRY(recv_from(c, from, received, bytes));
     SL__TRY(wait_for(c, receiving(c, from)));
     return wait_for(c, sending(c, to));
 }
@@ -186,8 +192,8 @@ sl_status sl_comm_barrier(sl_comm *comm, const sl_group *group, int tag,
     SL__NEED(comm, group);
     collective c;
     sl_status status = start(comm, &sl__host, group, tag, timeout_s, &c);
-    for (int far = 1; far < group->count && !status; far *= 2)
-        status = exchange(&c, far, NULL, NULL, 0);
+    for (int distance = 1; distance < group->count && !status; distance *= 2)
+        status = exchange(&c, distance, NULL, NULL, 0);
     return end(comm, status);
 }
 
@@ -197,35 +203,34 @@ sl_status sl__comm_range(sl_comm *comm, const sl_group *group, int tag,
 {
     collective c;
     uint64_t own[2] = {value, value};
-    sl_status status = start(comm, &sl__host, group, tag, timeout_s, &c);
-    for (int far = 1; far < group->count && !status; far *= 2) {
-        const uint64_t said[2] = {own[0], own[1]};
-        uint64_t theirs[2];
-        status = exchange(&c, far, said, theirs, sizeof said);
-        /* What was posted leaves with this function. */
+    SL__TRY(start(comm, &sl__host, group, tag, timeout_s, &c));
+    for (int distance = 1; distance < group->count; distance *= 2) {
+        const uint64_t sent[2] = {own[0], own[1]};
+        uint64_t received[2];
+        sl_status status = exchange(&c, distance, sent, received, sizeof sent);
+        /* Both arrays end here: nothing may stay posted. */
         if (status)
             return end(comm, status);
-        own[0] = theirs[0] < own[0] ? theirs[0] : own[0];
-        own[1] = theirs[1] > own[1] ? theirs[1] : own[1];
+        own[0] = received[0] < own[0] ? received[0] : own[0];
+        own[1] = received[1] > own[1] ? received[1] : own[1];
     }
-    if (!status) {
-        *out_least = own[0];
-        *out_most = own[1];
-    }
-    return end(comm, status);
+    *out_least = own[0];
+    *out_most = own[1];
+    return SL_OK;
 }
 
 /* ----------------------------------------------------------------- sums -- */
 
-/* Posts what goes to and comes from all other ranks. */
+/* Posts the messages of a reduce-scatter: to each rank its part of `from`, and
+ * from each rank this rank's part, `stride` bytes apart in `to`. */
 static sl_status post_parts(const collective *c, const char *from, char *to,
-                            size_t part, size_t size, size_t count)
+                            size_t stride, size_t size, size_t count)
 {
     size_t first, length;
     sl_group_part(c->group, count, c->own, &first, &length);
     for (int i = 0; i < c->group->count; i++) {
         if (i != c->own)
-            SL__TRY(recv_from(c, i, to + part * (size_t)i, length * size));
+            SL__TRY(recv_from(c, i, to + stride * (size_t)i, length * size));
     }
     for (int i = 0; i < c->group->count; i++) {
         sl_group_part(c->group, count, i, &first, &length);
@@ -235,41 +240,41 @@ static sl_status post_parts(const collective *c, const char *from, char *to,
     return SL_OK;
 }
 
-/* Sends every other rank its part of `data`, and sums up one's own, in the
+/* Sends every other rank its part of `data`, and sums this rank's part, in the
  * order of the group, into `out`, which may be that part of `data` itself. */
-static sl_status scatter_sum(const collective *c, sl_dtype dtype,
-                             const void *data, size_t count, void *out)
+static sl_status reduce_scatter(const collective *c, sl_dtype dtype,
+                                const void *data, size_t count, void *out)
 {
     size_t size = sl_dtype_bytes(dtype), first, length;
     const char *from = data;
     int ranks = c->group->count;
     sl_group_part(c->group, count, c->own, &first, &length);
-    /* One's own part, and those of the others behind it. */
-    size_t part = part_bytes((size_t)ranks, dtype, count);
+    /* The scratch has this rank's part as each rank of the group has it. */
+    size_t stride = part_bytes((size_t)ranks, dtype, count);
     SL__TRY(sl__comm_reserve(c->comm, c->stream,
                              sl__comm_sum_bytes(ranks, dtype, count)));
     char *scratch = scratch_of(c->comm, c->stream)->data;
-    SL__TRY(post_parts(c, from, scratch, part, size, count));
+    assert(length * size <= stride);
+    SL__TRY(post_parts(c, from, scratch, stride, size, count));
     if (length)
-        SL__TRY(sl__device_copy(c->stream, scratch + part * (size_t)c->own,
+        SL__TRY(sl__device_copy(c->stream, scratch + stride * (size_t)c->own,
                                 from + first * size, length * size));
     for (int i = 0; i < ranks; i++) {
         if (i != c->own)
             SL__TRY(wait_for(c, receiving(c, i)));
         if (i > 0 && length)
             SL__TRY(sl__device_add(c->stream, dtype, scratch,
-                                   scratch + part * (size_t)i,
+                                   scratch + stride * (size_t)i,
                                    (int64_t)length));
     }
-    /* What `out` overlaps may still be on its way to nobody: parts of others
-     * are apart from one's own. */
+    /* Sends may be pending still; they are from other parts of `data`. */
     if (length)
         SL__TRY(sl__device_copy(c->stream, out, scratch, length * size));
-    return finish_sends(c);
+    return wait_for_sends(c);
 }
 
-static sl_status gather(const collective *c, size_t size, void *data,
-                        size_t count)
+static sl_status allgather(const collective *c, size_t size, void *data,
+                           size_t count)
 {
     size_t first, length;
     char *at = data;
@@ -287,7 +292,7 @@ static sl_status gather(const collective *c, size_t size, void *data,
         if (i != c->own)
             SL__TRY(wait_for(c, receiving(c, i)));
     }
-    return finish_sends(c);
+    return wait_for_sends(c);
 }
 
 static sl_status check_sum(sl_dtype dtype)
@@ -310,9 +315,9 @@ sl_status sl__comm_allreduce(sl_comm *comm, sl__stream *stream,
                                           count, timeout_s);
     sl_group_part(group, count, c.own, &first, &length);
     sl_status status =
-        scatter_sum(&c, dtype, data, count, (char *)data + first * size);
+        reduce_scatter(&c, dtype, data, count, (char *)data + first * size);
     if (!status)
-        status = gather(&c, size, data, count);
+        status = allgather(&c, size, data, count);
     return end(comm, status);
 }
 
@@ -327,7 +332,7 @@ sl_status sl__comm_reduce_scatter(sl_comm *comm, sl__stream *stream,
     if (comm->transport->reduce_scatter)
         return comm->transport->reduce_scatter(comm, stream, group, tag, dtype,
                                                data, count, out, timeout_s);
-    return end(comm, scatter_sum(&c, dtype, data, count, out));
+    return end(comm, reduce_scatter(&c, dtype, data, count, out));
 }
 
 sl_status sl__comm_allgather(sl_comm *comm, sl__stream *stream,
@@ -339,7 +344,7 @@ sl_status sl__comm_allgather(sl_comm *comm, sl__stream *stream,
     if (comm->transport->allgather)
         return comm->transport->allgather(comm, stream, group, tag, size, data,
                                           count, timeout_s);
-    return end(comm, gather(&c, size, data, count));
+    return end(comm, allgather(&c, size, data, count));
 }
 
 sl_status sl_comm_allreduce(sl_comm *comm, const sl_group *group, int tag,
@@ -375,6 +380,21 @@ sl_status sl_comm_allgather(sl_comm *comm, const sl_group *group, int tag,
                               timeout_s);
 }
 
+/* The root sends to all others; each of these receives from it. */
+static sl_status broadcast(const collective *c, int root, void *data,
+                           size_t bytes)
+{
+    if (c->own != root) {
+        SL__TRY(recv_from(c, root, data, bytes));
+        return wait_for(c, receiving(c, root));
+    }
+    for (int i = 0; i < c->group->count; i++) {
+        if (i != root)
+            SL__TRY(send_to(c, i, data, bytes));
+    }
+    return wait_for_sends(c);
+}
+
 sl_status sl_comm_broadcast(sl_comm *comm, const sl_group *group, int tag,
                             int root, void *data, size_t bytes,
                             double timeout_s)
@@ -387,16 +407,5 @@ sl_status sl_comm_broadcast(sl_comm *comm, const sl_group *group, int tag,
     if (root < 0 || root >= group->count)
         return sl_fail(SL_EINVAL, "rank %d: the root is number %d of %d",
                        comm->rank, root, group->count);
-    sl_status status = SL_OK;
-    if (c.own != root) {
-        status = recv_from(&c, root, data, bytes);
-        if (!status)
-            status = wait_for(&c, receiving(&c, root));
-        return end(comm, status);
-    }
-    for (int i = 0; i < group->count && !status; i++) {
-        if (i != root)
-            status = send_to(&c, i, data, bytes);
-    }
-    return end(comm, status ? status : finish_sends(&c));
+    return end(comm, broadcast(&c, root, data, bytes));
 }

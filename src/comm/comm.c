@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Messages, whatever carries them: what every transport would check. */
+ * What is common to all transports: checks of arguments, copies of device
+ * memory, and the answers of a rank that is asked what it does. */
 #include "comm/comm.h"
 
 #include "base/arguments.h"
@@ -9,6 +10,7 @@
 #include "base/try.h"
 #include "comm/staging.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,19 +18,20 @@
 sl_status sl__comm_start(sl_comm *comm, const sl__transport *transport,
                          int rank, int size)
 {
+    assert(rank >= 0 && rank < size && size <= SL_COMM_MAX_RANKS);
     comm->transport = transport;
     comm->rank = rank;
     comm->size = size;
-    if (pthread_mutex_init(&comm->answering, NULL))
+    if (pthread_mutex_init(&comm->answer_lock, NULL))
         return sl_fail(SL_ENOMEM, "out of memory: a lock");
-    comm->started = true;
+    comm->has_lock = true;
     return sl__alloc(2 * (size_t)size, sizeof *comm->requests, &comm->requests);
 }
 
 void sl__comm_end(sl_comm *comm)
 {
-    if (comm->started)
-        pthread_mutex_destroy(&comm->answering);
+    if (comm->has_lock)
+        pthread_mutex_destroy(&comm->answer_lock);
     if (comm->holds_memory)
         return;
     free(comm->requests);
@@ -146,10 +149,8 @@ bool sl_comm_holds_memory(const sl_comm *comm)
 /* A request that was never posted, or was cancelled, will not complete. */
 static sl_status refuse_unposted(sl_comm *comm)
 {
-    sl_status status = comm->transport->check(comm);
-    return status ? status
-                  : sl_fail(SL_EINVAL, "rank %d: the request is not posted",
-                            comm->rank);
+    SL__TRY(comm->transport->check(comm));
+    return sl_fail(SL_EINVAL, "rank %d: the request is not posted", comm->rank);
 }
 
 sl_status sl_comm_test(sl_comm *comm, sl_request *request, bool *out_done)
@@ -160,6 +161,7 @@ sl_status sl_comm_test(sl_comm *comm, sl_request *request, bool *out_done)
     SL__TRY(comm->transport->test(comm, request, out_done));
     if (!*out_done)
         return SL_OK;
+    assert(request->done_s > 0);
     request->posted = false;
     return sl__stage_end(comm, request);
 }
@@ -171,15 +173,15 @@ sl_status sl_comm_wait(sl_comm *comm, sl_request *request, double timeout_s)
     if (!(timeout_s >= 0))
         return sl_fail(SL_EINVAL, "rank %d: %g seconds to wait", comm->rank,
                        timeout_s);
-    sl_status status = sl_comm_test(comm, request, &done);
-    if (status || done)
-        return status;
+    SL__TRY(sl_comm_test(comm, request, &done));
+    if (done)
+        return SL_OK;
     comm->transport->wait(comm, request, timeout_s);
-    status = sl_comm_test(comm, request, &done);
-    if (!status && !done)
-        status = sl_fail(SL_ETIME, "rank %d waited %g s for a message",
-                         comm->rank, timeout_s);
-    return status;
+    SL__TRY(sl_comm_test(comm, request, &done));
+    if (done)
+        return SL_OK;
+    return sl_fail(SL_ETIME, "rank %d waited %g s for a message", comm->rank,
+                   timeout_s);
 }
 
 sl_status sl_comm_progress(sl_comm *comm)
@@ -188,42 +190,18 @@ sl_status sl_comm_progress(sl_comm *comm)
     return comm->transport->progress(comm);
 }
 
-/* -------------------------------------------------------------- asking -- */
-
-void sl_comm_set_answer(sl_comm *comm, sl_answer_fn answer, void *context)
-{
-    if (!comm)
-        return;
-    pthread_mutex_lock(&comm->answering);
-    comm->answer = answer;
-    comm->answer_context = context;
-    pthread_mutex_unlock(&comm->answering);
-}
-
-void sl_comm_clear_answer(sl_comm *comm, const void *context)
-{
-    if (!comm)
-        return;
-    pthread_mutex_lock(&comm->answering);
-    if (comm->answer_context == context) {
-        comm->answer = NULL;
-        comm->answer_context = NULL;
-    }
-    pthread_mutex_unlock(&comm->answering);
-}
-
-void sl__comm_call_answer(sl_comm *comm, char text[SL_COMM_ANSWER_MAX])
-{
-    pthread_mutex_lock(&comm->answering);
-    if (comm->answer)
-        comm->answer(comm->answer_context, text, SL_COMM_ANSWER_MAX);
-    pthread_mutex_unlock(&comm->answering);
-}
+/* ---------------------------------------------------- while a rank waits -- */
 
 void sl__comm_set_idle(sl_comm *comm, sl__idle_fn idle, void *context)
 {
     comm->idle = idle;
     comm->idle_context = context;
+}
+
+void sl__comm_clear_idle(sl_comm *comm, const void *context)
+{
+    if (comm->idle_context == context)
+        sl__comm_set_idle(comm, NULL, NULL);
 }
 
 void sl__comm_set_crowded(sl_comm *comm, bool crowded)
@@ -233,10 +211,36 @@ void sl__comm_set_crowded(sl_comm *comm, bool crowded)
     comm->crowded = crowded;
 }
 
-void sl__comm_clear_idle(sl_comm *comm, const void *context)
+/* -------------------------------------------------------------- asking -- */
+
+void sl_comm_set_answer(sl_comm *comm, sl_answer_fn answer, void *context)
 {
-    if (comm->idle_context == context)
-        sl__comm_set_idle(comm, NULL, NULL);
+    if (!comm)
+        return;
+    pthread_mutex_lock(&comm->answer_lock);
+    comm->answer = answer;
+    comm->answer_context = context;
+    pthread_mutex_unlock(&comm->answer_lock);
+}
+
+void sl_comm_clear_answer(sl_comm *comm, const void *context)
+{
+    if (!comm)
+        return;
+    pthread_mutex_lock(&comm->answer_lock);
+    if (comm->answer_context == context) {
+        comm->answer = NULL;
+        comm->answer_context = NULL;
+    }
+    pthread_mutex_unlock(&comm->answer_lock);
+}
+
+void sl__comm_call_answer(sl_comm *comm, char text[SL_COMM_ANSWER_MAX])
+{
+    pthread_mutex_lock(&comm->answer_lock);
+    if (comm->answer)
+        comm->answer(comm->answer_context, text, SL_COMM_ANSWER_MAX);
+    pthread_mutex_unlock(&comm->answer_lock);
 }
 
 void sl_comm_ask(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],

@@ -158,13 +158,6 @@ static void add_start(list *all, const sl_train_options *options)
         path ? path + (length > 60 ? length - 60 : 0) : "");
 }
 
-sl_group sl__all_ranks(const sl_comm *comm, int ranks[SL_COMM_MAX_RANKS])
-{
-    for (int i = 0; i < sl_comm_size(comm); i++)
-        ranks[i] = i;
-    return (sl_group){ranks, sl_comm_size(comm)};
-}
-
 static sl_status add_all(list *all, const sl_train_options *options)
 {
     add(all, "the version of Sluice", "%s", sl_version());

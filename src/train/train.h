@@ -47,9 +47,6 @@ const char *sl__gpt2_refusal(const sl_gpt2_config *config,
 
 /* ------------------------------------------------------------- agree.c -- */
 
-/* The group of all ranks, whose numbers are in `ranks`. */
-sl_group sl__all_ranks(const sl_comm *comm, int ranks[SL_COMM_MAX_RANKS]);
-
 /* Fails on all ranks where these options differ between any of them. */
 sl_status sl__train_agree(sl_comm *comm, const sl_train_options *options);
 

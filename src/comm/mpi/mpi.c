@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Ranks as processes, over plain MPI-3. Messages are nonblocking sends and
- * receives; a second communicator carries failures, for which every rank has a
- * receive posted from the start.
+ * receives. A second communicator carries failures and questions, for each of
+ * which every rank has a receive posted from the start.
  *
- * Invariant: MPI never ends the process; its errors come back as statuses. */
+ * Invariant: MPI never ends the process; its errors are returned as statuses. */
 #include "comm/comm.h"
 
 #include "base/arguments.h"
@@ -22,7 +22,9 @@ sl_status sl_mpi_create(sl_comm **out)
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/try.h"
 
+#include <assert.h>
 #include <mpi.h>
 #include <sched.h>
 #include <stddef.h>
@@ -30,13 +32,13 @@ sl_status sl_mpi_create(sl_comm **out)
 #include <string.h>
 #include <time.h>
 
-/* A failure on its way to another rank. */
+/* A failure, as it is sent to other ranks. */
 typedef struct failure {
     int status;
     char sentence[SL__ERROR_TEXT_MAX];
 } failure;
 
-/* An answer, and the number of the question. */
+/* An answer to another rank, and the number of its question. */
 typedef struct reply {
     int number;
     char text[SL_COMM_ANSWER_MAX];
@@ -45,21 +47,24 @@ typedef struct reply {
 typedef struct end {
     sl_comm comm; /* first */
     MPI_Comm messages;
-    MPI_Comm failures;
-    MPI_Request listening; /* for a failure */
-    failure heard;
-    bool failed;
+    MPI_Comm control;
     bool started_mpi;
-    /* Questions, and what is answered: one after the other. */
-    MPI_Request asked, answering;
-    int question, questions; /* its number, and how many this rank has asked */
+    /* The receive of a failure, into `failure`; `failed` once it is there. */
+    MPI_Request failure_recv;
+    failure failure;
+    bool failed;
+    /* Questions of other ranks are answered one after the other: the receive of
+     * the next, into `question`, and the send of the last `answer`. */
+    MPI_Request question_recv, answer_send;
+    int question;
     reply answer;
+    int asked; /* questions of this rank so far */
 } end;
 
-/* Tags of messages that are not the caller's. */
+/* Tags of the control communicator. */
 enum { TAG_FAILURE, TAG_NOBODY, TAG_QUESTION, TAG_ANSWER };
 
-/* What a request holds of ours. */
+/* This transport's part of a request. */
 typedef struct post {
     MPI_Request request;
     size_t bytes;
@@ -91,57 +96,71 @@ static sl_status fail_mpi(const sl_comm *comm, const char *what, int code)
     return sl_fail(SL_EIO, "rank %d: %s: %.300s", comm->rank, what, text);
 }
 
-/* ------------------------------------------------------------- failures -- */
-
-static void listen_for_questions(end *own)
+/* A rest between two looks, which lets other processes run. */
+static void nap(void)
 {
-    MPI_Irecv(&own->question, 1, MPI_INT, MPI_ANY_SOURCE, TAG_QUESTION,
-              own->failures, &own->asked);
+    nanosleep(&(struct timespec){0, 50000}, NULL);
 }
 
-/* Answers a question that has come, unless the last answer has not left. */
-static void answer_mpi(end *own)
+/* Cancels a receive that no message has come for. */
+static void cancel_recv(MPI_Request *request, MPI_Status *how)
 {
-    int left = 1, there = 0;
+    MPI_Cancel(request);
+    MPI_Wait(request, how);
+}
+
+/* ------------------------------------------------- failures and questions -- */
+
+static void post_question_recv(end *own)
+{
+    MPI_Irecv(&own->question, 1, MPI_INT, MPI_ANY_SOURCE, TAG_QUESTION,
+              own->control, &own->question_recv);
+}
+
+/* Answers a question that has come, unless the last answer is still being
+ * sent. */
+static void answer_question(end *own)
+{
+    int sent = 1, there = 0;
     MPI_Status from;
-    if (own->answering != MPI_REQUEST_NULL)
-        MPI_Test(&own->answering, &left, MPI_STATUS_IGNORE);
-    if (left)
-        MPI_Test(&own->asked, &there, &from);
-    if (!there || own->asked != MPI_REQUEST_NULL)
+    if (own->answer_send != MPI_REQUEST_NULL)
+        MPI_Test(&own->answer_send, &sent, MPI_STATUS_IGNORE);
+    if (sent)
+        MPI_Test(&own->question_recv, &there, &from);
+    if (!there || own->question_recv != MPI_REQUEST_NULL)
         return;
     own->answer = (reply){.number = own->question};
     sl__comm_call_answer(&own->comm, own->answer.text);
     MPI_Isend(&own->answer, sizeof own->answer, MPI_BYTE, from.MPI_SOURCE,
-              TAG_ANSWER, own->failures, &own->answering);
-    listen_for_questions(own);
+              TAG_ANSWER, own->control, &own->answer_send);
+    post_question_recv(own);
 }
 
 static sl_status check_mpi(sl_comm *comm)
 {
     end *own = end_of(comm);
-    int heard = 0;
-    answer_mpi(own);
-    if (!own->failed) {
-        MPI_Test(&own->listening, &heard, MPI_STATUS_IGNORE);
-        own->failed = heard;
-    }
-    if (!own->failed)
+    int failed = own->failed;
+    answer_question(own);
+    if (!failed)
+        MPI_Test(&own->failure_recv, &failed, MPI_STATUS_IGNORE);
+    own->failed = failed;
+    if (!failed)
         return SL_OK;
-    own->heard.sentence[SL__ERROR_TEXT_MAX - 1] = '\0';
-    return sl__fail_lines((sl_status)own->heard.status, own->heard.sentence);
+    own->failure.sentence[SL__ERROR_TEXT_MAX - 1] = '\0';
+    return sl__fail_lines((sl_status)own->failure.status,
+                          own->failure.sentence);
 }
 
-static void listen_for_answer(end *own, int rank, reply *to,
-                              MPI_Request *request)
+static void post_answer_recv(end *own, int rank, reply *to,
+                             MPI_Request *request)
 {
-    MPI_Irecv(to, sizeof *to, MPI_BYTE, rank, TAG_ANSWER, own->failures,
+    MPI_Irecv(to, sizeof *to, MPI_BYTE, rank, TAG_ANSWER, own->control,
               request);
 }
 
-/* Takes the answers that have come; true while some have not. One to an earlier
- * question, which nobody waited for, is passed over. */
-static bool take_answers(end *own, MPI_Request *requests, reply *replies,
+/* Copies the answers that have come; true while some are missing. An answer to
+ * an earlier question, which came too late, is skipped. */
+static bool copy_answers(end *own, MPI_Request *requests, reply *replies,
                          char (*texts)[SL_COMM_ANSWER_MAX])
 {
     bool missing = false;
@@ -150,19 +169,19 @@ static bool take_answers(end *own, MPI_Request *requests, reply *replies,
         if (requests[i] == MPI_REQUEST_NULL)
             continue;
         MPI_Test(&requests[i], &there, MPI_STATUS_IGNORE);
-        if (there && replies[i].number == own->questions) {
+        if (there && replies[i].number == own->asked) {
             memcpy(texts[i], replies[i].text, SL_COMM_ANSWER_MAX);
             texts[i][SL_COMM_ANSWER_MAX - 1] = '\0';
             continue;
         }
         if (there)
-            listen_for_answer(own, i, &replies[i], &requests[i]);
+            post_answer_recv(own, i, &replies[i], &requests[i]);
         missing = true;
     }
     return missing;
 }
 
-/* Asks everybody at once, and listens for a while. */
+/* Asks all ranks at once, and waits for their answers, answering as well. */
 static void ask_mpi(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
                     double timeout_s)
 {
@@ -171,34 +190,32 @@ static void ask_mpi(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
     reply *replies;
     if (sl__alloc((size_t)comm->size, sizeof *replies, &replies))
         return;
-    own->questions++;
+    own->asked++;
     for (int i = 0; i < comm->size; i++) {
         answers[i] = sent[i] = MPI_REQUEST_NULL;
         if (i == comm->rank)
             continue;
-        listen_for_answer(own, i, &replies[i], &answers[i]);
-        MPI_Isend(&own->questions, 1, MPI_INT, i, TAG_QUESTION, own->failures,
+        post_answer_recv(own, i, &replies[i], &answers[i]);
+        MPI_Isend(&own->asked, 1, MPI_INT, i, TAG_QUESTION, own->control,
                   &sent[i]);
     }
     double until = sl__seconds() + timeout_s;
-    while (take_answers(own, answers, replies, texts) &&
+    while (copy_answers(own, answers, replies, texts) &&
            sl__seconds() < until) {
-        answer_mpi(own);
-        nanosleep(&(struct timespec){0, 50000}, NULL);
+        answer_question(own);
+        nap();
     }
     for (int i = 0; i < comm->size; i++) {
         /* A question is a few bytes, which have left, or never will. */
         if (sent[i] != MPI_REQUEST_NULL)
             MPI_Request_free(&sent[i]);
-        if (answers[i] != MPI_REQUEST_NULL) {
-            MPI_Cancel(&answers[i]);
-            MPI_Wait(&answers[i], MPI_STATUS_IGNORE);
-        }
+        if (answers[i] != MPI_REQUEST_NULL)
+            cancel_recv(&answers[i], MPI_STATUS_IGNORE);
     }
     free(replies);
 }
 
-/* Tells every other rank, and gives the news a second to leave. */
+/* Sends the failure to every other rank, and waits a second for it to leave. */
 static void abort_mpi(sl_comm *comm, sl_status status, const char *sentence)
 {
     end *own = end_of(comm);
@@ -206,28 +223,28 @@ static void abort_mpi(sl_comm *comm, sl_status status, const char *sentence)
         return;
     MPI_Status how;
     int cancelled;
-    MPI_Cancel(&own->listening);
-    MPI_Wait(&own->listening, &how);
+    cancel_recv(&own->failure_recv, &how);
     MPI_Test_cancelled(&how, &cancelled);
     own->failed = true;
     if (!cancelled)
-        return; /* Somebody else's came just now. */
-    own->heard.status = (int)status;
-    snprintf(own->heard.sentence, sizeof own->heard.sentence, "%s", sentence);
+        return; /* Another rank's failure has just come. */
+    own->failure.status = (int)status;
+    snprintf(own->failure.sentence, sizeof own->failure.sentence, "%s",
+             sentence);
     MPI_Request sends[SL_COMM_MAX_RANKS];
-    /* No more than there is to say: what is short arrives at once. */
+    /* No more than the sentence: MPI sends what is short at once. */
     int bytes =
-        (int)(offsetof(failure, sentence) + strlen(own->heard.sentence) + 1);
+        (int)(offsetof(failure, sentence) + strlen(own->failure.sentence) + 1);
     int count = 0, done = 0;
     for (int i = 0; i < comm->size; i++) {
         if (i != comm->rank)
-            MPI_Isend(&own->heard, bytes, MPI_BYTE, i, TAG_FAILURE,
-                      own->failures, &sends[count++]);
+            MPI_Isend(&own->failure, bytes, MPI_BYTE, i, TAG_FAILURE,
+                      own->control, &sends[count++]);
     }
     double until = sl__seconds() + 1;
     while (!done && sl__seconds() < until) {
         MPI_Testall(count, sends, &done, MPI_STATUSES_IGNORE);
-        nanosleep(&(struct timespec){0, 50000}, NULL);
+        nap();
     }
 }
 
@@ -245,11 +262,10 @@ static sl_status check_bytes(const sl_comm *comm, size_t bytes)
 static sl_status send_mpi(sl_comm *comm, sl__stream *stream, int peer, int tag,
                           const void *data, size_t bytes, sl_request *request)
 {
-    (void)stream; /* Memory of the process. */
+    assert(sl__is_host(stream)); /* staging.c copies device memory. */
+    (void)stream;
     post *own = post_of(request);
-    sl_status status = check_bytes(comm, bytes);
-    if (status)
-        return status;
+    SL__TRY(check_bytes(comm, bytes));
     *own = (post){.bytes = bytes, .peer = peer, .tag = tag};
     int code = MPI_Isend(data, (int)bytes, MPI_BYTE, peer, tag,
                          end_of(comm)->messages, &own->request);
@@ -259,11 +275,10 @@ static sl_status send_mpi(sl_comm *comm, sl__stream *stream, int peer, int tag,
 static sl_status recv_mpi(sl_comm *comm, sl__stream *stream, int peer, int tag,
                           void *buffer, size_t bytes, sl_request *request)
 {
+    assert(sl__is_host(stream));
     (void)stream;
     post *own = post_of(request);
-    sl_status status = check_bytes(comm, bytes);
-    if (status)
-        return status;
+    SL__TRY(check_bytes(comm, bytes));
     *own = (post){.bytes = bytes, .peer = peer, .tag = tag, .is_recv = true};
     int code = MPI_Irecv(buffer, (int)bytes, MPI_BYTE, peer, tag,
                          end_of(comm)->messages, &own->request);
@@ -284,43 +299,49 @@ static sl_status refuse_size(const sl_comm *comm, post *own)
                    comm->rank, own->bytes, own->peer, own->tag);
 }
 
+/* Tests a request that is not complete yet. */
+static sl_status test_pending(const sl_comm *comm, post *own)
+{
+    MPI_Status how;
+    int done = 0, count = 0, class = MPI_SUCCESS;
+    int code = MPI_Test(&own->request, &done, &how);
+    if (code)
+        MPI_Error_class(code, &class);
+    if (class == MPI_ERR_TRUNCATE) {
+        own->found = own->bytes + 1;
+        return refuse_size(comm, own);
+    }
+    if (code)
+        return fail_mpi(comm, "a message", code);
+    if (done && own->is_recv) {
+        MPI_Get_count(&how, MPI_BYTE, &count);
+        own->found = (size_t)count;
+        if (own->found != own->bytes)
+            return refuse_size(comm, own);
+    }
+    own->done = done;
+    return SL_OK;
+}
+
 static sl_status test_mpi(sl_comm *comm, sl_request *request, bool *out_done)
 {
     post *own = post_of(request);
-    MPI_Status how;
-    int done = own->done, count = 0;
     if (own->refused)
         return refuse_size(comm, own);
-    if (!done) {
-        int code = MPI_Test(&own->request, &done, &how);
-        int class = MPI_SUCCESS;
-        if (code)
-            MPI_Error_class(code, &class);
-        if (class == MPI_ERR_TRUNCATE) {
-            own->found = own->bytes + 1;
-            return refuse_size(comm, own);
-        }
-        if (code)
-            return fail_mpi(comm, "a message", code);
-        if (done && own->is_recv) {
-            MPI_Get_count(&how, MPI_BYTE, &count);
-            own->found = (size_t)count;
-            if (own->found != own->bytes)
-                return refuse_size(comm, own);
-        }
-        own->done = done;
-        if (done)
+    if (!own->done) {
+        SL__TRY(test_pending(comm, own));
+        if (own->done)
             request->done_s = sl__seconds();
     }
-    *out_done = done;
-    return done ? SL_OK : check_mpi(comm);
+    *out_done = own->done;
+    return own->done ? SL_OK : check_mpi(comm);
 }
 
-/* A receive that nothing has come for can be taken back. What is under way is
- * given a moment; then it is left to MPI, with its memory. */
+/* A receive that no message has come for can be cancelled. A message that is on
+ * its way is given a moment; then it is left to MPI, with its memory. */
 static void cancel_mpi(sl_comm *comm, sl_request *request)
 {
-    const double moment = 0.2;
+    const double moment_s = 0.2;
     post *own = post_of(request);
     int done = 0;
     if (own->done)
@@ -330,7 +351,7 @@ static void cancel_mpi(sl_comm *comm, sl_request *request)
     double start = sl__seconds();
     do {
         MPI_Test(&own->request, &done, MPI_STATUS_IGNORE);
-    } while (!done && !comm->holds_memory && sl__seconds() - start < moment);
+    } while (!done && !comm->holds_memory && sl__seconds() - start < moment_s);
     if (done)
         return;
     comm->holds_memory = true;
@@ -349,7 +370,7 @@ static void wait_mpi(sl_comm *comm, sl_request *request, double timeout_s)
             return;
         /* Ranks may be more than cores: let others run. */
         if (waited > 1e-3)
-            nanosleep(&(struct timespec){0, 50000}, NULL);
+            nap();
         else if (tries > 50)
             sched_yield();
     }
@@ -358,68 +379,57 @@ static void wait_mpi(sl_comm *comm, sl_request *request, double timeout_s)
 static sl_status progress_mpi(sl_comm *comm)
 {
     int there;
-    /* Looking for a message that nobody sends moves those that are under way.
-     */
-    MPI_Iprobe(MPI_ANY_SOURCE, TAG_NOBODY, end_of(comm)->failures, &there,
+    /* Probing for a message that nobody sends makes MPI move the others. */
+    MPI_Iprobe(MPI_ANY_SOURCE, TAG_NOBODY, end_of(comm)->control, &there,
                MPI_STATUS_IGNORE);
     return check_mpi(comm);
 }
 
 /* ----------------------------------------------------------------- life -- */
 
-/* Waits until all ranks have come to their end; after a failure for a moment
- * alone, for then some may be gone. True where all are there and none has left
- * memory to MPI: then MPI may end. A rank that leaves without ending it gets
- * the others killed by what launched them, before they have said why. */
+/* Waits until all ranks destroy their end; after a failure only for a while,
+ * since some may be gone. True where all do, and none has left memory to MPI:
+ * then MPI may be finalised. A rank that exits without finalising it makes the
+ * launcher kill the others, before they have said why. */
 static bool all_end(sl_comm *comm)
 {
-    const double most_failed = 3;
+    const double most_failed_s = 3;
     MPI_Request request;
     int done = 0, left = comm->holds_memory, any_left = 0;
     double start = sl__seconds();
     bool failed = check_mpi(comm);
     if (MPI_Iallreduce(&left, &any_left, 1, MPI_INT, MPI_MAX,
-                       end_of(comm)->failures, &request))
+                       end_of(comm)->control, &request))
         return false;
     while (!done) {
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
         double waited = sl__seconds() - start;
         failed = check_mpi(comm);
-        if (!done && failed && waited > most_failed)
+        if (!done && failed && waited > most_failed_s)
             return false;
         if (waited > 1e-3)
-            nanosleep(&(struct timespec){0, 50000}, NULL);
+            nap();
     }
     return !any_left;
-}
-
-/* Takes back a receive that nothing has come for. */
-static void stop_listening(MPI_Request *request)
-{
-    if (*request == MPI_REQUEST_NULL)
-        return;
-    MPI_Cancel(request);
-    MPI_Wait(request, MPI_STATUS_IGNORE);
 }
 
 static void destroy_mpi(sl_comm *comm)
 {
     end *own = end_of(comm);
-    if (all_end(comm)) {
-        stop_listening(&own->listening);
-        stop_listening(&own->asked);
-        if (own->answering != MPI_REQUEST_NULL)
-            MPI_Wait(&own->answering, MPI_STATUS_IGNORE);
-        MPI_Comm_free(&own->messages);
-        MPI_Comm_free(&own->failures);
-        if (own->started_mpi)
-            MPI_Finalize();
-        sl__comm_end(comm);
-        free(own);
-        return;
-    }
-    /* MPI may still write to what it listens with. */
+    bool ended = all_end(comm);
     sl__comm_end(comm);
+    if (!ended)
+        return; /* MPI may still write to the receives of this end. */
+    if (own->failure_recv != MPI_REQUEST_NULL)
+        cancel_recv(&own->failure_recv, MPI_STATUS_IGNORE);
+    cancel_recv(&own->question_recv, MPI_STATUS_IGNORE);
+    if (own->answer_send != MPI_REQUEST_NULL)
+        MPI_Wait(&own->answer_send, MPI_STATUS_IGNORE);
+    MPI_Comm_free(&own->messages);
+    MPI_Comm_free(&own->control);
+    if (own->started_mpi)
+        MPI_Finalize();
+    free(own);
 }
 
 static const sl__transport mpi = {
@@ -465,42 +475,41 @@ static sl_status join(end *own)
         return sl_fail(SL_EINVAL, "this MPI has tags up to %d, expected %d",
                        *most, SL_COMM_MAX_TAG - 1);
     if (MPI_Comm_dup(MPI_COMM_WORLD, &own->messages) ||
-        MPI_Comm_dup(MPI_COMM_WORLD, &own->failures))
+        MPI_Comm_dup(MPI_COMM_WORLD, &own->control))
         return sl_fail(SL_EIO, "rank %d: MPI gives no communicator", rank);
     MPI_Comm_set_errhandler(own->messages, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(own->failures, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(own->control, MPI_ERRORS_RETURN);
     sl_status status = sl__comm_start(&own->comm, &mpi, rank, size);
     if (status) {
         sl__comm_end(&own->comm);
         MPI_Comm_free(&own->messages);
-        MPI_Comm_free(&own->failures);
+        MPI_Comm_free(&own->control);
         return status;
     }
     /* From here on MPI writes to `own`: nothing may fail any more. */
-    MPI_Irecv(&own->heard, sizeof own->heard, MPI_BYTE, MPI_ANY_SOURCE,
-              TAG_FAILURE, own->failures, &own->listening);
-    own->answering = MPI_REQUEST_NULL;
-    listen_for_questions(own);
+    MPI_Irecv(&own->failure, sizeof own->failure, MPI_BYTE, MPI_ANY_SOURCE,
+              TAG_FAILURE, own->control, &own->failure_recv);
+    own->answer_send = MPI_REQUEST_NULL;
+    post_question_recv(own);
     return SL_OK;
 }
 
 sl_status sl_mpi_create(sl_comm **out)
 {
     SL__NEED(out);
-    end *own = NULL;
-    sl_status status = sl__alloc(1, sizeof *own, &own);
-    if (!status)
-        status = start_mpi(&own->started_mpi);
-    if (!status)
-        status = join(own);
-    if (status) {
-        if (own && own->started_mpi)
-            MPI_Finalize();
-        free(own);
-        return status;
-    }
+    end *own;
+    sl_status status;
+    SL__TRY(sl__alloc(1, sizeof *own, &own));
+    SL__TRY_OR(free_end, start_mpi(&own->started_mpi));
+    SL__TRY_OR(finalize, join(own));
     *out = &own->comm;
     return SL_OK;
+finalize:
+    if (own->started_mpi)
+        MPI_Finalize();
+free_end:
+    free(own);
+    return status;
 }
 
 #endif

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks as threads of one process. Each rank has a mailbox, in which sends to
- * it and its own receives meet; whoever comes second completes both. Requests
- * are linked into the mailbox as they are: nothing is allocated.
+ * Ranks as threads of one process. Each rank has a mailbox, a hash table in
+ * which sends to it and its own receives meet; the thread that posts the second
+ * of the two moves the data and completes both. Requests are linked into the
+ * mailbox themselves: nothing is allocated.
  *
- * Locks: a bucket of a mailbox has one, held for finding and linking alone. A
- * request that is not linked belongs to whoever found it, until its state says
- * it is complete; nobody touches it after that.
+ * Locks: each bucket of a mailbox has one, held only to find and link. A request
+ * that was unlinked belongs to the thread that found it, until its state says
+ * that it is complete; that thread does not touch it afterwards.
  *
- * Waiting: a rank spins for a moment, does what it has been given to do
- * meanwhile, then sleeps on its count of events, which whoever completes one of
- * its requests raises if it sleeps. */
+ * Waiting: a rank spins for a moment, then calls its idle function, then sleeps
+ * on its count of events, which a thread that completes one of its requests
+ * raises if the rank sleeps. */
 #include "comm/comm.h"
 
 #include "base/arguments.h"
@@ -18,7 +19,9 @@
 #include "base/cores.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/try.h"
 
+#include <assert.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -34,11 +37,11 @@ enum { BUCKETS = 64 };
 typedef enum state {
     POSTED,
     COMPLETE,
-    WRONG_SIZE, /* of a receive: the message has another */
+    WRONG_SIZE, /* a receive found a message of another size */
 } state;
 
-/* What a request holds of ours. What the other side reads and writes comes
- * first: with what the request has before it, a cache line. */
+/* This transport's part of a request. What the other rank reads and writes comes
+ * first: together with the fields of the request before it, one cache line. */
 typedef struct post {
     struct post *next;
     void *memory; /* a send's data, a receive's buffer */
@@ -48,8 +51,8 @@ typedef struct post {
     uint16_t owner; /* the rank that posted it */
     _Atomic int state;
     uint16_t receiver;
-    size_t found;       /* bytes of a message of the wrong size */
-    sl__stream *stream; /* whose memory it is */
+    size_t found;       /* bytes of the message of the wrong size */
+    sl__stream *stream; /* of `memory` */
 } post;
 _Static_assert(offsetof(sl_request, transport) + offsetof(post, receiver) <= 64,
                "what both sides touch is one cache line");
@@ -67,19 +70,17 @@ typedef struct bucket {
 
 typedef struct end end;
 
-/* What the ends share. */
+/* What all ranks share. */
 typedef struct hub {
     end *ends;
     int size;
-    atomic_int alive;
+    atomic_int alive;   /* ends that are not destroyed */
     atomic_int failing; /* some rank has claimed to be the first to fail */
-    atomic_int failed;  /* its sentence can be read */
+    atomic_int failed;  /* `status` and `sentence` are written */
     sl_status status;
     char sentence[SL__ERROR_TEXT_MAX];
-    bool has_cores; /* one for each rank */
-    /* How many ranks share their core with other processes: see
-     * sl__comm_set_crowded. */
-    atomic_int crowded;
+    bool has_cores;     /* one for each rank */
+    atomic_int crowded; /* ranks that are: see sl__comm_set_crowded */
 } hub;
 
 struct end {
@@ -115,9 +116,10 @@ static void futex(_Atomic uint32_t *word, int operation, uint32_t value,
             NULL, 0);
 }
 
-/* Called after what a rank may wait for has happened. Either it sees that, for
- * it looks once more after it has said that it sleeps, or it is seen to sleep
- * here: all four are in one order. */
+/* Wakes a rank after something has happened that it may wait for. The rank sets
+ * `sleeping` and then looks once more before it sleeps, so either it sees what
+ * has happened, or it is seen to sleep here: the four accesses are sequentially
+ * consistent. */
 static void wake(end *rank)
 {
     if (!atomic_load(&rank->sleeping))
@@ -139,7 +141,7 @@ static bool is_over(const waiting *w)
            atomic_load(&w->own->hub->failed);
 }
 
-/* The same for who does something else meanwhile, and has no eye on the clock. */
+/* The same for an idle function, which does not look at the clock itself. */
 static bool is_over_or_late(void *wait)
 {
     const waiting *w = wait;
@@ -170,17 +172,17 @@ static bool spin(const waiting *w, int times)
 
 static void wait_threads(sl_comm *comm, sl_request *request, double timeout_s)
 {
-    /* With a core for each rank, one does not sleep before it has waited for as
-     * long as it takes to be woken. Who has something to do meanwhile looks out
-     * for it until so long after there was something; then as often as that. */
+    /* With a core for each rank, a rank sleeps only after it has waited for as
+     * long as waking up takes (wake_s). A rank with an idle function keeps asking
+     * it until nothing was to be done for look_s, and then after each look_s. */
     enum { SPINS_BETWEEN_LOOKS = 16 };
     const double wake_s = 5e-5, look_s = 1e-3;
     end *own = end_of(comm);
     const bool crowded =
         atomic_load_explicit(&own->hub->crowded, memory_order_relaxed) > 0;
     const bool has_cores = own->hub->has_cores && !crowded;
-    const bool helps = comm->idle && !crowded;
-    const double awake_s = !has_cores ? 0 : helps ? look_s : wake_s;
+    const bool asks = comm->idle && !crowded;
+    const double awake_s = !has_cores ? 0 : asks ? look_s : wake_s;
     waiting w = {own, post_of(request), 0};
     /* With a core per rank, a few microseconds before anything else. */
     if (spin(&w, has_cores ? 400 : 4))
@@ -189,7 +191,7 @@ static void wait_threads(sl_comm *comm, sl_request *request, double timeout_s)
     w.deadline = now + timeout_s;
     for (; !is_over(&w) && now < w.deadline; now = sl__seconds()) {
         double nap = w.deadline - now < 1 ? w.deadline - now : 1;
-        if (helps && comm->idle(comm->idle_context, is_over_or_late, &w)) {
+        if (asks && comm->idle(comm->idle_context, is_over_or_late, &w)) {
             useful = sl__seconds();
             continue;
         }
@@ -197,7 +199,7 @@ static void wait_threads(sl_comm *comm, sl_request *request, double timeout_s)
             spin(&w, SPINS_BETWEEN_LOOKS);
             continue;
         }
-        if (helps && nap > look_s)
+        if (asks && nap > look_s)
             nap = look_s;
         sleep_for(own, &w, nap);
     }
@@ -222,6 +224,7 @@ static void unlock(bucket *b)
     atomic_flag_clear_explicit(&b->lock, memory_order_release);
 }
 
+/* The bucket is locked. */
 static void append(list *to, post *added)
 {
     added->next = NULL;
@@ -232,9 +235,9 @@ static void append(list *to, post *added)
     to->last = added;
 }
 
-/* Takes a post out of a list: that one, or where it is NULL the first of a
- * sender and tag. NULL where it is not there. */
-static post *take(list *from, const post *which, int sender, int tag)
+/* Unlinks a post: `which`, or where that is NULL the first of a sender and tag.
+ * NULL where there is none. The bucket is locked. */
+static post *unlink_post(list *from, const post *which, int sender, int tag)
 {
     post *before = NULL;
     for (post *at = from->first; at; before = at, at = at->next) {
@@ -251,10 +254,12 @@ static post *take(list *from, const post *which, int sender, int tag)
     return NULL;
 }
 
-/* Makes a request complete. It may be gone as soon as its state is set. */
+/* Completes a request, which may be gone as soon as its state is set. */
 static void complete(hub *shared, post *done, state how, double now)
 {
     int owner = done->owner;
+    assert(owner < shared->size && how != POSTED);
+    assert(atomic_load_explicit(&done->state, memory_order_relaxed) == POSTED);
     request_of(done)->done_s = now;
     atomic_store(&done->state, how);
     wake(&shared->ends[owner]);
@@ -263,8 +268,11 @@ static void complete(hub *shared, post *done, state how, double now)
 static void abort_threads(sl_comm *comm, sl_status status,
                           const char *sentence);
 
+/* Completes a send and a receive that belong together. Both are unlinked. */
 static void match(hub *shared, post *send, post *recv)
 {
+    assert(send->sender == recv->sender && send->tag == recv->tag);
+    assert(send->owner == send->sender && recv->owner == send->receiver);
     if (send->bytes != recv->bytes) {
         recv->found = send->bytes;
         complete(shared, recv, WRONG_SIZE, 0);
@@ -284,26 +292,38 @@ static void match(hub *shared, post *send, post *recv)
 
 /* -------------------------------------------------------------- posting -- */
 
+/* Posts a send or a receive: completes it with its counterpart where that is
+ * there already, else links it into the mailbox of the receiver. */
+static void post_message(sl_comm *comm, sl__stream *stream, int sender,
+                         int receiver, int tag, const void *memory,
+                         size_t bytes, sl_request *request)
+{
+    hub *shared = end_of(comm)->hub;
+    bool is_send = sender == comm->rank;
+    post *own = post_of(request);
+    own->memory = (void *)memory;
+    own->stream = stream;
+    own->bytes = bytes;
+    own->sender = (uint16_t)sender;
+    own->receiver = (uint16_t)receiver;
+    own->owner = (uint16_t)comm->rank;
+    own->tag = tag;
+    bucket *b = bucket_of(&shared->ends[receiver], sender, tag);
+    lock(b);
+    post *other =
+        unlink_post(is_send ? &b->recvs : &b->sends, NULL, sender, tag);
+    if (!other)
+        append(is_send ? &b->sends : &b->recvs, own);
+    unlock(b);
+    if (other)
+        match(shared, is_send ? own : other, is_send ? other : own);
+}
+
 static sl_status send_threads(sl_comm *comm, sl__stream *stream, int peer,
                               int tag, const void *data, size_t bytes,
                               sl_request *request)
 {
-    hub *shared = end_of(comm)->hub;
-    post *own = post_of(request);
-    own->memory = (void *)data;
-    own->stream = stream;
-    own->bytes = bytes;
-    own->sender = own->owner = (uint16_t)comm->rank;
-    own->receiver = (uint16_t)peer;
-    own->tag = tag;
-    bucket *b = bucket_of(&shared->ends[peer], comm->rank, tag);
-    lock(b);
-    post *other = take(&b->recvs, NULL, comm->rank, tag);
-    if (!other)
-        append(&b->sends, own);
-    unlock(b);
-    if (other)
-        match(shared, own, other);
+    post_message(comm, stream, comm->rank, peer, tag, data, bytes, request);
     return SL_OK;
 }
 
@@ -311,22 +331,7 @@ static sl_status recv_threads(sl_comm *comm, sl__stream *stream, int peer,
                               int tag, void *buffer, size_t bytes,
                               sl_request *request)
 {
-    hub *shared = end_of(comm)->hub;
-    post *own = post_of(request);
-    own->memory = buffer;
-    own->stream = stream;
-    own->bytes = bytes;
-    own->sender = (uint16_t)peer;
-    own->owner = (uint16_t)comm->rank;
-    own->tag = tag;
-    bucket *b = bucket_of(end_of(comm), peer, tag);
-    lock(b);
-    post *other = take(&b->sends, NULL, peer, tag);
-    if (!other)
-        append(&b->recvs, own);
-    unlock(b);
-    if (other)
-        match(shared, other, own);
+    post_message(comm, stream, peer, comm->rank, tag, buffer, bytes, request);
     return SL_OK;
 }
 
@@ -335,12 +340,12 @@ static void cancel_threads(sl_comm *comm, sl_request *request)
     hub *shared = end_of(comm)->hub;
     post *own = post_of(request);
     bool is_send = own->sender == comm->rank;
-    bucket *b = bucket_of(&shared->ends[is_send ? own->receiver : comm->rank],
-                          own->sender, own->tag);
+    assert(own->owner == comm->rank);
+    bucket *b = bucket_of(&shared->ends[own->receiver], own->sender, own->tag);
     lock(b);
-    bool found = take(is_send ? &b->sends : &b->recvs, own, 0, 0);
+    bool found = unlink_post(is_send ? &b->sends : &b->recvs, own, 0, 0);
     unlock(b);
-    /* Somebody who has found it is about to be done with it. */
+    /* Else another rank has unlinked it, and is about to complete it. */
     while (!found && atomic_load(&own->state) == POSTED)
         sched_yield();
 }
@@ -359,7 +364,7 @@ static void abort_threads(sl_comm *comm, sl_status status, const char *sentence)
 {
     hub *shared = end_of(comm)->hub;
     if (atomic_exchange(&shared->failing, 1)) {
-        /* Another one was first; its sentence can be read in a moment. */
+        /* Another rank was first; its sentence can be read in a moment. */
         while (!atomic_load(&shared->failed))
             sched_yield();
         return;
@@ -375,7 +380,7 @@ static void ask_threads(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
                         double timeout_s)
 {
     hub *shared = end_of(comm)->hub;
-    (void)timeout_s; /* Nobody is waited for. */
+    (void)timeout_s; /* This thread calls the functions that answer. */
     for (int i = 0; i < shared->size; i++) {
         if (i != comm->rank)
             sl__comm_call_answer(&shared->ends[i].comm, texts[i]);
@@ -399,15 +404,20 @@ static sl_status test_threads(sl_comm *comm, sl_request *request,
 
 /* ----------------------------------------------------------------- life -- */
 
-static void destroy_threads(sl_comm *comm)
+static void destroy_hub(hub *shared)
 {
-    hub *shared = end_of(comm)->hub;
-    if (atomic_fetch_sub(&shared->alive, 1) > 1)
-        return;
     for (int i = 0; i < shared->size; i++)
         sl__comm_end(&shared->ends[i].comm);
     free(shared->ends);
     free(shared);
+}
+
+static void destroy_threads(sl_comm *comm)
+{
+    hub *shared = end_of(comm)->hub;
+    assert(atomic_load(&shared->alive) > 0);
+    if (atomic_fetch_sub(&shared->alive, 1) == 1)
+        destroy_hub(shared);
 }
 
 static const sl__transport threads = {
@@ -426,6 +436,28 @@ static const sl__transport threads = {
     .ask = ask_threads,
 };
 
+static sl_status start_ends(hub *shared, int ranks)
+{
+    void *memory;
+    size_t bytes = (size_t)ranks * sizeof(end);
+    if (posix_memalign(&memory, _Alignof(end), bytes))
+        return sl_fail(SL_ENOMEM, "out of memory: %d ranks", ranks);
+    memset(memory, 0, bytes);
+    shared->ends = memory;
+    shared->size = ranks;
+    shared->has_cores = sl__cores() >= ranks;
+    atomic_init(&shared->alive, ranks);
+    for (int i = 0; i < ranks; i++) {
+        end *own = &shared->ends[i];
+        own->hub = shared;
+        for (int b = 0; b < BUCKETS; b++)
+            atomic_flag_clear(&own->buckets[b].lock);
+        SL__TRY(sl__comm_start(&own->comm, &threads, i, ranks));
+        own->comm.crowd = &shared->crowded;
+    }
+    return SL_OK;
+}
+
 sl_status sl_threads_create(int ranks, sl_comm **out)
 {
     SL__NEED(out);
@@ -433,34 +465,10 @@ sl_status sl_threads_create(int ranks, sl_comm **out)
     if (ranks < 1 || ranks > SL_COMM_MAX_RANKS)
         return sl_fail(SL_EINVAL, "%d ranks, expected 1 to %d", ranks,
                        SL_COMM_MAX_RANKS);
-    sl_status status = sl__alloc(1, sizeof *shared, &shared);
-    if (status)
-        return status;
-    void *memory;
-    size_t bytes = (size_t)ranks * sizeof(end);
-    if (posix_memalign(&memory, _Alignof(end), bytes)) {
-        free(shared);
-        return sl_fail(SL_ENOMEM, "out of memory: %d ranks", ranks);
-    }
-    memset(memory, 0, bytes);
-    shared->ends = memory;
-    shared->size = ranks;
-    atomic_init(&shared->alive, ranks);
-    shared->has_cores = sl__cores() >= ranks;
-    for (int i = 0; i < ranks; i++) {
-        end *own = &shared->ends[i];
-        own->hub = shared;
-        for (int b = 0; b < BUCKETS; b++)
-            atomic_flag_clear(&own->buckets[b].lock);
-        if (!status)
-            status = sl__comm_start(&own->comm, &threads, i, ranks);
-        own->comm.crowd = &shared->crowded;
-    }
-    for (int i = 0; i < ranks && status; i++)
-        sl__comm_end(&shared->ends[i].comm);
+    SL__TRY(sl__alloc(1, sizeof *shared, &shared));
+    sl_status status = start_ends(shared, ranks);
     if (status) {
-        free(shared->ends);
-        free(shared);
+        destroy_hub(shared);
         return status;
     }
     for (int i = 0; i < ranks; i++)

@@ -23,7 +23,7 @@
 
 #include "pipeline/batch/batch.h"
 #include "pipeline/cut/model.h"
-#include "sluice/comm.h"
+#include "comm/comm.h"
 #include "sluice/schedule.h"
 #include "tensor/program.h"
 
