@@ -51,7 +51,7 @@ static sl_status prepare_reader(sl_comm *comm,
         sl_pipeline_create(comm, sl_gpt2_model, &r->model, &how, &r->pipeline));
     SL__TRY(sl_pipeline_prepare(r->pipeline, r->rows));
     sl_status status = sl__load_weights(options->weights, r->pipeline);
-    return status ? sl__spread(r->pipeline, status) : SL_OK;
+    return status ? sl__abort_pipeline(r->pipeline, status) : SL_OK;
 }
 
 static sl_status open_reader(sl_comm *comm, const sl_inference_options *options,
@@ -82,7 +82,7 @@ static sl_status sum_losses(reader *r, const sl_windows *windows, int64_t count,
         sl_status status = sl_windows_read(windows, at, r->rows, r->batch.ids,
                                            r->batch.labels);
         if (status)
-            return sl__spread(r->pipeline, status);
+            return sl__abort_pipeline(r->pipeline, status);
         SL__TRY(sl_pipeline_eval(r->pipeline, r->batch.arguments, 2));
         const double *losses = sl_pipeline_losses(r->pipeline, &found);
         assert(!losses || found == r->rows);
@@ -269,7 +269,7 @@ sl_status sl_generate_tokens(sl_comm *comm, const sl_inference_options *options,
     SL__TRY_OR(end, add_tokens(comm, &r, sampling, texts, next));
 end:
     if (status)
-        status = sl__spread(r.pipeline, status);
+        status = sl__abort_pipeline(r.pipeline, status);
     free(texts);
     free(next);
     close_reader(&r);

@@ -268,10 +268,10 @@ sl_status sl__train_fail(sl_comm *comm, sl_pipeline *pipeline, sl_status status)
 {
     char why[300];
     if (pipeline)
-        return sl__spread(pipeline, status);
+        return sl__abort_pipeline(pipeline, status);
     snprintf(why, sizeof why, "%s", sl_error_text());
     sl_status heard = sl_comm_progress(comm);
-    return heard ? heard : sl__fail_all(comm, status, why);
+    return heard ? heard : sl__abort_ranks(comm, status, why);
 }
 
 static sl_status train(trainer *t)

@@ -79,8 +79,8 @@ static int compare(const sl_schedule *schedule, const char *name,
         assert_ok(sl_pipeline_create(ends[r], build, &extent.stages, &options,
                                      &pipeline));
         assert_ok(sl_pipeline_prepare(pipeline, extent.microbatches));
-        for (int i = 0; i < pipeline->bounds->variant_count; i++) {
-            const sl__variant *variant = &pipeline->bounds->variants[i];
+        for (int i = 0; i < pipeline->bindings->variant_count; i++) {
+            const sl__variant *variant = &pipeline->bindings->variants[i];
             for (int k = SL__SLOT_SLAB; k <= SL__SLOT_HANDED; k++) {
                 int64_t peak = simulate_peak(schedule, extent.stages,
                                              variant->stage, r, k);
@@ -163,7 +163,7 @@ static void a_budget_bounds_what_is_sent(void **state)
             sl_pipeline_create(ends[2], build, &stages, &options, &pipeline));
         assert_ok(sl_pipeline_prepare(pipeline, 32));
         int slots =
-            pipeline->bounds->variants[0].slots[SL__SLOT_INPUT_GRADIENTS];
+            pipeline->bindings->variants[0].slots[SL__SLOT_INPUT_GRADIENTS];
         assert_int_equal(slots <= budget + 1, budget >= 0);
         sl_pipeline_destroy(pipeline);
     }

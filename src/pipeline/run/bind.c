@@ -19,22 +19,22 @@
 
 static sl_status add_variant(sl__binder *b, int stage, int64_t rows)
 {
-    sl__bound *bound = b->bound;
-    for (int i = 0; i < bound->variant_count; i++) {
-        if (bound->variants[i].stage == stage &&
-            bound->variants[i].rows == rows)
+    sl__binding *binding = b->binding;
+    for (int i = 0; i < binding->variant_count; i++) {
+        if (binding->variants[i].stage == stage &&
+            binding->variants[i].rows == rows)
             return SL_OK;
     }
-    sl__variant *variant = &bound->variants[bound->variant_count];
+    sl__variant *variant = &binding->variants[binding->variant_count];
     bool steps = b->pipeline->options.stage.backward != SL_BACKWARD_NONE;
     *variant = (sl__variant){.stage = stage, .rows = rows};
     for (int m = 0; m < b->pipeline->microbatches; m++)
-        variant->microbatches += bound->rows[m] == rows ? 1 + steps : 0;
-    SL__TRY(sl__arena_take(&bound->arena, (size_t)variant->microbatches,
+        variant->microbatches += binding->rows[m] == rows ? 1 + steps : 0;
+    SL__TRY(sl__arena_take(&binding->arena, (size_t)variant->microbatches,
                            sizeof *variant->which, &variant->which));
     SL__TRY(sl_programs_stage(b->pipeline->programs, rows, stage,
                               &variant->program_stage));
-    bound->variant_count++;
+    binding->variant_count++;
     return SL_OK;
 }
 
@@ -42,11 +42,13 @@ static sl_status make_variants(sl__binder *b)
 {
     const sl_pipeline *pipeline = b->pipeline;
     size_t most = (size_t)pipeline->own_count * (size_t)pipeline->microbatches;
-    SL__TRY(sl__arena_take(&b->bound->arena, most, sizeof *b->bound->variants,
-                           &b->bound->variants));
+    SL__TRY(sl__arena_take(&b->binding->arena, most,
+                           sizeof *b->binding->variants,
+                           &b->binding->variants));
     for (int i = 0; i < pipeline->own_count; i++) {
         for (int m = 0; m < pipeline->microbatches; m++)
-            SL__TRY(add_variant(b, pipeline->own_stages[i], b->bound->rows[m]));
+            SL__TRY(
+                add_variant(b, pipeline->own_stages[i], b->binding->rows[m]));
     }
     return SL_OK;
 }
@@ -60,7 +62,7 @@ static int place_microbatches(sl__binder *b, const sl__variant *variant,
     for (int train = 0; train <= steps; train++) {
         for (int m = 0; m < b->pipeline->microbatches; m++) {
             size_t cell = sl__cell(b, variant->stage, m);
-            if (b->bound->rows[m] != variant->rows)
+            if (b->binding->rows[m] != variant->rows)
                 continue;
             memcpy(of[count], b->slots[train][cell], sizeof *of);
             variant->which[count] = m;
@@ -94,8 +96,8 @@ static sl_status make_memory(sl__binder *b, bool steps)
     int(*of)[SL__SLOT_KINDS] = NULL;
     sl_status status =
         sl__alloc(2 * (size_t)b->pipeline->microbatches, sizeof *of, &of);
-    for (int i = 0; i < b->bound->variant_count && !status; i++)
-        status = make_memory_of(b, &b->bound->variants[i], steps, of);
+    for (int i = 0; i < b->binding->variant_count && !status; i++)
+        status = make_memory_of(b, &b->binding->variants[i], steps, of);
     free(of);
     return status;
 }
@@ -103,7 +105,7 @@ static sl_status make_memory(sl__binder *b, bool steps)
 /* Numbers the edges between this rank and others. */
 static sl_status number_edges(sl__binder *b)
 {
-    SL__TRY(sl__arena_take(&b->bound->arena, (size_t)b->edge_count,
+    SL__TRY(sl__arena_take(&b->binding->arena, (size_t)b->edge_count,
                            sizeof *b->crossing, &b->crossing));
     for (int e = 0; e < b->edge_count; e++) {
         bool crosses =
@@ -115,36 +117,36 @@ static sl_status number_edges(sl__binder *b)
 
 /* ------------------------------------------------------------- weighing -- */
 
-static void weigh(const sl_pipeline *pipeline, sl__bound *bound)
+static void weigh(const sl_pipeline *pipeline, sl__binding *binding)
 {
     int64_t all = 0;
     int count = pipeline->microbatches;
     for (int m = 0; m < count; m++)
-        all += bound->rows[m];
+        all += binding->rows[m];
     for (int m = 0; m < count; m++) {
-        bound->scales[m] =
-            all ? (double)bound->rows[m] / (double)all : 1.0 / count;
+        binding->scales[m] =
+            all ? (double)binding->rows[m] / (double)all : 1.0 / count;
         if (pipeline->options.loss == SL_LOSS_SUM)
-            bound->scales[m] = 1;
+            binding->scales[m] = 1;
         else
-            bound->scales[m] /= pipeline->options.replicas;
+            binding->scales[m] /= pipeline->options.replicas;
     }
 }
 
 /* -------------------------------------------------------------- binding -- */
 
-/* Room for the mails, at the start of a cache line. */
-static sl_status make_mails(sl__binder *b)
+/* Room for the requests, at the start of a cache line. */
+static sl_status make_requests(sl__binder *b)
 {
-    sl__bound *bound = b->bound;
+    sl__binding *binding = b->binding;
     char *memory;
-    bound->mail_count =
+    binding->request_count =
         2 * (size_t)b->crossings * (size_t)b->pipeline->microbatches;
-    SL__TRY(sl__arena_take(&bound->arena, bound->mail_count + 1,
-                           sizeof *bound->mails, &memory));
+    SL__TRY(sl__arena_take(&binding->arena, binding->request_count + 1,
+                           sizeof *binding->requests, &memory));
     memory +=
         (SL__CACHE_LINE - (uintptr_t)memory % SL__CACHE_LINE) % SL__CACHE_LINE;
-    bound->mails = (sl__mail *)(void *)memory;
+    binding->requests = (sl__padded_request *)(void *)memory;
     return SL_OK;
 }
 
@@ -159,7 +161,7 @@ static sl_status measure_list(sl__binder *b)
     memset(b->needs, 0, cells * sizeof *b->needs);
     sl_status status = sl__emit_list(b);
     if (!status)
-        status = sl__deal_slots(b);
+        status = sl__assign_slots(b);
     free(list.data);
     b->measuring = false;
     return status;
@@ -167,7 +169,7 @@ static sl_status measure_list(sl__binder *b)
 
 static sl_status bind_list(sl__binder *b)
 {
-    b->list = b->train ? &b->bound->train : &b->bound->eval;
+    b->list = b->train ? &b->binding->train : &b->binding->eval;
     return sl__emit_list(b);
 }
 
@@ -179,25 +181,25 @@ static sl_status bind_lists(sl__binder *b)
         b->train = train;
         SL__TRY(measure_list(b));
     }
-    SL__TRY(sl__make_merges(b->pipeline, b->bound, 0));
-    if (b->bound->dry)
+    SL__TRY(sl__make_merges(b->pipeline, b->binding, 0));
+    if (b->binding->dry)
         return SL_OK;
     SL__TRY(make_memory(b, steps));
-    SL__TRY(make_mails(b));
+    SL__TRY(make_requests(b));
     for (int train = 0; train <= steps; train++) {
         b->train = train;
         SL__TRY(bind_list(b));
     }
-    size_t train = b->bound->train.count, eval = b->bound->eval.count;
-    return sl__arena_take(&b->bound->arena, (train > eval ? train : eval) + 1,
-                          sizeof *b->bound->stamps, &b->bound->stamps);
+    size_t train = b->binding->train.count, eval = b->binding->eval.count;
+    return sl__arena_take(&b->binding->arena, (train > eval ? train : eval) + 1,
+                          sizeof *b->binding->stamps, &b->binding->stamps);
 }
 
 static sl_status check_sizes(const sl__binder *b)
 {
     const sl_pipeline *pipeline = b->pipeline;
-    int count, stages = sl_model_stage_count(b->bound->model);
-    const sl_model_port *outputs = sl_model_outputs(b->bound->model, &count);
+    int count, stages = sl_model_stage_count(b->binding->model);
+    const sl_model_port *outputs = sl_model_outputs(b->binding->model, &count);
     if (stages != pipeline->stages)
         return sl_fail(SL_EINVAL,
                        "the model has %d stages, and the schedule %d", stages,
@@ -221,20 +223,20 @@ static sl_status check_sizes(const sl__binder *b)
 static sl_status make_tables(sl__binder *b)
 {
     const sl_pipeline *pipeline = b->pipeline;
-    sl__arena *arena = &b->bound->arena;
+    sl__arena *arena = &b->binding->arena;
     size_t microbatches = (size_t)pipeline->microbatches;
     size_t cells = (size_t)pipeline->own_count * microbatches;
-    SL__TRY(sl__arena_take(arena, microbatches, sizeof *b->bound->rows,
-                           &b->bound->rows));
-    SL__TRY(sl__arena_take(arena, microbatches, sizeof *b->bound->scales,
-                           &b->bound->scales));
+    SL__TRY(sl__arena_take(arena, microbatches, sizeof *b->binding->rows,
+                           &b->binding->rows));
+    SL__TRY(sl__arena_take(arena, microbatches, sizeof *b->binding->scales,
+                           &b->binding->scales));
     SL__TRY(sl__arena_take(arena, (size_t)pipeline->stages, sizeof *b->own,
                            &b->own));
     SL__TRY(sl__arena_take(arena, cells, sizeof *b->needs, &b->needs));
-    SL__TRY(sl__arena_take(arena, microbatches, sizeof *b->bound->group,
-                           &b->bound->group));
-    SL__TRY(sl__arena_take(arena, 2 * microbatches, sizeof *b->bound->blocks,
-                           &b->bound->blocks));
+    SL__TRY(sl__arena_take(arena, microbatches, sizeof *b->binding->group,
+                           &b->binding->group));
+    SL__TRY(sl__arena_take(arena, 2 * microbatches, sizeof *b->binding->blocks,
+                           &b->binding->blocks));
     for (int train = 0; train < 2; train++) {
         SL__TRY(sl__arena_take(arena, cells, sizeof *b->places[train],
                                &b->places[train]));
@@ -251,68 +253,69 @@ static sl_status make_tables(sl__binder *b)
 static sl_status bind_all(sl__binder *b, const int64_t *rows)
 {
     sl_pipeline *pipeline = b->pipeline;
-    sl__bound *bound = b->bound;
+    sl__binding *binding = b->binding;
     int outputs;
     SL__TRY(make_tables(b));
-    memcpy(bound->rows, rows, (size_t)pipeline->microbatches * sizeof *rows);
-    weigh(pipeline, bound);
-    SL__TRY(sl_programs_model(pipeline->programs, rows[0], &bound->model));
-    b->edges = sl_model_edges(bound->model, &b->edge_count);
+    memcpy(binding->rows, rows, (size_t)pipeline->microbatches * sizeof *rows);
+    weigh(pipeline, binding);
+    SL__TRY(sl_programs_model(pipeline->programs, rows[0], &binding->model));
+    b->edges = sl_model_edges(binding->model, &b->edge_count);
     SL__TRY(check_sizes(b));
     SL__TRY(number_edges(b));
     SL__TRY(make_variants(b));
-    sl_model_outputs(bound->model, &outputs);
-    SL__TRY(sl__arena_take(&bound->arena, (size_t)outputs,
-                           sizeof *bound->merges, &bound->merges));
+    sl_model_outputs(binding->model, &outputs);
+    SL__TRY(sl__arena_take(&binding->arena, (size_t)outputs,
+                           sizeof *binding->merges, &binding->merges));
     return bind_lists(b);
 }
 
 static sl_status bind_new(sl_pipeline *pipeline, const int64_t *rows, bool dry,
-                          sl__bound **out)
+                          sl__binding **out)
 {
     sl__binder b = {.pipeline = pipeline};
-    SL__TRY(sl__alloc(1, sizeof *b.bound, &b.bound));
-    b.bound->dry = dry;
+    SL__TRY(sl__alloc(1, sizeof *b.binding, &b.binding));
+    b.binding->dry = dry;
     sl_status status = bind_all(&b, rows);
     if (status)
-        sl__unbind(pipeline, b.bound);
+        sl__unbind(pipeline, b.binding);
     else
-        *out = b.bound;
+        *out = b.binding;
     return status;
 }
 
-sl_status sl__bind(sl_pipeline *pipeline, const int64_t *rows, sl__bound **out)
+sl_status sl__bind(sl_pipeline *pipeline, const int64_t *rows,
+                   sl__binding **out)
 {
     size_t bytes = sizeof *rows * (size_t)pipeline->microbatches;
-    for (sl__bound *known = pipeline->bounds; known; known = known->next) {
+    for (sl__binding *known = pipeline->bindings; known; known = known->next) {
         if (memcmp(known->rows, rows, bytes) == 0) {
             *out = known;
             return SL_OK;
         }
     }
     SL__TRY(bind_new(pipeline, rows, false, out));
-    (*out)->next = pipeline->bounds;
-    pipeline->bounds = *out;
+    (*out)->next = pipeline->bindings;
+    pipeline->bindings = *out;
     return SL_OK;
 }
 
 sl_status sl__bind_dry(sl_pipeline *pipeline, const int64_t *rows,
-                       sl__bound **out)
+                       sl__binding **out)
 {
     return bind_new(pipeline, rows, true, out);
 }
 
-void sl__unbind(const sl_pipeline *pipeline, sl__bound *bound)
+void sl__unbind(const sl_pipeline *pipeline, sl__binding *binding)
 {
-    for (int i = 0; i < bound->variant_count; i++) {
-        const sl__variant *variant = &bound->variants[i];
+    for (int i = 0; i < binding->variant_count; i++) {
+        const sl__variant *variant = &binding->variants[i];
         if (variant->memory &&
             variant->memory != pipeline->owners[variant->stage])
             sl_memory_destroy(variant->memory);
     }
-    sl__drop_merges(bound);
-    free(bound->train.data);
-    free(bound->eval.data);
-    sl__arena_clear(&bound->arena);
-    free(bound);
+    sl__destroy_merges(binding);
+    free(binding->train.data);
+    free(binding->eval.data);
+    sl__arena_clear(&binding->arena);
+    free(binding);
 }

@@ -12,20 +12,20 @@
 
 /* The first and the last instruction that need some memory; last is one past
  * it, and 0 where none does. */
-typedef struct sl__span {
+typedef struct sl__lifetime {
     size_t first;
     size_t last;
-} sl__span;
+} sl__lifetime;
 
 /* What a microbatch needs in a stage of this rank, by kind of slot: when, in the
  * list at hand, and which slots that gets it. */
 typedef struct sl__needs {
-    sl__span spans[SL__SLOT_KINDS];
+    sl__lifetime spans[SL__SLOT_KINDS];
 } sl__needs;
 
 typedef struct sl__binder {
     sl_pipeline *pipeline;
-    sl__bound *bound;
+    sl__binding *binding;
     const sl_edge *edges;
     int edge_count;
     int *crossing; /* by edge: its number among those from or to other ranks;
@@ -54,12 +54,12 @@ static inline bool sl__is_here(const sl__binder *b, int stage)
 }
 
 /* Notes that the instruction at `index` needs memory of a microbatch. */
-void sl__need(sl__binder *b, int stage, int microbatch, sl__slot_kind kind,
-              size_t index);
+void sl__note_use(sl__binder *b, int stage, int microbatch, sl__slot_kind kind,
+                  size_t index);
 
 /* Deals slots out in the order in which they are first needed, the lowest that
  * is free each time. */
-sl_status sl__deal_slots(sl__binder *b);
+sl_status sl__assign_slots(sl__binder *b);
 
 /* The list at hand, of this rank's cells. */
 sl_status sl__emit_list(sl__binder *b);

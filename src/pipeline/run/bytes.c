@@ -65,8 +65,8 @@ int64_t sl__sum_bytes(const sl_pipeline *pipeline, const sl_model *model)
     for (int t = 0; t < count; t++)
         most = larger(
             most, sum_bytes_of(count_ranks(pipeline, &ties[t]), ties[t].dtype,
-                               (int64_t)sl__own_part(pipeline, ties[t].dtype,
-                                                     ties[t].bytes)
+                               (int64_t)sl__own_shard(pipeline, ties[t].dtype,
+                                                      ties[t].bytes)
                                    .bytes));
     for (int i = 0; i < pipeline->own_count; i++)
         most = larger(
@@ -111,10 +111,10 @@ static void act(shard *s, sl_action_kind kind)
 }
 
 static sl_status describe_shards(const sl_pipeline *pipeline,
-                                 const sl__bound *bound, shard *shards)
+                                 const sl__binding *binding, shard *shards)
 {
-    for (int i = 0; i < bound->variant_count; i++) {
-        const sl__variant *variant = &bound->variants[i];
+    for (int i = 0; i < binding->variant_count; i++) {
+        const sl__variant *variant = &binding->variants[i];
         shard *own = &shards[variant->stage];
         if (own->parameters)
             continue;
@@ -130,7 +130,7 @@ static sl_status describe_shards(const sl_pipeline *pipeline,
                                      k, &port));
             own->others +=
                 port.bytes -
-                (int64_t)sl__own_part(pipeline, port.dtype, port.bytes).bytes;
+                (int64_t)sl__own_shard(pipeline, port.dtype, port.bytes).bytes;
         }
     }
     return SL_OK;
@@ -139,12 +139,12 @@ static sl_status describe_shards(const sl_pipeline *pipeline,
 /* The most that is held at a time in a step, the second of two: what the first
  * leaves is what every other begins with. */
 static sl_status plan_shards(const sl_pipeline *pipeline,
-                             const sl__bound *bound, sl_rank_bytes *out)
+                             const sl__binding *binding, sl_rank_bytes *out)
 {
     shard *shards;
     size_t stages = (size_t)pipeline->stages;
     SL__TRY(sl__alloc(stages, sizeof *shards, &shards));
-    sl_status status = describe_shards(pipeline, bound, shards);
+    sl_status status = describe_shards(pipeline, binding, shards);
     const sl_action *row = sl_schedule_row(pipeline->lowered, pipeline->rank);
     size_t count = sl_schedule_length(pipeline->lowered, pipeline->rank);
     int64_t most = -1;
@@ -196,37 +196,38 @@ static int64_t sum_pools(const sl_rank_bytes *bytes)
 }
 
 /* Adds a batch that is bound, or would be. */
-static sl_status add_bound(const sl_pipeline *pipeline, const sl__bound *bound,
-                           bool dry, sl_rank_bytes *out)
+static sl_status add_binding(const sl_pipeline *pipeline,
+                             const sl__binding *binding, bool dry,
+                             sl_rank_bytes *out)
 {
     int owned = -1; /* Variants are in order of stages. */
-    for (int i = 0; i < bound->variant_count; i++) {
-        const sl__variant *variant = &bound->variants[i];
+    for (int i = 0; i < binding->variant_count; i++) {
+        const sl__variant *variant = &binding->variants[i];
         bool owns = dry ? variant->stage != owned
                         : variant->memory == pipeline->owners[variant->stage];
         owned = variant->stage;
         add_variant(variant, owns, out);
     }
-    out->outputs += bound->output_bytes;
-    return pipeline->shards ? plan_shards(pipeline, bound, out) : SL_OK;
+    out->outputs += binding->output_bytes;
+    return pipeline->shards ? plan_shards(pipeline, binding, out) : SL_OK;
 }
 
 sl_status sl_pipeline_plan(sl_pipeline *pipeline, int64_t rows,
                            sl_rank_bytes *out)
 {
     SL__NEED(pipeline, out);
-    sl__bound *bound;
+    sl__binding *binding;
     sl_rank_bytes bytes = {0};
     if (rows < pipeline->microbatches && rows != 0)
         return sl_fail(SL_EINVAL, "%lld rows, fewer than the %d microbatches",
                        (long long)rows, pipeline->microbatches);
     for (int m = 0; m < pipeline->microbatches; m++)
         pipeline->rows[m] = sl_microbatch_rows(rows, pipeline->microbatches, m);
-    SL__TRY(sl__bind_dry(pipeline, pipeline->rows, &bound));
-    sl_status status = add_bound(pipeline, bound, true, &bytes);
-    bytes.sums = sl__sum_bytes(pipeline, bound->model) +
-                 sl__scratch_bytes(pipeline, bound->model);
-    sl__unbind(pipeline, bound);
+    SL__TRY(sl__bind_dry(pipeline, pipeline->rows, &binding));
+    sl_status status = add_binding(pipeline, binding, true, &bytes);
+    bytes.sums = sl__sum_bytes(pipeline, binding->model) +
+                 sl__scratch_bytes(pipeline, binding->model);
+    sl__unbind(pipeline, binding);
     bytes.planned = sum_pools(&bytes);
     if (!status)
         *out = bytes;
@@ -244,8 +245,9 @@ void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out)
     const sl_model *model = sl_pipeline_model(pipeline);
     /* Only what is sharded can fail, for want of memory: then it is told of
      * without. */
-    for (const sl__bound *bound = pipeline->bounds; bound; bound = bound->next)
-        (void)add_bound(pipeline, bound, false, &bytes);
+    for (const sl__binding *binding = pipeline->bindings; binding;
+         binding = binding->next)
+        (void)add_binding(pipeline, binding, false, &bytes);
     bytes.sums = pipeline->scratch_bytes;
     if (model)
         bytes.sums += sl__sum_bytes(pipeline, model);

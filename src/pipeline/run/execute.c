@@ -26,8 +26,8 @@ static uint64_t mix(uint64_t seed, int microbatch, int replica)
 
 /* A program as a function of the caller's sees it. */
 static sl_action_call call_of(const sl_pipeline *pipeline,
-                              const sl__instruction *i, const sl__bound *bound,
-                              uint64_t seed)
+                              const sl__instruction *i,
+                              const sl__binding *binding, uint64_t seed)
 {
     return (sl_action_call){
         .action = i->action,
@@ -36,7 +36,7 @@ static sl_action_call call_of(const sl_pipeline *pipeline,
         .program = i->u.run.program,
         .slot = i->u.run.slot,
         .options = {mix(seed, i->action.microbatch, pipeline->replica),
-                    bound->scales[i->action.microbatch]}};
+                    binding->scales[i->action.microbatch]}};
 }
 
 sl_status sl_action_call_run(const sl_action_call *call)
@@ -49,30 +49,30 @@ sl_status sl_action_call_run(const sl_action_call *call)
 }
 
 /* Runs W's that are joined. */
-static sl_status run_group(const sl__instruction *i, const sl__bound *bound)
+static sl_status run_group(const sl__instruction *i, const sl__binding *binding)
 {
     int count = 0;
     for (bool more = true; more; count++) {
-        bound->group[count] = i[count].u.run.slot;
+        binding->group[count] = i[count].u.run.slot;
         more = i[count].joined;
     }
     return sl__stage_enqueue_group(i->u.run.program_stage, i->u.run.memory,
-                                   bound->group, count);
+                                   binding->group, count);
 }
 
 /* Runs a program, or those that are joined. */
 static sl_status run(const sl_pipeline *pipeline, const sl__instruction *i,
-                     const sl__bound *bound, uint64_t seed)
+                     const sl__binding *binding, uint64_t seed)
 {
     const sl_action_function *function = i->u.run.function;
     if (!function && i->joined)
-        return run_group(i, bound);
+        return run_group(i, binding);
     if (!function)
         return sl__stage_enqueue(i->u.run.program_stage, i->u.run.program,
                                  i->u.run.memory, i->u.run.slot);
-    sl_action_call calls[2] = {call_of(pipeline, i, bound, seed)};
+    sl_action_call calls[2] = {call_of(pipeline, i, binding, seed)};
     if (i->joined)
-        calls[1] = call_of(pipeline, i + 1, bound, seed);
+        calls[1] = call_of(pipeline, i + 1, binding, seed);
     /* What it says where it says nothing. */
     sl_fail(SL_OK, "the function of the caller's failed");
     return function->call(function->context, calls, i->joined ? 2 : 1);
@@ -80,7 +80,7 @@ static sl_status run(const sl_pipeline *pipeline, const sl__instruction *i,
 
 static sl_status post(const sl_pipeline *pipeline, const sl__instruction *i)
 {
-    sl_request *request = &i->u.message.mail->request;
+    sl_request *request = &i->u.message.request->request;
     if (i->kind == SL__DO_SEND)
         return sl__comm_send(pipeline->comm, pipeline->stream,
                              i->u.message.peer, i->u.message.tag,
@@ -93,7 +93,7 @@ static sl_status post(const sl_pipeline *pipeline, const sl__instruction *i)
 static sl_status wait(sl_comm *comm, const sl__instruction *i, double timeout_s,
                       sl__stamp *stamp, double *now)
 {
-    sl_request *request = &i->u.message.mail->request;
+    sl_request *request = &i->u.message.request->request;
     bool done = false;
     sl_status status = sl_comm_test(comm, request, &done);
     if (!status && !done) {
@@ -112,32 +112,33 @@ static sl_status wait(sl_comm *comm, const sl__instruction *i, double timeout_s,
     return status;
 }
 
-static sl_status take(sl_pipeline *pipeline, sl__bound *bound,
+static sl_status take(sl_pipeline *pipeline, sl__binding *binding,
                       const sl__instruction *i)
 {
-    int count, output = i->u.take.output, m = i->action.microbatch;
-    const sl_model_port *port = &sl_model_outputs(bound->model, &count)[output];
+    int count, output = i->u.collect.output, m = i->action.microbatch;
+    const sl_model_port *port =
+        &sl_model_outputs(binding->model, &count)[output];
     sl__stream *stream = pipeline->stream;
     if (port->is_loss) {
         SL__TRY(stream->buffers->convert(stream, SL_F64,
                                          &pipeline->device_losses[m],
-                                         port->dtype, i->u.take.from, 1));
+                                         port->dtype, i->u.collect.from, 1));
         pipeline->has_losses = true;
     }
-    if (!bound->merges[output])
+    if (!binding->merges[output])
         return SL_OK;
-    return sl__merge_collect(bound->merges[output], m, stream, i->u.take.from,
-                             i->u.take.bytes);
+    return sl__merge_collect(binding->merges[output], m, stream,
+                             i->u.collect.from, i->u.collect.bytes);
 }
 
-static sl_status execute_one(sl_pipeline *pipeline, sl__bound *bound,
+static sl_status execute_one(sl_pipeline *pipeline, sl__binding *binding,
                              const sl__instruction *i, const sl_batch *batch,
                              uint64_t seed, sl__stamp *stamp, double *now)
 {
     sl_comm *comm = pipeline->comm;
     switch (i->kind) {
     case SL__DO_PACK: return sl__memory_pack(i->u.run.memory);
-    case SL__DO_RUN: return run(pipeline, i, bound, seed);
+    case SL__DO_RUN: return run(pipeline, i, binding, seed);
     case SL__DO_NOTHING: return SL_OK;
     case SL__DO_STATE:
         return sl__run_state(pipeline, i->u.run.function, &i->action);
@@ -152,12 +153,12 @@ static sl_status execute_one(sl_pipeline *pipeline, sl__bound *bound,
     case SL__DO_RECV: return post(pipeline, i);
     case SL__DO_WAIT:
         return wait(comm, i, pipeline->options.timeout_s, stamp, now);
-    case SL__DO_TAKE: return take(pipeline, bound, i);
+    case SL__DO_COLLECT: return take(pipeline, binding, i);
     }
     return SL_OK;
 }
 
-sl_status sl__fail_all(sl_comm *comm, sl_status status, const char *text)
+sl_status sl__abort_ranks(sl_comm *comm, sl_status status, const char *text)
 {
     sl_comm_abort(comm, status, text);
     /* Another rank may have been first: then it is its sentence that counts. */
@@ -175,7 +176,7 @@ static sl_status tell(sl_pipeline *pipeline, const sl__instruction *i,
         [SL__DO_NOTHING] = "",          [SL__DO_STATE] = "",
         [SL__DO_FEED] = "input for ",   [SL__DO_COPY] = "copy for ",
         [SL__DO_SEND] = "send after ",  [SL__DO_RECV] = "receive for ",
-        [SL__DO_WAIT] = "wait around ", [SL__DO_TAKE] = "output of "};
+        [SL__DO_WAIT] = "wait around ", [SL__DO_COLLECT] = "output of "};
     static const char *const names[SL_ACTION_KINDS] = {
         [SL_FORWARD] = "F",
         [SL_BACKWARD_INPUT] = "I",
@@ -205,67 +206,67 @@ static sl_status tell(sl_pipeline *pipeline, const sl__instruction *i,
         sl__append_report(pipeline,
                           i->kind == SL__DO_WAIT ? i->u.message.peer : -1,
                           text + length, sizeof text - (size_t)length);
-    return sl__fail_all(pipeline->comm, status, text);
+    return sl__abort_ranks(pipeline->comm, status, text);
 }
 
 /* Walks the list; `*at` is where it ended. */
-static sl_status walk(sl_pipeline *pipeline, sl__bound *bound,
+static sl_status walk(sl_pipeline *pipeline, sl__binding *binding,
                       const sl__instructions *list, const sl_batch *batch,
                       uint64_t seed, size_t *at)
 {
     const sl__device_ops *device = &pipeline->backend->device;
-    bool drives = !sl__comm_is_one_process(pipeline->comm);
+    bool polls = !sl__comm_is_one_process(pipeline->comm);
     sl__event now = {0};
     size_t k = 0;
     sl_status status = device->record(pipeline->stream, &now);
     for (; k < list->count && !status; k++) {
         const sl__instruction *i = &list->data[k];
         *at = k;
-        bound->stamps[k].start = now;
+        binding->stamps[k].start = now;
         atomic_store_explicit(&pipeline->at, k, memory_order_relaxed);
         atomic_store_explicit(&pipeline->since_s, now.seconds,
                               memory_order_relaxed);
         if (pipeline->before)
             pipeline->before();
-        status = execute_one(pipeline, bound, i, batch, seed, &bound->stamps[k],
-                             &now.seconds);
+        status = execute_one(pipeline, binding, i, batch, seed,
+                             &binding->stamps[k], &now.seconds);
         if (i->timed && !status)
             status = device->record(pipeline->stream, &now);
         for (; list->data[k].joined; k++)
-            bound->stamps[k + 1].start = now;
+            binding->stamps[k + 1].start = now;
         /* Between processes messages move when they are looked after. */
-        if (!status && drives && i->kind == SL__DO_RUN)
+        if (!status && polls && i->kind == SL__DO_RUN)
             status = sl_comm_progress(pipeline->comm);
     }
-    bound->stamps[k].start = now;
+    binding->stamps[k].start = now;
     if (!status)
         atomic_store_explicit(&pipeline->at, k, memory_order_relaxed);
     return status;
 }
 
 /* Gives every microbatch its seed and the scale of its loss. */
-static sl_status begin_step(const sl_pipeline *pipeline, const sl__bound *bound,
-                            uint64_t seed)
+static sl_status begin_step(const sl_pipeline *pipeline,
+                            const sl__binding *binding, uint64_t seed)
 {
-    for (int v = 0; v < bound->variant_count; v++) {
-        const sl__variant *variant = &bound->variants[v];
+    for (int v = 0; v < binding->variant_count; v++) {
+        const sl__variant *variant = &binding->variants[v];
         for (int i = 0; i < variant->microbatches; i++) {
             int m = variant->which[i];
-            bound->blocks[i] =
+            binding->blocks[i] =
                 (sl__step_block){.seed = mix(seed, m, pipeline->replica),
-                                 .loss_scale = bound->scales[m]};
+                                 .loss_scale = binding->scales[m]};
         }
-        SL__TRY(sl__memory_begin_step(variant->memory, bound->blocks));
+        SL__TRY(sl__memory_begin_step(variant->memory, binding->blocks));
     }
     return SL_OK;
 }
 
 /* What kernels have noted: data that they cannot take. */
-static sl_status check_data(sl_pipeline *pipeline, const sl__bound *bound)
+static sl_status check_data(sl_pipeline *pipeline, const sl__binding *binding)
 {
     char text[SL__REPORT_MAX];
-    for (int v = 0; v < bound->variant_count; v++) {
-        const sl__variant *variant = &bound->variants[v];
+    for (int v = 0; v < binding->variant_count; v++) {
+        const sl__variant *variant = &binding->variants[v];
         sl_program program;
         int slot;
         sl_status status = sl__memory_check(variant->memory, &slot, &program);
@@ -274,23 +275,23 @@ static sl_status check_data(sl_pipeline *pipeline, const sl__bound *bound)
         snprintf(text, sizeof text, "%c of stage %d, microbatch %d: %s",
                  "FIWB"[program], variant -> stage, variant -> which[slot],
                  sl_error_text());
-        return sl__fail_all(pipeline->comm, status, text);
+        return sl__abort_ranks(pipeline->comm, status, text);
     }
     return SL_OK;
 }
 
 /* Waits until everything is done, and looks what became of it. */
-static sl_status end_step(sl_pipeline *pipeline, const sl__bound *bound)
+static sl_status end_step(sl_pipeline *pipeline, const sl__binding *binding)
 {
     SL__TRY(pipeline->backend->device.finish(pipeline->stream));
     if (pipeline->has_losses)
         SL__TRY(sl__device_read(
             pipeline->stream, pipeline->losses, pipeline->device_losses,
             sizeof *pipeline->losses * (size_t)pipeline->microbatches));
-    return check_data(pipeline, bound);
+    return check_data(pipeline, binding);
 }
 
-sl_status sl__execute(sl_pipeline *pipeline, sl__bound *bound,
+sl_status sl__execute(sl_pipeline *pipeline, sl__binding *binding,
                       const sl__instructions *list, const sl_batch *batch,
                       uint64_t seed)
 {
@@ -300,15 +301,15 @@ sl_status sl__execute(sl_pipeline *pipeline, sl__bound *bound,
     memset(pipeline->next_data_s, 0, sizeof pipeline->next_data_s);
     atomic_store_explicit(&pipeline->at, 0, memory_order_relaxed);
     atomic_store(&pipeline->doing, list);
-    SL__TRY(begin_step(pipeline, bound, seed));
-    sl_status status = walk(pipeline, bound, list, batch, seed, &at);
+    SL__TRY(begin_step(pipeline, binding, seed));
+    sl_status status = walk(pipeline, binding, list, batch, seed, &at);
     if (!status) {
-        SL__TRY(end_step(pipeline, bound));
+        SL__TRY(end_step(pipeline, binding));
         pipeline->latest = list;
         return SL_OK;
     }
     status = tell(pipeline, &list->data[at], status);
-    for (size_t m = 0; m < bound->mail_count; m++)
-        sl_comm_cancel(pipeline->comm, &bound->mails[m].request);
+    for (size_t m = 0; m < binding->request_count; m++)
+        sl_comm_cancel(pipeline->comm, &binding->requests[m].request);
     return status;
 }

@@ -36,7 +36,7 @@ static bool is_timed(const sl__instruction *i)
     switch (i->kind) {
     case SL__DO_FEED: return i->u.feed.bytes > FEW_BYTES;
     case SL__DO_COPY: return i->u.copy.bytes > FEW_BYTES;
-    case SL__DO_TAKE: return i->u.take.bytes > FEW_BYTES;
+    case SL__DO_COLLECT: return i->u.collect.bytes > FEW_BYTES;
     case SL__DO_SEND:
     case SL__DO_RECV: return i->u.message.bytes > FEW_BYTES;
     case SL__DO_WAIT:
@@ -65,9 +65,9 @@ static sl_status find_memory(sl__binder *b, int stage, int microbatch,
                              sl_port_kind kind, const char *name,
                              void **out_memory, size_t *out_bytes)
 {
-    const sl__variant *variant = sl__variant_of(b->bound, stage, microbatch);
+    const sl__variant *variant = sl__variant_of(b->binding, stage, microbatch);
     sl_port port;
-    sl__need(b, stage, microbatch, sl__slot_kind_of(kind), b->list->count);
+    sl__note_use(b, stage, microbatch, sl__slot_kind_of(kind), b->list->count);
     SL__TRY(sl_stage_port(variant->program_stage, kind, name, &port));
     *out_bytes = (size_t)port.bytes;
     *out_memory = b->measuring
@@ -93,9 +93,9 @@ static sl_status emit_message(sl__binder *b, sl__instruction_kind kind,
     sl__instruction out = {.kind = kind,
                            .action = sl_action_make(cell, stage, microbatch)};
     if (!b->measuring)
-        out.u.message.mail =
-            &b->bound->mails[(2 * b->crossing[e] + back) * microbatches +
-                             microbatch];
+        out.u.message.request =
+            &b->binding->requests[(2 * b->crossing[e] + back) * microbatches +
+                                  microbatch];
     out.u.message.peer =
         sl__comm_rank(b->pipeline, b->pipeline->rank_of[other]);
     out.u.message.peer_stage = other;
@@ -199,7 +199,7 @@ static bool goes_to(const sl_model_port *port, int stage)
 static sl_status emit_feeds(sl__binder *b, int stage, int microbatch)
 {
     int count;
-    const sl_model_port *inputs = sl_model_inputs(b->bound->model, &count);
+    const sl_model_port *inputs = sl_model_inputs(b->binding->model, &count);
     for (int i = 0; i < count; i++) {
         sl__instruction out = {
             .kind = SL__DO_FEED,
@@ -214,22 +214,22 @@ static sl_status emit_feeds(sl__binder *b, int stage, int microbatch)
     return SL_OK;
 }
 
-static sl_status emit_takes(sl__binder *b, int stage, int microbatch)
+static sl_status emit_collects(sl__binder *b, int stage, int microbatch)
 {
     int count;
-    const sl_model_port *outputs = sl_model_outputs(b->bound->model, &count);
+    const sl_model_port *outputs = sl_model_outputs(b->binding->model, &count);
     for (int i = 0; i < count; i++) {
         sl__instruction out = {
-            .kind = SL__DO_TAKE,
+            .kind = SL__DO_COLLECT,
             .action = sl_action_make(SL_FORWARD, stage, microbatch)};
         void *from;
         if (!goes_to(&outputs[i], stage) ||
             (!outputs[i].is_loss && !b->pipeline->options.keep_outputs))
             continue;
-        out.u.take.output = i;
+        out.u.collect.output = i;
         SL__TRY(find_memory(b, stage, microbatch, SL_PORT_OUTPUT,
-                            outputs[i].name, &from, &out.u.take.bytes));
-        out.u.take.from = from;
+                            outputs[i].name, &from, &out.u.collect.bytes));
+        out.u.collect.from = from;
         SL__TRY(emit(b, &out));
     }
     return SL_OK;
@@ -262,7 +262,7 @@ static sl_status emit_after(sl__binder *b, const sl_action *action)
         return SL_OK;
     if (action->kind == SL_FORWARD) {
         SL__TRY(emit_messages(b, SL__DO_SEND, SL_SEND_F, SEND_F, s, m, true));
-        return emit_takes(b, s, m);
+        return emit_collects(b, s, m);
     }
     SL__TRY(emit_copies(b, s, m, false));
     SL__TRY(emit_messages(b, SL__DO_SEND, SL_SEND_B, SEND_B, s, m, true));
@@ -307,7 +307,7 @@ static const sl_action_function *find_function(const sl__binder *b,
 static void need_slots(sl__binder *b, const sl_action *action, size_t index)
 {
     const sl__variant *variant =
-        sl__variant_of(b->bound, action->stage, action->microbatch);
+        sl__variant_of(b->binding, action->stage, action->microbatch);
     const unsigned of_forward =
         1u << SL__SLOT_SLAB | 1u << SL__SLOT_INPUTS | 1u << SL__SLOT_OUTPUTS;
     unsigned uses = variant->program_stage->uses[program_of(action->kind)];
@@ -315,14 +315,14 @@ static void need_slots(sl__binder *b, const sl_action *action, size_t index)
         uses = action->kind == SL_FORWARD ? of_forward : ~0u;
     for (int k = 0; k < SL__SLOT_KINDS; k++) {
         if (uses >> k & 1)
-            sl__need(b, action->stage, action->microbatch, k, index);
+            sl__note_use(b, action->stage, action->microbatch, k, index);
     }
 }
 
 static sl_status emit_run(sl__binder *b, const sl_action *action, bool joined)
 {
     const sl__variant *variant =
-        sl__variant_of(b->bound, action->stage, action->microbatch);
+        sl__variant_of(b->binding, action->stage, action->microbatch);
     sl__instruction out = {
         .kind = SL__DO_RUN, .joined = joined, .action = *action};
     out.u.run.program_stage = variant->program_stage;
@@ -391,8 +391,8 @@ static sl_status emit_action(sl__binder *b, const sl_action *cell)
 /* Weights are packed while the pipeline fills. */
 static sl_status emit_packs(sl__binder *b)
 {
-    for (int i = 0; i < b->bound->variant_count; i++) {
-        const sl__variant *variant = &b->bound->variants[i];
+    for (int i = 0; i < b->binding->variant_count; i++) {
+        const sl__variant *variant = &b->binding->variants[i];
         sl__instruction out = {
             .kind = SL__DO_PACK,
             .action = sl_action_make(SL_FORWARD, variant->stage, 0)};

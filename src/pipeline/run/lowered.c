@@ -146,7 +146,7 @@ static sl_status find_place(sl_pipeline *pipeline, const sl_extent *extent)
     return SL_OK;
 }
 
-sl_status sl__take_schedule(sl_pipeline *pipeline)
+sl_status sl__lower_schedule(sl_pipeline *pipeline)
 {
     const sl_schedule *given = pipeline->options.schedule;
     char passes[120];

@@ -12,8 +12,8 @@
 #include <string.h>
 
 /* How the caller wants an output; NULL: as the batch was split. */
-static const sl_merge_options *find_wish(const sl_pipeline *pipeline,
-                                         const char *name)
+static const sl_merge_options *find_merge_options(const sl_pipeline *pipeline,
+                                                  const char *name)
 {
     for (int i = 0; i < pipeline->options.merge_count; i++) {
         if (strcmp(pipeline->options.merges[i].name, name) == 0)
@@ -22,7 +22,7 @@ static const sl_merge_options *find_wish(const sl_pipeline *pipeline,
     return NULL;
 }
 
-sl_status sl__take_wishes(sl_pipeline *pipeline)
+sl_status sl__copy_merge_options(sl_pipeline *pipeline)
 {
     const sl_output_merge *given = pipeline->options.merges;
     sl_output_merge *own;
@@ -45,8 +45,8 @@ sl_status sl__take_wishes(sl_pipeline *pipeline)
 }
 
 /* Every merge that was asked for is of an output that there is. */
-static sl_status check_wishes(const sl_pipeline *pipeline,
-                              const sl_model *model)
+static sl_status check_merge_names(const sl_pipeline *pipeline,
+                                   const sl_model *model)
 {
     int count;
     const sl_model_port *outputs = sl_model_outputs(model, &count);
@@ -64,13 +64,13 @@ static sl_status check_wishes(const sl_pipeline *pipeline,
 }
 
 /* A part of an output as it is merged: scalars as one row each. */
-static sl_status describe_part(const sl__bound *bound,
+static sl_status describe_part(const sl__binding *binding,
                                const sl_model_port *output, int microbatch,
                                sl_array *out)
 {
     sl_port own;
     const sl__variant *variant =
-        sl__variant_of(bound, output->stages[0], microbatch);
+        sl__variant_of(binding, output->stages[0], microbatch);
     SL__TRY(sl_stage_port(variant->program_stage, SL_PORT_OUTPUT, output->name,
                           &own));
     *out = (sl_array){.dtype = own.dtype, .dims = own.dims ? own.dims : 1};
@@ -82,25 +82,25 @@ static sl_status describe_part(const sl__bound *bound,
 
 /* Whether parts can be joined along the dimension that the batch was split
  * along: each has the rows of its microbatch there. */
-static bool is_split_along(const sl__bound *bound, const sl_array *parts,
+static bool is_split_along(const sl__binding *binding, const sl_array *parts,
                            int microbatches, int dim)
 {
     for (int m = 0; m < microbatches; m++) {
-        if (dim >= parts[m].dims || parts[m].shape[dim] != bound->rows[m])
+        if (dim >= parts[m].dims || parts[m].shape[dim] != binding->rows[m])
             return false;
     }
     return true;
 }
 
-static sl_status make_merge(const sl_pipeline *pipeline, sl__bound *bound,
+static sl_status make_merge(const sl_pipeline *pipeline, sl__binding *binding,
                             const sl_model_port *output, sl_array *parts,
                             sl_merge **out)
 {
-    int microbatches = pipeline->microbatches, dim = bound->split_dim;
-    const sl_merge_options *wish = find_wish(pipeline, output->name);
+    int microbatches = pipeline->microbatches, dim = binding->split_dim;
+    const sl_merge_options *wish = find_merge_options(pipeline, output->name);
     sl_merge_options how = SL_MERGE_OPTIONS_INIT;
     for (int m = 0; m < microbatches; m++)
-        SL__TRY(describe_part(bound, output, m, &parts[m]));
+        SL__TRY(describe_part(binding, output, m, &parts[m]));
     if (wish)
         how = *wish;
     else if (output->dims > 0 && dim > 0)
@@ -108,48 +108,48 @@ static sl_status make_merge(const sl_pipeline *pipeline, sl__bound *bound,
     /* A scalar is one row of each microbatch, however these were split. What
      * else has no rows is told of when it is asked for. */
     if (!wish && output->dims > 0 && dim != 0 &&
-        !is_split_along(bound, parts, microbatches,
+        !is_split_along(binding, parts, microbatches,
                         dim < 0 ? SL_DIMS_MAX : dim))
         return SL_OK;
     sl_status status =
-        sl__merge_create(&how, parts, bound->rows[0] ? bound->rows : NULL,
-                         microbatches, bound->dry, out);
+        sl__merge_create(&how, parts, binding->rows[0] ? binding->rows : NULL,
+                         microbatches, binding->dry, out);
     /* Parts that do not fit together so are told of likewise. */
     return status == SL_EINVAL && !wish ? SL_OK : status;
 }
 
-void sl__drop_merges(sl__bound *bound)
+void sl__destroy_merges(sl__binding *binding)
 {
     int count = 0;
-    if (bound->model)
-        sl_model_outputs(bound->model, &count);
-    for (int i = 0; i < count && bound->merges; i++) {
-        sl_merge_destroy(bound->merges[i]);
-        bound->merges[i] = NULL;
+    if (binding->model)
+        sl_model_outputs(binding->model, &count);
+    for (int i = 0; i < count && binding->merges; i++) {
+        sl_merge_destroy(binding->merges[i]);
+        binding->merges[i] = NULL;
     }
-    bound->output_bytes = 0;
+    binding->output_bytes = 0;
 }
 
-sl_status sl__make_merges(const sl_pipeline *pipeline, sl__bound *bound,
+sl_status sl__make_merges(const sl_pipeline *pipeline, sl__binding *binding,
                           int split_dim)
 {
     int count;
-    const sl_model_port *outputs = sl_model_outputs(bound->model, &count);
+    const sl_model_port *outputs = sl_model_outputs(binding->model, &count);
     sl_array *parts = NULL;
     if (!pipeline->options.keep_outputs)
         return SL_OK;
-    SL__TRY(check_wishes(pipeline, bound->model));
-    sl__drop_merges(bound);
-    bound->split_dim = split_dim;
+    SL__TRY(check_merge_names(pipeline, binding->model));
+    sl__destroy_merges(binding);
+    binding->split_dim = split_dim;
     SL__TRY(sl__alloc((size_t)pipeline->microbatches, sizeof *parts, &parts));
     sl_status status = SL_OK;
     for (int i = 0; i < count && !status; i++) {
         if (!sl__is_own(pipeline, outputs[i].stages[0]))
             continue;
-        status =
-            make_merge(pipeline, bound, &outputs[i], parts, &bound->merges[i]);
-        if (!status && bound->merges[i])
-            bound->output_bytes += sl__merge_bytes(bound->merges[i]);
+        status = make_merge(pipeline, binding, &outputs[i], parts,
+                            &binding->merges[i]);
+        if (!status && binding->merges[i])
+            binding->output_bytes += sl__merge_bytes(binding->merges[i]);
     }
     free(parts);
     return status;
@@ -161,14 +161,14 @@ static sl_status find_merge(const sl_pipeline *pipeline, const char *name,
 {
     int count = 0;
     char quoted[SL__QUOTED_MAX];
-    const sl__bound *bound = pipeline->last;
+    const sl__binding *binding = pipeline->last;
     const sl_model_port *outputs =
-        bound ? sl_model_outputs(bound->model, &count) : NULL;
+        binding ? sl_model_outputs(binding->model, &count) : NULL;
     sl__quoted(name, strlen(name), quoted);
     for (int i = 0; i < count; i++) {
         if (strcmp(outputs[i].name, name) != 0)
             continue;
-        *out = bound->merges[i];
+        *out = binding->merges[i];
         if (*out)
             return SL_OK;
         if (pipeline->options.keep_outputs &&

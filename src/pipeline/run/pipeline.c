@@ -42,7 +42,7 @@ static sl_status take_functions(sl_pipeline *pipeline)
 
 /* The most cells W of one stage that stand next to each other on this rank; of
  * functions of the caller's each is called by itself. */
-static int count_neighbours(const sl_pipeline *pipeline)
+static int count_adjacent_weights(const sl_pipeline *pipeline)
 {
     const sl_action *row = sl_schedule_row(pipeline->lowered, pipeline->rank);
     size_t length = sl_schedule_length(pipeline->lowered, pipeline->rank);
@@ -84,12 +84,12 @@ static sl_status start(sl_pipeline *pipeline, sl_model_fn build, void *context)
 {
     sl__arena *arena = &pipeline->arena;
     SL__TRY(take_functions(pipeline));
-    SL__TRY(sl__take_wishes(pipeline));
-    SL__TRY(sl__take_schedule(pipeline));
+    SL__TRY(sl__copy_merge_options(pipeline));
+    SL__TRY(sl__lower_schedule(pipeline));
     SL__TRY(open_stream(pipeline));
     size_t stages = (size_t)pipeline->stages;
     size_t microbatches = (size_t)pipeline->microbatches;
-    pipeline->options.stage.group = count_neighbours(pipeline);
+    pipeline->options.stage.group = count_adjacent_weights(pipeline);
     if (pipeline->options.stage.backward == SL_BACKWARD_NONE)
         pipeline->options.stage.recompute = false;
     SL__TRY(sl_programs_create(build, context, &pipeline->options.stage,
@@ -148,10 +148,10 @@ void sl_pipeline_destroy(sl_pipeline *pipeline)
      * memory is left to it, until the process ends. */
     if (sl_comm_holds_memory(pipeline->comm))
         return;
-    while (pipeline->bounds) {
-        sl__bound *next = pipeline->bounds->next;
-        sl__unbind(pipeline, pipeline->bounds);
-        pipeline->bounds = next;
+    while (pipeline->bindings) {
+        sl__binding *next = pipeline->bindings->next;
+        sl__unbind(pipeline, pipeline->bindings);
+        pipeline->bindings = next;
     }
     for (int s = 0; s < pipeline->stages && pipeline->owners; s++)
         sl_memory_destroy(pipeline->owners[s]);
@@ -163,7 +163,7 @@ void sl_pipeline_destroy(sl_pipeline *pipeline)
     free(pipeline);
 }
 
-sl_status sl__spread(sl_pipeline *pipeline, sl_status status)
+sl_status sl__abort_pipeline(sl_pipeline *pipeline, sl_status status)
 {
     char why[SL__REPORT_MAX];
     int length = snprintf(why, sizeof why, "%s", sl_error_text());
@@ -173,14 +173,14 @@ sl_status sl__spread(sl_pipeline *pipeline, sl_status status)
     if (status == SL_ETIME)
         sl__append_report(pipeline, -1, why + length,
                           sizeof why - (size_t)length);
-    return sl__fail_all(pipeline->comm, status, why);
+    return sl__abort_ranks(pipeline->comm, status, why);
 }
 
 /* ---------------------------------------------------------------- steps -- */
 
 /* Finds the list for a batch, and where its arguments are. */
 static sl_status bind(sl_pipeline *pipeline, const int64_t *rows,
-                      sl__bound **out)
+                      sl__binding **out)
 {
     int count;
     SL__TRY(sl__bind(pipeline, rows, out));
@@ -194,7 +194,7 @@ static sl_status bind(sl_pipeline *pipeline, const int64_t *rows,
 }
 
 static sl_status bind_batch(sl_pipeline *pipeline, const sl_batch *batch,
-                            sl__bound **out)
+                            sl__binding **out)
 {
     for (int m = 0; m < pipeline->microbatches; m++)
         pipeline->rows[m] = sl_batch_rows(batch, m);
@@ -211,16 +211,16 @@ static sl_status bind_batch(sl_pipeline *pipeline, const sl_batch *batch,
 sl_status sl_pipeline_prepare(sl_pipeline *pipeline, int64_t rows)
 {
     SL__NEED(pipeline);
-    sl__bound *bound;
+    sl__binding *binding;
     if (rows < pipeline->microbatches && rows != 0)
-        return sl__spread(pipeline,
-                          sl_fail(SL_EINVAL,
-                                  "%lld rows, fewer than the %d microbatches",
-                                  (long long)rows, pipeline->microbatches));
+        return sl__abort_pipeline(
+            pipeline,
+            sl_fail(SL_EINVAL, "%lld rows, fewer than the %d microbatches",
+                    (long long)rows, pipeline->microbatches));
     for (int m = 0; m < pipeline->microbatches; m++)
         pipeline->rows[m] = sl_microbatch_rows(rows, pipeline->microbatches, m);
-    sl_status status = bind(pipeline, pipeline->rows, &bound);
-    return status ? sl__spread(pipeline, status) : SL_OK;
+    sl_status status = bind(pipeline, pipeline->rows, &binding);
+    return status ? sl__abort_pipeline(pipeline, status) : SL_OK;
 }
 
 /* The losses for everybody, where that is wanted; and the end of the step,
@@ -263,32 +263,33 @@ static sl_status explain(const sl_pipeline *pipeline, sl_status status,
 static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
                           uint64_t seed, bool train)
 {
-    sl__bound *bound;
+    sl__binding *binding;
     int outputs;
-    SL__TRY(bind_batch(pipeline, batch, &bound));
-    sl_model_outputs(bound->model, &outputs);
+    SL__TRY(bind_batch(pipeline, batch, &binding));
+    sl_model_outputs(binding->model, &outputs);
     for (int i = 0; i < outputs; i++) {
-        if (bound->merges[i])
-            sl_merge_restart(bound->merges[i]);
+        if (binding->merges[i])
+            sl_merge_restart(binding->merges[i]);
     }
-    pipeline->last = bound;
+    pipeline->last = binding;
     pipeline->latest = NULL;
     if (pipeline->shards)
         pipeline->holding.most = pipeline->holding.now;
     sl__begin_stealing(pipeline);
     pipeline->has_losses = false;
     if (train) {
-        sl__part_replicas(pipeline);
-        SL__TRY(sl__part_ties(pipeline, bound->model));
+        sl__clear_replica_gradients(pipeline);
+        SL__TRY(sl__clear_tied_copies(pipeline, binding->model));
     }
-    SL__TRY(sl__execute(pipeline, bound, train ? &bound->train : &bound->eval,
-                        batch, seed));
+    SL__TRY(sl__execute(pipeline, binding,
+                        train ? &binding->train : &binding->eval, batch, seed));
     pipeline->end_s[0] = sl__seconds();
     if (train)
-        SL__TRY(explain(pipeline, sl__join_ties(pipeline, bound->model),
+        SL__TRY(explain(pipeline,
+                        sl__sum_tied_gradients(pipeline, binding->model),
                         "the sum of tied gradients"));
     pipeline->end_s[1] = sl__seconds();
-    SL__TRY(explain(pipeline, finish(pipeline, bound->model),
+    SL__TRY(explain(pipeline, finish(pipeline, binding->model),
                     "the end of the step"));
     pipeline->end_s[2] = sl__seconds();
     pipeline->helped_s = pipeline->helping_s;
@@ -381,7 +382,7 @@ static sl_status run_batch(sl_pipeline *pipeline, const sl_argument *arguments,
     atomic_store(&pipeline->in_step, true);
     sl_status status = try_batch(pipeline, arguments, count, seed, train);
     if (status)
-        status = sl__spread(pipeline, status);
+        status = sl__abort_pipeline(pipeline, status);
     sl__watch_core(pipeline);
     atomic_store(&pipeline->in_step, false);
     atomic_store(&pipeline->beginning, false);
@@ -446,8 +447,9 @@ const sl_model *sl_pipeline_model(const sl_pipeline *pipeline)
 {
     if (!pipeline)
         return NULL;
-    const sl__bound *bound = pipeline->last ? pipeline->last : pipeline->bounds;
-    return bound ? bound->model : NULL;
+    const sl__binding *binding =
+        pipeline->last ? pipeline->last : pipeline->bindings;
+    return binding ? binding->model : NULL;
 }
 
 /* Says why a stage cannot be had on this rank. */
@@ -483,7 +485,7 @@ sl_status sl_pipeline_descend(sl_pipeline *pipeline, double rate)
     for (int s = 0; s < pipeline->stages; s++) {
         if (pipeline->owners[s])
             SL__TRY(pipeline->shards
-                        ? sl__descend_part(pipeline, s, rate)
+                        ? sl__descend_shard(pipeline, s, rate)
                         : sl_memory_descend(pipeline->owners[s], rate));
     }
     return SL_OK;

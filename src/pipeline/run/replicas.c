@@ -54,17 +54,17 @@ static sl_status run_on(sl_pipeline *pipeline, sl_action_kind kind,
     return sl__memory_discard(memory, port, first * size, length * size);
 }
 
-sl__part_of sl__own_part(const sl_pipeline *pipeline, sl_dtype dtype,
-                         int64_t bytes)
+sl__shard sl__own_shard(const sl_pipeline *pipeline, sl_dtype dtype,
+                        int64_t bytes)
 {
     int ranks[SL_COMM_MAX_RANKS];
     const sl_group peers = peers_of(pipeline, ranks);
     size_t size = sl_dtype_bytes(dtype), first, length;
     if (!pipeline->shards)
-        return (sl__part_of){0, (size_t)bytes};
+        return (sl__shard){0, (size_t)bytes};
     sl_group_part(&peers, (size_t)bytes / size, pipeline->replica, &first,
                   &length);
-    return (sl__part_of){first * size, length * size};
+    return (sl__shard){first * size, length * size};
 }
 
 /* What this replica does not keep of a stage's parameters or gradients. */
@@ -77,7 +77,7 @@ static sl_status count_others(const sl_pipeline *pipeline,
         sl_port port;
         SL__TRY(sl_stage_port_at(stage, kind, i, &port));
         *out += port.bytes -
-                (int64_t)sl__own_part(pipeline, port.dtype, port.bytes).bytes;
+                (int64_t)sl__own_shard(pipeline, port.dtype, port.bytes).bytes;
     }
     return SL_OK;
 }
@@ -123,7 +123,7 @@ sl_status sl__run_state(sl_pipeline *pipeline,
                : run_ours(pipeline, action);
 }
 
-void sl__part_replicas(sl_pipeline *pipeline)
+void sl__clear_replica_gradients(sl_pipeline *pipeline)
 {
     /* What a function of the caller's reduces is the caller's affair. */
     if (pipeline->replica > 0 && !pipeline->shards &&
@@ -131,7 +131,7 @@ void sl__part_replicas(sl_pipeline *pipeline)
         sl_pipeline_zero_gradients(pipeline);
 }
 
-sl_status sl__descend_part(sl_pipeline *pipeline, int stage, double rate)
+sl_status sl__descend_shard(sl_pipeline *pipeline, int stage, double rate)
 {
     int ranks[SL_COMM_MAX_RANKS];
     const sl_group peers = peers_of(pipeline, ranks);
@@ -184,7 +184,7 @@ static sl_status run_on_all(sl_pipeline *pipeline, sl_action_kind kind)
             status =
                 sl__run_state(pipeline, &pipeline->functions[kind], &action);
     }
-    return status ? sl__spread(pipeline, status) : SL_OK;
+    return status ? sl__abort_pipeline(pipeline, status) : SL_OK;
 }
 
 sl_status sl_pipeline_unshard(sl_pipeline *pipeline)

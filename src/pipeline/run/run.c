@@ -91,7 +91,7 @@ static sl_status finish(sl_comm *comm, sl_status status)
         return sl_comm_barrier(comm, &all, SL__TAG_END, for_ever_s);
     snprintf(why, sizeof why, "%s", sl_error_text());
     sl_status heard = sl_comm_progress(comm);
-    return heard ? heard : sl__fail_all(comm, status, why);
+    return heard ? heard : sl__abort_ranks(comm, status, why);
 }
 
 static sl_status run_as_one(int ranks, sl_rank_fn rank, void *context)

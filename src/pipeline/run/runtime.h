@@ -31,11 +31,12 @@
 
 /* A request in cache lines of its own, for ranks on other cores write to it. */
 enum { SL__CACHE_LINE = 64 };
-typedef union sl__mail {
+typedef union sl__padded_request {
     sl_request request;
     char lines[2 * SL__CACHE_LINE];
-} sl__mail;
-_Static_assert(sizeof(sl__mail) == 2 * SL__CACHE_LINE, "a mail fits");
+} sl__padded_request;
+_Static_assert(sizeof(sl__padded_request) == 2 * SL__CACHE_LINE,
+               "a request fits");
 
 typedef enum sl__instruction_kind {
     SL__DO_PACK, /* weights that have changed */
@@ -45,9 +46,9 @@ typedef enum sl__instruction_kind {
     SL__DO_FEED,    /* copies an argument's microbatch into an input */
     SL__DO_COPY,    /* between stages of this rank */
     SL__DO_SEND,
-    SL__DO_RECV, /* posts */
-    SL__DO_WAIT, /* for what was sent, or received */
-    SL__DO_TAKE, /* what F left: an output, or the loss */
+    SL__DO_RECV,    /* posts */
+    SL__DO_WAIT,    /* for what was sent, or received */
+    SL__DO_COLLECT, /* what F left: an output, or the loss */
 } sl__instruction_kind;
 
 typedef struct sl__instruction {
@@ -75,7 +76,7 @@ typedef struct sl__instruction {
             size_t bytes;
         } copy;
         struct {
-            sl__mail *mail;
+            sl__padded_request *request;
             void *memory;
             size_t bytes;
             int peer;
@@ -86,7 +87,7 @@ typedef struct sl__instruction {
             int output; /* of the model */
             const void *from;
             size_t bytes;
-        } take;
+        } collect;
     } u;
 } sl__instruction;
 
@@ -114,17 +115,17 @@ typedef struct sl__variant {
 } sl__variant;
 
 /* A batch split one way: rows by microbatch, variants of stages, two lists. */
-typedef struct sl__bound {
+typedef struct sl__binding {
     sl__arena arena;
-    struct sl__bound *next;
+    struct sl__binding *next;
     int64_t *rows;
     const sl_model *model; /* of the first microbatch's rows */
     sl__variant *variants; /* by stage */
     int variant_count;
     sl__instructions train, eval;
     sl__stamp *stamps; /* by instruction of the latest list, and its end */
-    sl__mail *mails;
-    size_t mail_count;
+    sl__padded_request *requests;
+    size_t request_count;
     sl_merge **merges;      /* by output of the model; NULL: not kept here */
     int64_t output_bytes;   /* that they hold */
     int split_dim;          /* of the batch that they are for; -1: several */
@@ -132,7 +133,7 @@ typedef struct sl__bound {
     double *scales;         /* by microbatch: of the gradient of its loss */
     int *group;             /* room for the slots of a group */
     sl__step_block *blocks; /* room for those of a memory */
-} sl__bound;
+} sl__binding;
 
 struct sl_pipeline {
     sl__arena arena;
@@ -156,8 +157,8 @@ struct sl_pipeline {
     sl_action_function functions[SL_ACTION_KINDS]; /* without: ours */
     sl_memory **owners; /* by stage: memory with its parameters; NULL */
     const sl_stage **owner_stages;
-    sl__bound *bounds;
-    sl__bound *last; /* of the latest step */
+    sl__binding *bindings;
+    sl__binding *last; /* of the latest step */
     double *losses;
     double *device_losses; /* as they are made, in memory of the device */
     sl_batch *batch;       /* of the latest step */
@@ -190,34 +191,36 @@ struct sl_pipeline {
 };
 
 /* Binds a batch split into these rows; `out` is the pipeline's. */
-sl_status sl__bind(sl_pipeline *pipeline, const int64_t *rows, sl__bound **out);
+sl_status sl__bind(sl_pipeline *pipeline, const int64_t *rows,
+                   sl__binding **out);
 
 /* The same without memory: variants with their slots, and no lists. The caller
  * unbinds it. */
 sl_status sl__bind_dry(sl_pipeline *pipeline, const int64_t *rows,
-                       sl__bound **out);
-void sl__unbind(const sl_pipeline *pipeline, sl__bound *bound);
+                       sl__binding **out);
+void sl__unbind(const sl_pipeline *pipeline, sl__binding *binding);
 
 /* The variant of a stage of this rank for a microbatch. */
-static inline sl__variant *sl__variant_of(const sl__bound *bound, int stage,
+static inline sl__variant *sl__variant_of(const sl__binding *binding, int stage,
                                           int microbatch)
 {
-    sl__variant *variant = bound->variants;
-    while (variant->stage != stage || variant->rows != bound->rows[microbatch])
+    sl__variant *variant = binding->variants;
+    while (variant->stage != stage ||
+           variant->rows != binding->rows[microbatch])
         variant++;
     return variant;
 }
 
 /* Tells all ranks of a failure, and gives the first there was. */
-sl_status sl__fail_all(sl_comm *comm, sl_status status, const char *text);
+sl_status sl__abort_ranks(sl_comm *comm, sl_status status, const char *text);
 
 /* The same for a failure that only this rank has seen, with its sentence: the
  * others must not wait. Where it has waited too long, with a report. */
-sl_status sl__spread(sl_pipeline *pipeline, sl_status status);
+sl_status sl__abort_pipeline(sl_pipeline *pipeline, sl_status status);
 
 /* Walks a list, and ends with all of it done: losses are here, and what kernels
  * have noted is told. */
-sl_status sl__execute(sl_pipeline *pipeline, sl__bound *bound,
+sl_status sl__execute(sl_pipeline *pipeline, sl__binding *binding,
                       const sl__instructions *list, const sl_batch *batch,
                       uint64_t seed);
 
@@ -254,18 +257,18 @@ _Static_assert(SL__TAG_REPLICAS + SL_MAX_STAGES <= SL_COMM_OWN_TAG,
 
 /* Checks and lowers the schedule of the options, and notes what it says of
  * ranks, stages and backward programs. */
-sl_status sl__take_schedule(sl_pipeline *pipeline);
+sl_status sl__lower_schedule(sl_pipeline *pipeline);
 
 /* --------------------------------------------------------- outputs.c -- */
 
 /* Copies how the caller wants outputs. */
-sl_status sl__take_wishes(sl_pipeline *pipeline);
+sl_status sl__copy_merge_options(sl_pipeline *pipeline);
 
 /* Makes room for the outputs of this rank, of batches that are split along a
  * dimension; -1: along several. What was there before goes. */
-sl_status sl__make_merges(const sl_pipeline *pipeline, sl__bound *bound,
+sl_status sl__make_merges(const sl_pipeline *pipeline, sl__binding *binding,
                           int split_dim);
-void sl__drop_merges(sl__bound *bound);
+void sl__destroy_merges(sl__binding *binding);
 
 /* ----------------------------------------------------------- bytes.c -- */
 
@@ -292,8 +295,8 @@ bool sl__is_crowded(double seconds, long losses);
 
 /* Sums before a step stand in the first stage alone, so that what the step adds
  * to them is counted once; afterwards every stage of a tie has the sum. */
-sl_status sl__part_ties(sl_pipeline *pipeline, const sl_model *model);
-sl_status sl__join_ties(sl_pipeline *pipeline, const sl_model *model);
+sl_status sl__clear_tied_copies(sl_pipeline *pipeline, const sl_model *model);
+sl_status sl__sum_tied_gradients(sl_pipeline *pipeline, const sl_model *model);
 
 /* Room for sums over ranks, for the losses of a step, and for the largest tied
  * gradient that callbacks here have, which is not in memory of the device; and how
@@ -307,19 +310,19 @@ sl_status sl__make_scratch(sl_pipeline *pipeline, const sl_model *model);
 sl_status sl__check_replicas(const sl_pipeline *pipeline);
 
 /* sl_memory_descend on what this replica keeps of a stage. */
-sl_status sl__descend_part(sl_pipeline *pipeline, int stage, double rate);
+sl_status sl__descend_shard(sl_pipeline *pipeline, int stage, double rate);
 
 /* What gradients hold before a step stands in the first replica alone. */
-void sl__part_replicas(sl_pipeline *pipeline);
+void sl__clear_replica_gradients(sl_pipeline *pipeline);
 
 /* What this replica keeps of a parameter, or gradient, of so many bytes: from
  * where, and how much. All of it, unless parameters are kept in parts. */
-typedef struct sl__part_of {
+typedef struct sl__shard {
     size_t first;
     size_t bytes;
-} sl__part_of;
-sl__part_of sl__own_part(const sl_pipeline *pipeline, sl_dtype dtype,
-                         int64_t bytes);
+} sl__shard;
+sl__shard sl__own_shard(const sl_pipeline *pipeline, sl_dtype dtype,
+                        int64_t bytes);
 
 /* UNSHARD, RESHARD or REDUCE_GRAD of a stage, over the replicas; by a function
  * of the caller's where there is one. */

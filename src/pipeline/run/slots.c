@@ -10,10 +10,10 @@
 
 #include <assert.h>
 
-void sl__need(sl__binder *b, int stage, int microbatch, sl__slot_kind kind,
-              size_t index)
+void sl__note_use(sl__binder *b, int stage, int microbatch, sl__slot_kind kind,
+                  size_t index)
 {
-    sl__span *span = &b->needs[sl__cell(b, stage, microbatch)].spans[kind];
+    sl__lifetime *span = &b->needs[sl__cell(b, stage, microbatch)].spans[kind];
     if (!b->measuring)
         return;
     if (span->last == 0)
@@ -23,7 +23,7 @@ void sl__need(sl__binder *b, int stage, int microbatch, sl__slot_kind kind,
 }
 
 typedef struct wish {
-    sl__span span;
+    sl__lifetime span;
     int microbatch;
 } wish;
 
@@ -42,9 +42,9 @@ static void deal(sl__binder *b, sl__variant *variant, int kind, wish *wishes,
     int microbatches = b->pipeline->microbatches, used = 0;
     size_t count = 0;
     for (int m = 0; m < microbatches; m++) {
-        const sl__span span =
+        const sl__lifetime span =
             b->needs[sl__cell(b, variant->stage, m)].spans[kind];
-        if (b->bound->rows[m] == variant->rows && span.last > 0)
+        if (b->binding->rows[m] == variant->rows && span.last > 0)
             wishes[count++] = (wish){span, m};
     }
     if (count)
@@ -62,16 +62,16 @@ static void deal(sl__binder *b, sl__variant *variant, int kind, wish *wishes,
         variant->slots[kind] = used;
 }
 
-sl_status sl__deal_slots(sl__binder *b)
+sl_status sl__assign_slots(sl__binder *b)
 {
     size_t most = (size_t)b->pipeline->microbatches;
     wish *wishes;
     size_t *free_at = NULL;
     SL__TRY(sl__alloc(most, sizeof *wishes, &wishes));
     sl_status status = sl__alloc(most, sizeof *free_at, &free_at);
-    for (int i = 0; i < b->bound->variant_count && !status; i++) {
+    for (int i = 0; i < b->binding->variant_count && !status; i++) {
         for (int k = 0; k < SL__SLOT_KINDS; k++)
-            deal(b, &b->bound->variants[i], k, wishes, free_at);
+            deal(b, &b->binding->variants[i], k, wishes, free_at);
     }
     free(free_at);
     free(wishes);

@@ -26,7 +26,7 @@ static sl_status clear_gradient(sl_pipeline *pipeline, const sl_tie *tie,
     sl_memory *memory = pipeline->owners[tie->stages[member]];
     sl_port port;
     SL__TRY(find_gradient(pipeline, tie, member, &port));
-    const sl__part_of own = sl__own_part(pipeline, port.dtype, port.bytes);
+    const sl__shard own = sl__own_shard(pipeline, port.dtype, port.bytes);
     if (sl__port_memory(memory, &port, 0))
         return sl__memory_clear(memory, &port, own.first, own.bytes);
     memset(pipeline->scratch_here, 0, (size_t)port.bytes);
@@ -34,7 +34,7 @@ static sl_status clear_gradient(sl_pipeline *pipeline, const sl_tie *tie,
                            (size_t)port.bytes);
 }
 
-sl_status sl__part_ties(sl_pipeline *pipeline, const sl_model *model)
+sl_status sl__clear_tied_copies(sl_pipeline *pipeline, const sl_model *model)
 {
     int count;
     const sl_tie *ties = sl_model_ties(model, &count);
@@ -81,7 +81,7 @@ static sl_status reach(const sl_pipeline *pipeline, const sl_tie *tie,
 
 /* Gives the sum to one of the stages that are here. */
 static sl_status give(const sl_pipeline *pipeline, const sl_tie *tie,
-                      int member, sl__part_of part, const char *sum)
+                      int member, sl__shard part, const char *sum)
 {
     sl_memory *memory = pipeline->owners[tie->stages[member]];
     sl_port port;
@@ -105,7 +105,7 @@ static sl_status join_tie(sl_pipeline *pipeline, const sl_tie *tie, int tag)
 {
     int ranks[SL_COMM_MAX_RANKS];
     char *sum = NULL;
-    const sl__part_of part = sl__own_part(pipeline, tie->dtype, tie->bytes);
+    const sl__shard part = sl__own_shard(pipeline, tie->dtype, tie->bytes);
     int64_t count = (int64_t)(part.bytes / sl_dtype_bytes(tie->dtype));
     for (int k = 0; k < tie->stage_count; k++) {
         char *own, *room = pipeline->scratch;
@@ -134,7 +134,7 @@ static sl_status join_tie(sl_pipeline *pipeline, const sl_tie *tie, int tag)
     return SL_OK;
 }
 
-sl_status sl__join_ties(sl_pipeline *pipeline, const sl_model *model)
+sl_status sl__sum_tied_gradients(sl_pipeline *pipeline, const sl_model *model)
 {
     int count;
     const sl_tie *ties = sl_model_ties(model, &count);

@@ -19,9 +19,9 @@
 /* Notes which event is of a message, until it is known when it was complete. */
 typedef struct reader {
     const sl_pipeline *pipeline;
-    const sl__bound *bound;
+    const sl__binding *binding;
     const sl__instructions *list;
-    size_t *posts; /* by mail: its event */
+    size_t *posts; /* by request: its event */
     sl_event *events;
     size_t count;
 } reader;
@@ -51,8 +51,8 @@ static void describe_message(reader *r, const sl__instruction *i)
 static void read_post(reader *r, size_t k)
 {
     const sl__instruction *i = &r->list->data[k];
-    double start = r->bound->stamps[k].start.seconds;
-    r->posts[i->u.message.mail - r->bound->mails] = r->count;
+    double start = r->binding->stamps[k].start.seconds;
+    r->posts[i->u.message.request - r->binding->requests] = r->count;
     add_event(r, i->kind == SL__DO_SEND ? SL_EVENT_SEND : SL_EVENT_RECV,
               &i->action, start, start);
     describe_message(r, i);
@@ -61,10 +61,10 @@ static void read_post(reader *r, size_t k)
 static void read_wait(reader *r, size_t k)
 {
     const sl__instruction *i = &r->list->data[k];
-    const sl__stamp *stamps = r->bound->stamps;
+    const sl__stamp *stamps = r->binding->stamps;
     double end = stamps[k + 1].start.seconds, done = stamps[k].done_s;
     sl_event *message =
-        &r->events[r->posts[i->u.message.mail - r->bound->mails]];
+        &r->events[r->posts[i->u.message.request - r->binding->requests]];
     done = done < end ? done : end;
     message->end_s = done > message->start_s ? done : message->start_s;
     add_event(r, SL_EVENT_WAIT, &i->action, stamps[k].start.seconds, end);
@@ -97,7 +97,7 @@ static sl_event_kind kind_of_cell(const sl_action *cell)
 static void read_nothing(reader *r, size_t k)
 {
     const sl_action *cell = &r->list->data[k].action;
-    double at = r->bound->stamps[k].start.seconds;
+    double at = r->binding->stamps[k].start.seconds;
     add_event(r, kind_of_cell(cell), cell, at, at);
     if (cell->kind == SL_WAIT_REDUCE_GRAD ||
         sl_action_kind_family(cell->kind) == SL_FAMILY_STATE)
@@ -111,12 +111,12 @@ static void read_nothing(reader *r, size_t k)
 static void read_instruction(reader *r, size_t k)
 {
     static const sl_event_kind kinds[] = {
-        [SL__DO_PACK] = SL_EVENT_PACK, [SL__DO_RUN] = SL_EVENT_COMPUTE,
-        [SL__DO_FEED] = SL_EVENT_COPY, [SL__DO_COPY] = SL_EVENT_COPY,
-        [SL__DO_TAKE] = SL_EVENT_COPY, [SL__DO_STATE] = SL_EVENT_STATE,
+        [SL__DO_PACK] = SL_EVENT_PACK,    [SL__DO_RUN] = SL_EVENT_COMPUTE,
+        [SL__DO_FEED] = SL_EVENT_COPY,    [SL__DO_COPY] = SL_EVENT_COPY,
+        [SL__DO_COLLECT] = SL_EVENT_COPY, [SL__DO_STATE] = SL_EVENT_STATE,
     };
     const sl__instruction *i = &r->list->data[k];
-    const sl__stamp *stamps = r->bound->stamps;
+    const sl__stamp *stamps = r->binding->stamps;
     switch (i->kind) {
     case SL__DO_SEND:
     case SL__DO_RECV: read_post(r, k); break;
@@ -157,11 +157,11 @@ static void part_joined(reader *r)
 static sl_status read_events(const sl_pipeline *pipeline, reader *r)
 {
     static const sl_action none = {0};
-    const sl__bound *bound = pipeline->last;
+    const sl__binding *binding = pipeline->last;
     const sl__instructions *list = pipeline->latest;
-    *r = (reader){.pipeline = pipeline, .bound = bound, .list = list};
+    *r = (reader){.pipeline = pipeline, .binding = binding, .list = list};
     sl_status status =
-        sl__alloc(bound->mail_count, sizeof *r->posts, &r->posts);
+        sl__alloc(binding->request_count, sizeof *r->posts, &r->posts);
     if (!status)
         status = sl__alloc(list->count + 3, sizeof *r->events, &r->events);
     if (status)
@@ -384,7 +384,7 @@ sl_status sl_pipeline_trace(sl_pipeline *pipeline, sl_trace **out)
     free(own.events);
     if (status) {
         sl_trace_destroy(trace);
-        return sl__spread(pipeline, status);
+        return sl__abort_pipeline(pipeline, status);
     }
     *out = trace;
     return SL_OK;
