@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * Binding: from the cells of this rank to a list of instructions with every
- * address, size, peer and tag in place.
+ * Binding: prepares one way of splitting a batch. Compiles the stages of this
+ * rank for each number of rows (variants), makes their memory, and has the two
+ * lists of instructions emitted, of a step and of an eval.
  *
  * Requires: a sound lowered schedule, models whose stages are those of the
- * schedule. Ensures: an instruction or more for each cell, in their order;
- * memory is one microbatch's at a time; memory that a message leaves from or
- * arrives in is not touched before the message is complete. */
+ * schedule. Ensures: each cell has an instruction or more, in the order of the
+ * cells; memory is one microbatch's at a time; memory that a message is sent
+ * from or received into is not touched before the message is complete. */
 #include "pipeline/run/bind.h"
 
 #include "base/memory.h"
 #include "base/try.h"
 
-#include <assert.h>
 #include <string.h>
 
 /* ------------------------------------------------------------- variants -- */
 
+/* Where there is none yet. */
 static sl_status add_variant(sl__binder *b, int stage, int64_t rows)
 {
     sl__binding *binding = b->binding;
@@ -53,8 +54,9 @@ static sl_status make_variants(sl__binder *b)
     return SL_OK;
 }
 
-/* Gives every microbatch of a variant, in each list, its place in the memory;
- * lists their slots. */
+/* Numbers the microbatches of a variant, those of both lists, as slots of its
+ * memory, and lists the slots of each kind that these stand for. Returns how many
+ * there are. */
 static int place_microbatches(sl__binder *b, const sl__variant *variant,
                               bool steps, int (*of)[SL__SLOT_KINDS])
 {
@@ -72,6 +74,8 @@ static int place_microbatches(sl__binder *b, const sl__variant *variant,
     return count;
 }
 
+/* The first memory of a stage has its parameters and gradients; those of other
+ * sizes share them. */
 static sl_status make_memory_of(sl__binder *b, sl__variant *variant, bool steps,
                                 int (*of)[SL__SLOT_KINDS])
 {
@@ -106,30 +110,29 @@ static sl_status make_memory(sl__binder *b, bool steps)
 static sl_status number_edges(sl__binder *b)
 {
     SL__TRY(sl__arena_take(&b->binding->arena, (size_t)b->edge_count,
-                           sizeof *b->crossing, &b->crossing));
+                           sizeof *b->message_edge, &b->message_edge));
     for (int e = 0; e < b->edge_count; e++) {
         bool crosses =
             sl__is_here(b, b->edges[e].from) != sl__is_here(b, b->edges[e].to);
-        b->crossing[e] = crosses ? b->crossings++ : -1;
+        b->message_edge[e] = crosses ? b->message_edges++ : -1;
     }
     return SL_OK;
 }
 
-/* ------------------------------------------------------------- weighing -- */
-
-static void weigh(const sl_pipeline *pipeline, sl__binding *binding)
+/* Scales the loss of each microbatch: for a mean by its share of the rows, and
+ * over the replicas. */
+static void compute_scales(const sl_pipeline *pipeline, sl__binding *binding)
 {
     int64_t all = 0;
     int count = pipeline->microbatches;
     for (int m = 0; m < count; m++)
         all += binding->rows[m];
     for (int m = 0; m < count; m++) {
-        binding->scales[m] =
+        double share =
             all ? (double)binding->rows[m] / (double)all : 1.0 / count;
-        if (pipeline->options.loss == SL_LOSS_SUM)
-            binding->scales[m] = 1;
-        else
-            binding->scales[m] /= pipeline->options.replicas;
+        binding->scales[m] = pipeline->options.loss == SL_LOSS_SUM
+                                 ? 1
+                                 : share / pipeline->options.replicas;
     }
 }
 
@@ -141,7 +144,7 @@ static sl_status make_requests(sl__binder *b)
     sl__binding *binding = b->binding;
     char *memory;
     binding->request_count =
-        2 * (size_t)b->crossings * (size_t)b->pipeline->microbatches;
+        2 * (size_t)b->message_edges * (size_t)b->pipeline->microbatches;
     SL__TRY(sl__arena_take(&binding->arena, binding->request_count + 1,
                            sizeof *binding->requests, &memory));
     memory +=
@@ -150,7 +153,7 @@ static sl_status make_requests(sl__binder *b)
     return SL_OK;
 }
 
-/* What each microbatch needs when, and the slots that gets it. */
+/* Emits the list without memory, and assigns slots by its lifetimes. */
 static sl_status measure_list(sl__binder *b)
 {
     sl__instructions list = {0};
@@ -158,7 +161,7 @@ static sl_status measure_list(sl__binder *b)
         (size_t)b->pipeline->own_count * (size_t)b->pipeline->microbatches;
     b->list = &list;
     b->measuring = true;
-    memset(b->needs, 0, cells * sizeof *b->needs);
+    memset(b->lifetimes, 0, cells * sizeof *b->lifetimes);
     sl_status status = sl__emit_list(b);
     if (!status)
         status = sl__assign_slots(b);
@@ -167,13 +170,7 @@ static sl_status measure_list(sl__binder *b)
     return status;
 }
 
-static sl_status bind_list(sl__binder *b)
-{
-    b->list = b->train ? &b->binding->train : &b->binding->eval;
-    return sl__emit_list(b);
-}
-
-/* Slots of both lists are found first: memory is made for the larger. */
+/* Slots of both lists are assigned first: memory is made for the larger. */
 static sl_status bind_lists(sl__binder *b)
 {
     bool steps = b->pipeline->options.stage.backward != SL_BACKWARD_NONE;
@@ -188,7 +185,8 @@ static sl_status bind_lists(sl__binder *b)
     SL__TRY(make_requests(b));
     for (int train = 0; train <= steps; train++) {
         b->train = train;
-        SL__TRY(bind_list(b));
+        b->list = train ? &b->binding->train : &b->binding->eval;
+        SL__TRY(sl__emit_list(b));
     }
     size_t train = b->binding->train.count, eval = b->binding->eval.count;
     return sl__arena_take(&b->binding->arena, (train > eval ? train : eval) + 1,
@@ -232,7 +230,7 @@ static sl_status make_tables(sl__binder *b)
                            &b->binding->scales));
     SL__TRY(sl__arena_take(arena, (size_t)pipeline->stages, sizeof *b->own,
                            &b->own));
-    SL__TRY(sl__arena_take(arena, cells, sizeof *b->needs, &b->needs));
+    SL__TRY(sl__arena_take(arena, cells, sizeof *b->lifetimes, &b->lifetimes));
     SL__TRY(sl__arena_take(arena, microbatches, sizeof *b->binding->group,
                            &b->binding->group));
     SL__TRY(sl__arena_take(arena, 2 * microbatches, sizeof *b->binding->blocks,
@@ -257,7 +255,7 @@ static sl_status bind_all(sl__binder *b, const int64_t *rows)
     int outputs;
     SL__TRY(make_tables(b));
     memcpy(binding->rows, rows, (size_t)pipeline->microbatches * sizeof *rows);
-    weigh(pipeline, binding);
+    compute_scales(pipeline, binding);
     SL__TRY(sl_programs_model(pipeline->programs, rows[0], &binding->model));
     b->edges = sl_model_edges(binding->model, &b->edge_count);
     SL__TRY(check_sizes(b));
@@ -287,15 +285,15 @@ sl_status sl__bind(sl_pipeline *pipeline, const int64_t *rows,
                    sl__binding **out)
 {
     size_t bytes = sizeof *rows * (size_t)pipeline->microbatches;
-    for (sl__binding *known = pipeline->bindings; known; known = known->next) {
-        if (memcmp(known->rows, rows, bytes) == 0) {
-            *out = known;
-            return SL_OK;
-        }
+    sl__binding *known = pipeline->bindings;
+    while (known && memcmp(known->rows, rows, bytes) != 0)
+        known = known->next;
+    if (!known) {
+        SL__TRY(bind_new(pipeline, rows, false, &known));
+        known->next = pipeline->bindings;
+        pipeline->bindings = known;
     }
-    SL__TRY(bind_new(pipeline, rows, false, out));
-    (*out)->next = pipeline->bindings;
-    pipeline->bindings = *out;
+    *out = known;
     return SL_OK;
 }
 

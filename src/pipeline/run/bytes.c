@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Bytes of a rank, by pool: as the plans of its stages say, and as they were
- * allocated and given back. */
+ * Bytes of a rank, by pool: planned, from the plans of its stages, and measured,
+ * as memory was allocated and freed. */
 #include "pipeline/run/runtime.h"
 
 #include "base/arguments.h"
 #include "base/memory.h"
 #include "base/try.h"
 #include "base/writer.h"
-#include "comm/comm.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -20,22 +19,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Ranks that have a stage of a tie; 0 where this one has none. */
-static int count_ranks(const sl_pipeline *pipeline, const sl_tie *tie)
-{
-    int count = 0;
-    bool here = false;
-    for (int k = 0; k < tie->stage_count; k++) {
-        int rank = pipeline->rank_of[tie->stages[k]];
-        bool known = false;
-        for (int i = 0; i < k; i++)
-            known |= pipeline->rank_of[tie->stages[i]] == rank;
-        count += !known;
-        here |= rank == pipeline->rank;
-    }
-    return here ? count : 0;
-}
-
+/* Bytes that summing a gradient over some ranks takes. */
 static int64_t sum_bytes_of(int ranks, sl_dtype dtype, int64_t bytes)
 {
     size_t count = (size_t)bytes / sl_dtype_bytes(dtype);
@@ -54,6 +38,19 @@ static int64_t replica_bytes(const sl_pipeline *pipeline, const sl_graph *graph)
     return most;
 }
 
+/* Room for the sum of a tied gradient; 0 where this rank has no part in it. */
+static int64_t tie_bytes(const sl_pipeline *pipeline, const sl_tie *tie)
+{
+    int ranks[SL_COMM_MAX_RANKS];
+    int count = sl__tie_ranks(pipeline, tie, ranks);
+    const sl__shard own = sl__own_shard(pipeline, tie->dtype, tie->bytes);
+    for (int i = 0; i < count; i++) {
+        if (ranks[i] == sl_comm_rank(pipeline->comm))
+            return sum_bytes_of(count, tie->dtype, (int64_t)own.bytes);
+    }
+    return 0;
+}
+
 int64_t sl__sum_bytes(const sl_pipeline *pipeline, const sl_model *model)
 {
     enum { FEW = 8 };
@@ -63,11 +60,7 @@ int64_t sl__sum_bytes(const sl_pipeline *pipeline, const sl_model *model)
     int ranks = sl_comm_size(pipeline->comm);
     int64_t most = ranks > 1 ? sl__comm_sum_bytes(ranks, SL_F64, FEW) : 0;
     for (int t = 0; t < count; t++)
-        most = larger(
-            most, sum_bytes_of(count_ranks(pipeline, &ties[t]), ties[t].dtype,
-                               (int64_t)sl__own_shard(pipeline, ties[t].dtype,
-                                                      ties[t].bytes)
-                                   .bytes));
+        most = larger(most, tie_bytes(pipeline, &ties[t]));
     for (int i = 0; i < pipeline->own_count; i++)
         most = larger(
             most, replica_bytes(pipeline,
@@ -77,15 +70,16 @@ int64_t sl__sum_bytes(const sl_pipeline *pipeline, const sl_model *model)
 
 /* --------------------------------------------------------------- shards -- */
 
-/* What a stage holds of what can be given back, and what it may hold. */
-typedef struct shard {
+/* A stage whose parameters are sharded: what it can hold, and what it does. */
+typedef struct sharded {
     int64_t parameters, gradients; /* whole */
     int64_t others;                /* of either, what other replicas keep */
     int64_t packed;
     bool whole_parameters, whole_gradients, is_packed;
-} shard;
+} sharded;
 
-static int64_t held(const shard *s, sl_rank_bytes *sum)
+/* Adds what a stage holds to the pools; returns all of it. */
+static int64_t add_held(const sharded *s, sl_rank_bytes *sum)
 {
     int64_t parameters = s->parameters - (s->whole_parameters ? 0 : s->others);
     int64_t gradients = s->gradients - (s->whole_gradients ? 0 : s->others);
@@ -96,7 +90,8 @@ static int64_t held(const shard *s, sl_rank_bytes *sum)
     return parameters + gradients + packed;
 }
 
-static void act(shard *s, sl_action_kind kind)
+/* What a stage holds after an action. */
+static void act(sharded *s, sl_action_kind kind)
 {
     switch (kind) {
     case SL_UNSHARD: s->whole_parameters = true; break;
@@ -110,41 +105,33 @@ static void act(shard *s, sl_action_kind kind)
     }
 }
 
-static sl_status describe_shards(const sl_pipeline *pipeline,
-                                 const sl__binding *binding, shard *shards)
+static sl_status describe_stages(const sl_pipeline *pipeline,
+                                 const sl__binding *binding, sharded *stages)
 {
     for (int i = 0; i < binding->variant_count; i++) {
         const sl__variant *variant = &binding->variants[i];
-        shard *own = &shards[variant->stage];
+        sharded *own = &stages[variant->stage];
         if (own->parameters)
             continue;
         const sl_plan *plan = sl_stage_plan(variant->program_stage);
-        *own = (shard){.parameters = plan->parameter_bytes,
-                       .gradients = plan->gradient_bytes,
-                       .packed = plan->packed_bytes};
-        int count =
-            sl_stage_port_count(variant->program_stage, SL_PORT_PARAMETER);
-        for (int k = 0; k < count; k++) {
-            sl_port port;
-            SL__TRY(sl_stage_port_at(variant->program_stage, SL_PORT_PARAMETER,
-                                     k, &port));
-            own->others +=
-                port.bytes -
-                (int64_t)sl__own_shard(pipeline, port.dtype, port.bytes).bytes;
-        }
+        *own = (sharded){.parameters = plan->parameter_bytes,
+                         .gradients = plan->gradient_bytes,
+                         .packed = plan->packed_bytes};
+        SL__TRY(sl__count_others(pipeline, variant->program_stage,
+                                 SL_PORT_PARAMETER, &own->others));
     }
     return SL_OK;
 }
 
-/* The most that is held at a time in a step, the second of two: what the first
- * leaves is what every other begins with. */
+/* The most that is held at a time in a step: in the second of two, since each
+ * begins with what the one before has left. */
 static sl_status plan_shards(const sl_pipeline *pipeline,
                              const sl__binding *binding, sl_rank_bytes *out)
 {
-    shard *shards;
+    sharded *all;
     size_t stages = (size_t)pipeline->stages;
-    SL__TRY(sl__alloc(stages, sizeof *shards, &shards));
-    sl_status status = describe_shards(pipeline, binding, shards);
+    SL__TRY(sl__alloc(stages, sizeof *all, &all));
+    sl_status status = describe_stages(pipeline, binding, all);
     const sl_action *row = sl_schedule_row(pipeline->lowered, pipeline->rank);
     size_t count = sl_schedule_length(pipeline->lowered, pipeline->rank);
     int64_t most = -1;
@@ -154,9 +141,9 @@ static sl_status plan_shards(const sl_pipeline *pipeline,
         sl_action parts[2];
         int halves = sl_action_parts(&row[i % count], parts);
         for (int k = 0; k < halves; k++)
-            act(&shards[parts[k].stage], parts[k].kind);
+            act(&all[parts[k].stage], parts[k].kind);
         for (size_t s = 0; s < stages; s++)
-            sum += held(&shards[s], &now);
+            sum += add_held(&all[s], &now);
         if (i < count || sum <= most)
             continue;
         most = sum;
@@ -164,7 +151,7 @@ static sl_status plan_shards(const sl_pipeline *pipeline,
         out->gradients = now.gradients;
         out->packed = now.packed;
     }
-    free(shards);
+    free(all);
     return status;
 }
 
@@ -218,11 +205,7 @@ sl_status sl_pipeline_plan(sl_pipeline *pipeline, int64_t rows,
     SL__NEED(pipeline, out);
     sl__binding *binding;
     sl_rank_bytes bytes = {0};
-    if (rows < pipeline->microbatches && rows != 0)
-        return sl_fail(SL_EINVAL, "%lld rows, fewer than the %d microbatches",
-                       (long long)rows, pipeline->microbatches);
-    for (int m = 0; m < pipeline->microbatches; m++)
-        pipeline->rows[m] = sl_microbatch_rows(rows, pipeline->microbatches, m);
+    SL__TRY(sl__split_rows(pipeline, rows));
     SL__TRY(sl__bind_dry(pipeline, pipeline->rows, &binding));
     sl_status status = add_binding(pipeline, binding, true, &bytes);
     bytes.sums = sl__sum_bytes(pipeline, binding->model) +
@@ -243,8 +226,7 @@ void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out)
         return;
     sl_rank_bytes bytes = {.optimizer = pipeline->optimizer_bytes};
     const sl_model *model = sl_pipeline_model(pipeline);
-    /* Only what is sharded can fail, for want of memory: then it is told of
-     * without. */
+    /* Only shards can fail, for want of memory: then they are not counted. */
     for (const sl__binding *binding = pipeline->bindings; binding;
          binding = binding->next)
         (void)add_binding(pipeline, binding, false, &bytes);
@@ -252,7 +234,7 @@ void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out)
     if (model)
         bytes.sums += sl__sum_bytes(pipeline, model);
     bytes.planned = sum_pools(&bytes);
-    /* The transport may have more, of another pipeline. */
+    /* The transport may hold more, for another pipeline. */
     int64_t others = pipeline->scratch_bytes + bytes.outputs;
     int64_t room = sl__comm_reserved(pipeline->comm, pipeline->stream);
     int64_t own = bytes.sums - pipeline->scratch_bytes;
@@ -264,15 +246,7 @@ void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out)
 
 /* ---------------------------------------------------------------- text -- */
 
-/* A column is as wide as its name, and as numbers. */
-static int width_of(const char *name)
-{
-    enum { NUMBER = 8 };
-    int width = (int)strlen(name);
-    return width < NUMBER ? NUMBER : width;
-}
-
-/* A table with a row per rank, of those pools that something is in. */
+/* A table with a row per rank, of those pools that are not empty everywhere. */
 sl_status sl_rank_bytes_write(const sl_rank_bytes *ranks, int count,
                               sl_write_fn write, void *context)
 {
@@ -316,8 +290,9 @@ sl_status sl_rank_bytes_write(const sl_rank_bytes *ranks, int count,
         sl__printf(&writer, "%4d", r);
         for (int p = 0; p < POOLS; p++) {
             const char *own = (const char *)&ranks[r] + pools[p].offset;
+            int width = (int)strlen(pools[p].name);
             if (shown[p])
-                sl__printf(&writer, " %*.1f", width_of(pools[p].name),
+                sl__printf(&writer, " %*.1f", width > 8 ? width : 8,
                            (double)*(const int64_t *)own *
                                (small ? 1e-3 : 1e-6));
         }

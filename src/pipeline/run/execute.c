@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * The executor: walks a list of instructions. What goes wrong is told to every
- * rank with the action it happened in. */
+ * The executor: runs a list of instructions, in order. A failure is sent to all
+ * ranks with the action that it happened in.
+ *
+ * Requires: a list of bind.c, in which every address, size, peer and tag is
+ * set. Allocates nothing. */
 #include "pipeline/run/runtime.h"
 
 #include "base/arguments.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "comm/comm.h"
 #include "tensor/program.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Another seed for every microbatch of every replica. */
+/* A seed for each microbatch of each replica (splitmix64). */
 static uint64_t mix(uint64_t seed, int microbatch, int replica)
 {
     uint64_t place = (uint64_t)replica << 32 | (uint64_t)microbatch;
@@ -24,7 +27,7 @@ static uint64_t mix(uint64_t seed, int microbatch, int replica)
     return x ^ (x >> 31);
 }
 
-/* A program as a function of the caller's sees it. */
+/* A program as a custom function sees it. */
 static sl_action_call call_of(const sl_pipeline *pipeline,
                               const sl__instruction *i,
                               const sl__binding *binding, uint64_t seed)
@@ -48,19 +51,21 @@ sl_status sl_action_call_run(const sl_action_call *call)
                         &call->options);
 }
 
-/* Runs W's that are joined. */
+/* Runs W's that are joined, as one. */
 static sl_status run_group(const sl__instruction *i, const sl__binding *binding)
 {
     int count = 0;
-    for (bool more = true; more; count++) {
+    do {
+        assert(i[count].u.run.program == SL_PROGRAM_W);
+        assert(i[count].u.run.memory == i->u.run.memory);
         binding->group[count] = i[count].u.run.slot;
-        more = i[count].joined;
-    }
+    } while (i[count++].joined);
     return sl__stage_enqueue_group(i->u.run.program_stage, i->u.run.memory,
                                    binding->group, count);
 }
 
-/* Runs a program, or those that are joined. */
+/* Runs a program, or those that are joined: by a custom function where there is
+ * one, else by enqueueing its kernel calls (tensor/stage.c). */
 static sl_status run(const sl_pipeline *pipeline, const sl__instruction *i,
                      const sl__binding *binding, uint64_t seed)
 {
@@ -73,7 +78,7 @@ static sl_status run(const sl_pipeline *pipeline, const sl__instruction *i,
     sl_action_call calls[2] = {call_of(pipeline, i, binding, seed)};
     if (i->joined)
         calls[1] = call_of(pipeline, i + 1, binding, seed);
-    /* What it says where it says nothing. */
+    /* Stands where the function fails and states no reason. */
     sl_fail(SL_OK, "the function of the caller's failed");
     return function->call(function->context, calls, i->joined ? 2 : 1);
 }
@@ -81,6 +86,7 @@ static sl_status run(const sl_pipeline *pipeline, const sl__instruction *i,
 static sl_status post(const sl_pipeline *pipeline, const sl__instruction *i)
 {
     sl_request *request = &i->u.message.request->request;
+    assert(!request->posted);
     if (i->kind == SL__DO_SEND)
         return sl__comm_send(pipeline->comm, pipeline->stream,
                              i->u.message.peer, i->u.message.tag,
@@ -90,30 +96,34 @@ static sl_status post(const sl_pipeline *pipeline, const sl__instruction *i)
                          i->u.message.bytes, request);
 }
 
+/* `*now` is the time of the latest look at the clock; a wait looks again only
+ * where the message was not there yet. */
 static sl_status wait(sl_comm *comm, const sl__instruction *i, double timeout_s,
                       sl__stamp *stamp, double *now)
 {
     sl_request *request = &i->u.message.request->request;
     bool done = false;
-    sl_status status = sl_comm_test(comm, request, &done);
-    if (!status && !done) {
-        status = sl_comm_wait(comm, request, timeout_s);
+    SL__TRY(sl_comm_test(comm, request, &done));
+    if (!done) {
+        sl_status status = sl_comm_wait(comm, request, timeout_s);
+        if (status == SL_ETIME)
+            return sl_fail(SL_ETIME,
+                           "waited %g s for a message between it and stage %d "
+                           "on rank %d",
+                           timeout_s, i->u.message.peer_stage,
+                           i->u.message.peer);
+        SL__TRY(status);
         *now = sl__seconds();
     }
-    if (status == SL_ETIME)
-        return sl_fail(SL_ETIME,
-                       "waited %g s for a message between it and stage %d on "
-                       "rank %d",
-                       timeout_s, i->u.message.peer_stage, i->u.message.peer);
-    if (!status) {
-        stamp->done_s = request->done_s;
-        *now = stamp->done_s > *now ? stamp->done_s : *now;
-    }
-    return status;
+    assert(!request->posted);
+    stamp->done_s = request->done_s;
+    *now = stamp->done_s > *now ? stamp->done_s : *now;
+    return SL_OK;
 }
 
-static sl_status take(sl_pipeline *pipeline, sl__binding *binding,
-                      const sl__instruction *i)
+/* Keeps what F has computed: the loss, an output. */
+static sl_status collect(sl_pipeline *pipeline, const sl__binding *binding,
+                         const sl__instruction *i)
 {
     int count, output = i->u.collect.output, m = i->action.microbatch;
     const sl_model_port *port =
@@ -131,17 +141,15 @@ static sl_status take(sl_pipeline *pipeline, sl__binding *binding,
                              i->u.collect.from, i->u.collect.bytes);
 }
 
-static sl_status execute_one(sl_pipeline *pipeline, sl__binding *binding,
+static sl_status execute_one(sl_pipeline *pipeline, const sl__binding *binding,
                              const sl__instruction *i, const sl_batch *batch,
                              uint64_t seed, sl__stamp *stamp, double *now)
 {
-    sl_comm *comm = pipeline->comm;
     switch (i->kind) {
     case SL__DO_PACK: return sl__memory_pack(i->u.run.memory);
     case SL__DO_RUN: return run(pipeline, i, binding, seed);
     case SL__DO_NOTHING: return SL_OK;
-    case SL__DO_STATE:
-        return sl__run_state(pipeline, i->u.run.function, &i->action);
+    case SL__DO_STATE: return sl__run_state(pipeline, &i->action);
     case SL__DO_FEED:
         return sl__batch_load(batch, pipeline->argument_of[i->u.feed.argument],
                               i->action.microbatch, pipeline->stream,
@@ -152,24 +160,16 @@ static sl_status execute_one(sl_pipeline *pipeline, sl__binding *binding,
     case SL__DO_SEND:
     case SL__DO_RECV: return post(pipeline, i);
     case SL__DO_WAIT:
-        return wait(comm, i, pipeline->options.timeout_s, stamp, now);
-    case SL__DO_COLLECT: return take(pipeline, binding, i);
+        return wait(pipeline->comm, i, pipeline->options.timeout_s, stamp, now);
+    case SL__DO_COLLECT: return collect(pipeline, binding, i);
     }
+    assert(!"an instruction of no kind");
     return SL_OK;
 }
 
-sl_status sl__abort_ranks(sl_comm *comm, sl_status status, const char *text)
-{
-    sl_comm_abort(comm, status, text);
-    /* Another rank may have been first: then it is its sentence that counts. */
-    sl_status heard = sl_comm_progress(comm);
-    return heard ? heard : status;
-}
-
-/* Tells all ranks what went wrong, and where, unless that is how this rank came
- * to know of it. */
-static sl_status tell(sl_pipeline *pipeline, const sl__instruction *i,
-                      sl_status status)
+/* Fails on all ranks with the instruction that has failed here. */
+static sl_status abort_at(sl_pipeline *pipeline, const sl__instruction *i,
+                          sl_status status)
 {
     static const char *const doing[] = {
         [SL__DO_PACK] = "weights for ", [SL__DO_RUN] = "",
@@ -191,25 +191,19 @@ static sl_status tell(sl_pipeline *pipeline, const sl__instruction *i,
         [SL_UNSHARD] = "UNSHARD",
         [SL_RESHARD] = "RESHARD",
         [SL_REDUCE_GRAD] = "REDUCE_GRAD"};
-    char why[500], where[40] = "", text[SL__REPORT_MAX];
+    char microbatch[40] = "", where[100];
     const sl_action *about = &i->action;
-    snprintf(why, sizeof why, "%s", sl_error_text());
-    sl_status heard = sl_comm_progress(pipeline->comm);
-    if (heard)
-        return heard;
     if (i->kind != SL__DO_STATE && i->kind != SL__DO_PACK)
-        snprintf(where, sizeof where, ", microbatch %d", about->microbatch);
-    int length =
-        snprintf(text, sizeof text, "%s%s of stage %d%s: %s", doing[i->kind],
-                 names[about->kind], about->stage, where, why);
-    if (status == SL_ETIME)
-        sl__append_report(pipeline,
-                          i->kind == SL__DO_WAIT ? i->u.message.peer : -1,
-                          text + length, sizeof text - (size_t)length);
-    return sl__abort_ranks(pipeline->comm, status, text);
+        snprintf(microbatch, sizeof microbatch, ", microbatch %d",
+                 about->microbatch);
+    snprintf(where, sizeof where, "%s%s of stage %d%s: ", doing[i->kind],
+             names[about->kind], about->stage, microbatch);
+    return sl__abort_where(pipeline, status, where,
+                           i->kind == SL__DO_WAIT ? i->u.message.peer : -1);
 }
 
-/* Walks the list; `*at` is where it ended. */
+/* Runs the list; `*at` is the instruction that it has come to. Time is taken
+ * between instructions: what begins one ends the one before. */
 static sl_status walk(sl_pipeline *pipeline, sl__binding *binding,
                       const sl__instructions *list, const sl_batch *batch,
                       uint64_t seed, size_t *at)
@@ -218,8 +212,8 @@ static sl_status walk(sl_pipeline *pipeline, sl__binding *binding,
     bool polls = !sl__comm_is_one_process(pipeline->comm);
     sl__event now = {0};
     size_t k = 0;
-    sl_status status = device->record(pipeline->stream, &now);
-    for (; k < list->count && !status; k++) {
+    SL__TRY(device->record(pipeline->stream, &now));
+    for (; k < list->count; k++) {
         const sl__instruction *i = &list->data[k];
         *at = k;
         binding->stamps[k].start = now;
@@ -228,20 +222,20 @@ static sl_status walk(sl_pipeline *pipeline, sl__binding *binding,
                               memory_order_relaxed);
         if (pipeline->before)
             pipeline->before();
-        status = execute_one(pipeline, binding, i, batch, seed,
-                             &binding->stamps[k], &now.seconds);
-        if (i->timed && !status)
-            status = device->record(pipeline->stream, &now);
+        SL__TRY(execute_one(pipeline, binding, i, batch, seed,
+                            &binding->stamps[k], &now.seconds));
+        if (i->timed)
+            SL__TRY(device->record(pipeline->stream, &now));
         for (; list->data[k].joined; k++)
             binding->stamps[k + 1].start = now;
-        /* Between processes messages move when they are looked after. */
-        if (!status && polls && i->kind == SL__DO_RUN)
-            status = sl_comm_progress(pipeline->comm);
+        assert(k < list->count);
+        /* Between processes, messages move only when MPI is called. */
+        if (polls && i->kind == SL__DO_RUN)
+            SL__TRY(sl_comm_progress(pipeline->comm));
     }
     binding->stamps[k].start = now;
-    if (!status)
-        atomic_store_explicit(&pipeline->at, k, memory_order_relaxed);
-    return status;
+    atomic_store_explicit(&pipeline->at, k, memory_order_relaxed);
+    return SL_OK;
 }
 
 /* Gives every microbatch its seed and the scale of its loss. */
@@ -261,10 +255,11 @@ static sl_status begin_step(const sl_pipeline *pipeline,
     return SL_OK;
 }
 
-/* What kernels have noted: data that they cannot take. */
+/* Fails where kernels have met data that they cannot take, such as a token that
+ * is not in the vocabulary: they note it, and it is looked at here. */
 static sl_status check_data(sl_pipeline *pipeline, const sl__binding *binding)
 {
-    char text[SL__REPORT_MAX];
+    char where[100];
     for (int v = 0; v < binding->variant_count; v++) {
         const sl__variant *variant = &binding->variants[v];
         sl_program program;
@@ -272,15 +267,16 @@ static sl_status check_data(sl_pipeline *pipeline, const sl__binding *binding)
         sl_status status = sl__memory_check(variant->memory, &slot, &program);
         if (!status)
             continue;
-        snprintf(text, sizeof text, "%c of stage %d, microbatch %d: %s",
-                 "FIWB"[program], variant -> stage, variant -> which[slot],
-                 sl_error_text());
-        return sl__abort_ranks(pipeline->comm, status, text);
+        assert(slot >= 0 && slot < variant->microbatches);
+        snprintf(where, sizeof where,
+                 "%c of stage %d, microbatch %d: ", "FIWB"[program],
+                 variant -> stage, variant -> which[slot]);
+        return sl__abort_where(pipeline, status, where, -1);
     }
     return SL_OK;
 }
 
-/* Waits until everything is done, and looks what became of it. */
+/* Waits until the device has done everything, and reads the losses. */
 static sl_status end_step(sl_pipeline *pipeline, const sl__binding *binding)
 {
     SL__TRY(pipeline->backend->device.finish(pipeline->stream));
@@ -296,20 +292,21 @@ sl_status sl__execute(sl_pipeline *pipeline, sl__binding *binding,
                       uint64_t seed)
 {
     size_t at = 0;
-    pipeline->latest = NULL;
+    assert(list == &binding->train || list == &binding->eval);
+    assert(!pipeline->latest);
     memcpy(pipeline->data_s, pipeline->next_data_s, sizeof pipeline->data_s);
     memset(pipeline->next_data_s, 0, sizeof pipeline->next_data_s);
     atomic_store_explicit(&pipeline->at, 0, memory_order_relaxed);
     atomic_store(&pipeline->doing, list);
     SL__TRY(begin_step(pipeline, binding, seed));
     sl_status status = walk(pipeline, binding, list, batch, seed, &at);
-    if (!status) {
-        SL__TRY(end_step(pipeline, binding));
-        pipeline->latest = list;
-        return SL_OK;
+    if (status) {
+        status = abort_at(pipeline, &list->data[at], status);
+        for (size_t m = 0; m < binding->request_count; m++)
+            sl_comm_cancel(pipeline->comm, &binding->requests[m].request);
+        return status;
     }
-    status = tell(pipeline, &list->data[at], status);
-    for (size_t m = 0; m < binding->request_count; m++)
-        sl_comm_cancel(pipeline->comm, &binding->requests[m].request);
-    return status;
+    SL__TRY(end_step(pipeline, binding));
+    pipeline->latest = list;
+    return SL_OK;
 }

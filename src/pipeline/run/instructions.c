@@ -2,34 +2,22 @@
  *
  * From cells to instructions, with every address, size, peer and tag in place.
  *
- * A SEND, RECV or WAIT_SEND cell is about the edges between two stages next to
- * each other. Where a model has an edge that jumps over stages the schedule has
- * no cell for it: it is posted with the compute that makes it, received by the
- * one that uses it, and its send waited for where that must be over. */
+ * A SEND, RECV or WAIT_SEND cell is about the edges between two adjacent stages.
+ * For an edge that jumps over stages the schedule has no cell: its message is
+ * sent after the compute that produces it, received before the one that uses it,
+ * and its send is waited for where it must be complete. */
 #include "pipeline/run/bind.h"
 
 #include "base/memory.h"
 #include "base/try.h"
 #include "schedule/action.h"
-#include "tensor/program.h"
 
-/* What a rank does with a message of an edge. */
-typedef enum way { RECV_F, SEND_F, RECV_B, SEND_B } way;
-
-static bool is_forward(way w)
-{
-    return w == RECV_F || w == SEND_F;
-}
-
-static bool is_at_producer(way w)
-{
-    return w == SEND_F || w == RECV_B;
-}
+#include <assert.h>
 
 /* ------------------------------------------------------------- emitting -- */
 
-/* Whether the clock is looked at after an instruction: what moves a few bytes is
- * over before it has been. A wait looks for itself. */
+/* Whether the clock is looked at after an instruction: a look takes longer than
+ * moving a few bytes. A wait looks at it itself. */
 static bool is_timed(const sl__instruction *i)
 {
     enum { FEW_BYTES = 2048 };
@@ -55,12 +43,14 @@ static sl_status emit(sl__binder *b, const sl__instruction *instruction)
     return SL_OK;
 }
 
-static int place_of(const sl__binder *b, int stage, int microbatch)
+/* The slot, in the memory of its variant, of a microbatch. */
+static int slot_of(const sl__binder *b, int stage, int microbatch)
 {
     return b->places[b->train][sl__cell(b, stage, microbatch)];
 }
 
-/* The memory of a message of a stage's microbatch, for the next instruction. */
+/* Finds the memory of a port of a stage for a microbatch, which the next
+ * instruction uses. */
 static sl_status find_memory(sl__binder *b, int stage, int microbatch,
                              sl_port_kind kind, const char *name,
                              void **out_memory, size_t *out_bytes)
@@ -70,80 +60,86 @@ static sl_status find_memory(sl__binder *b, int stage, int microbatch,
     sl__note_use(b, stage, microbatch, sl__slot_kind_of(kind), b->list->count);
     SL__TRY(sl_stage_port(variant->program_stage, kind, name, &port));
     *out_bytes = (size_t)port.bytes;
-    *out_memory = b->measuring
-                      ? NULL
-                      : sl__port_memory(variant->memory, &port,
-                                        place_of(b, stage, microbatch));
+    *out_memory = b->measuring ? NULL
+                               : sl__port_memory(variant->memory, &port,
+                                                 slot_of(b, stage, microbatch));
     return SL_OK;
 }
 
 /* -------------------------------------------------------------- messages -- */
 
+/* A message of a SEND, RECV or WAIT_SEND: an output that its producer sends to a
+ * consumer, or a gradient on its way back. */
+static bool is_forward(sl_action_kind cell)
+{
+    return cell == SL_SEND_F || cell == SL_RECV_F || cell == SL_WAIT_SEND_F;
+}
+
+static bool is_at_producer(sl_action_kind cell)
+{
+    return is_forward(cell) == (cell != SL_RECV_F && cell != SL_RECV_B);
+}
+
 /* A message of an edge: posted, or waited for. */
 static sl_status emit_message(sl__binder *b, sl__instruction_kind kind,
-                              sl_action_kind cell, way w, int e, int microbatch)
+                              sl_action_kind cell, int e, int microbatch)
 {
-    static const sl_port_kind ports[] = {SL_PORT_INPUT, SL_PORT_OUTPUT,
-                                         SL_PORT_OUTPUT_GRADIENT,
-                                         SL_PORT_INPUT_GRADIENT};
+    static const sl_port_kind ports[2][2] = {
+        {SL_PORT_INPUT_GRADIENT, SL_PORT_OUTPUT_GRADIENT},
+        {SL_PORT_INPUT, SL_PORT_OUTPUT}};
     const sl_edge *edge = &b->edges[e];
-    int stage = is_at_producer(w) ? edge->from : edge->to;
-    int other = is_at_producer(w) ? edge->to : edge->from;
-    int microbatches = b->pipeline->microbatches, back = !is_forward(w);
+    const bool forward = is_forward(cell), producer = is_at_producer(cell);
+    int stage = producer ? edge->from : edge->to;
+    int other = producer ? edge->to : edge->from;
+    int microbatches = b->pipeline->microbatches;
     sl__instruction out = {.kind = kind,
                            .action = sl_action_make(cell, stage, microbatch)};
+    assert(b->message_edge[e] >= 0);
     if (!b->measuring)
         out.u.message.request =
-            &b->binding->requests[(2 * b->crossing[e] + back) * microbatches +
-                                  microbatch];
+            &b->binding
+                 ->requests[(2 * b->message_edge[e] + !forward) * microbatches +
+                            microbatch];
     out.u.message.peer =
         sl__comm_rank(b->pipeline, b->pipeline->rank_of[other]);
     out.u.message.peer_stage = other;
-    out.u.message.tag = (2 * e + back) * microbatches + microbatch;
-    SL__TRY(find_memory(b, stage, microbatch, ports[w],
-                        w == RECV_B ? edge->gradient_name : edge->name,
+    out.u.message.tag = (2 * e + !forward) * microbatches + microbatch;
+    SL__TRY(find_memory(b, stage, microbatch, ports[forward][producer],
+                        producer && !forward ? edge->gradient_name : edge->name,
                         &out.u.message.memory, &out.u.message.bytes));
+    assert(out.u.message.tag < SL__TAG_TIES);
     return emit(b, &out);
 }
 
-/* The same for every edge of a stage that leaves this rank: those between it
- * and the stage next to it, which have cells, or those that jump. */
+/* The same for every edge of a stage that leaves this rank: those to or from the
+ * adjacent stage, which have cells, or those that jump. */
 static sl_status emit_messages(sl__binder *b, sl__instruction_kind kind,
-                               sl_action_kind cell, way w, int stage,
-                               int microbatch, bool jumping)
+                               sl_action_kind cell, int stage, int microbatch,
+                               bool jumping)
 {
     for (int e = 0; e < b->edge_count; e++) {
         const sl_edge *edge = &b->edges[e];
-        int own = is_at_producer(w) ? edge->from : edge->to;
+        int own = is_at_producer(cell) ? edge->from : edge->to;
         bool jumps = edge->to != edge->from + 1;
-        bool flows = is_forward(w) || (b->train && edge->gradient_name);
-        if (own == stage && b->crossing[e] >= 0 && jumps == jumping && flows)
-            SL__TRY(emit_message(b, kind, cell, w, e, microbatch));
+        bool flows = is_forward(cell) || (b->train && edge->gradient_name);
+        if (own == stage && b->message_edge[e] >= 0 && jumps == jumping &&
+            flows)
+            SL__TRY(emit_message(b, kind, cell, e, microbatch));
     }
     return SL_OK;
 }
 
-/* A cell: what there is to do, or that there is nothing. */
-static sl_status emit_cell(sl__binder *b, const sl_action *cell,
-                           sl__instruction_kind kind, way w)
+/* A SEND, RECV or WAIT_SEND cell: its messages, or that there are none. */
+static sl_status emit_communication(sl__binder *b, const sl_action *cell)
 {
     size_t before = b->list->count;
     const sl__instruction nothing = {.kind = SL__DO_NOTHING, .action = *cell};
-    SL__TRY(emit_messages(b, kind, cell->kind, w, cell->stage, cell->microbatch,
+    sl__instruction_kind kind = sl__is_send_wait(cell->kind) ? SL__DO_WAIT
+                                : sl__is_send(cell->kind)    ? SL__DO_SEND
+                                                             : SL__DO_RECV;
+    SL__TRY(emit_messages(b, kind, cell->kind, cell->stage, cell->microbatch,
                           false));
     return b->list->count == before ? emit(b, &nothing) : SL_OK;
-}
-
-static sl_status emit_communication(sl__binder *b, const sl_action *cell)
-{
-    switch (cell->kind) {
-    case SL_SEND_F: return emit_cell(b, cell, SL__DO_SEND, SEND_F);
-    case SL_SEND_B: return emit_cell(b, cell, SL__DO_SEND, SEND_B);
-    case SL_RECV_F: return emit_cell(b, cell, SL__DO_RECV, RECV_F);
-    case SL_RECV_B: return emit_cell(b, cell, SL__DO_RECV, RECV_B);
-    case SL_WAIT_SEND_F: return emit_cell(b, cell, SL__DO_WAIT, SEND_F);
-    default: return emit_cell(b, cell, SL__DO_WAIT, SEND_B);
-    }
 }
 
 /* -------------------------------------------------------- around compute -- */
@@ -151,24 +147,20 @@ static sl_status emit_communication(sl__binder *b, const sl_action *cell)
 static sl_status emit_copy(sl__binder *b, int e, int microbatch, bool forward)
 {
     const sl_edge *edge = &b->edges[e];
+    int from_stage = forward ? edge->from : edge->to;
+    int to_stage = forward ? edge->to : edge->from;
     sl__instruction out = {
         .kind = SL__DO_COPY,
-        .action = forward
-                      ? sl_action_make(SL_FORWARD, edge->to, microbatch)
-                      : sl_action_make(SL_BACKWARD, edge->from, microbatch)};
+        .action = sl_action_make(forward ? SL_FORWARD : SL_BACKWARD, to_stage,
+                                 microbatch)};
     void *from;
-    if (forward) {
-        SL__TRY(find_memory(b, edge->from, microbatch, SL_PORT_OUTPUT,
-                            edge->name, &from, &out.u.copy.bytes));
-        SL__TRY(find_memory(b, edge->to, microbatch, SL_PORT_INPUT, edge->name,
-                            &out.u.copy.to, &out.u.copy.bytes));
-    } else {
-        SL__TRY(find_memory(b, edge->to, microbatch, SL_PORT_INPUT_GRADIENT,
-                            edge->name, &from, &out.u.copy.bytes));
-        SL__TRY(find_memory(b, edge->from, microbatch, SL_PORT_OUTPUT_GRADIENT,
-                            edge->gradient_name, &out.u.copy.to,
-                            &out.u.copy.bytes));
-    }
+    SL__TRY(find_memory(b, from_stage, microbatch,
+                        forward ? SL_PORT_OUTPUT : SL_PORT_INPUT_GRADIENT,
+                        edge->name, &from, &out.u.copy.bytes));
+    SL__TRY(find_memory(b, to_stage, microbatch,
+                        forward ? SL_PORT_INPUT : SL_PORT_OUTPUT_GRADIENT,
+                        forward ? edge->name : edge->gradient_name,
+                        &out.u.copy.to, &out.u.copy.bytes));
     out.u.copy.from = from;
     return emit(b, &out);
 }
@@ -235,52 +227,49 @@ static sl_status emit_collects(sl__binder *b, int stage, int microbatch)
     return SL_OK;
 }
 
-/* Inputs are there. */
+/* Brings the inputs of an action. */
 static sl_status emit_before(sl__binder *b, const sl_action *action)
 {
     int s = action->stage, m = action->microbatch;
     bool forward = action->kind == SL_FORWARD;
-    way w = forward ? RECV_F : RECV_B;
     sl_action_kind cell = forward ? SL_RECV_F : SL_RECV_B;
     if (action->kind == SL_BACKWARD_WEIGHT)
         return SL_OK;
-    SL__TRY(emit_messages(b, SL__DO_RECV, cell, w, s, m, true));
+    SL__TRY(emit_messages(b, SL__DO_RECV, cell, s, m, true));
     if (forward) {
         SL__TRY(emit_feeds(b, s, m));
         SL__TRY(emit_copies(b, s, m, true));
     }
-    SL__TRY(emit_messages(b, SL__DO_WAIT, cell, w, s, m, false));
-    return emit_messages(b, SL__DO_WAIT, cell, w, s, m, true);
+    SL__TRY(emit_messages(b, SL__DO_WAIT, cell, s, m, false));
+    return emit_messages(b, SL__DO_WAIT, cell, s, m, true);
 }
 
-/* Results leave. The backward of a microbatch comes after its F in every later
- * stage, so what F sent there was received by then. */
+/* Sends the results of an action. The backward of a microbatch comes after its F
+ * in every later stage, so what F has sent there was received by then. */
 static sl_status emit_after(sl__binder *b, const sl_action *action)
 {
     int s = action->stage, m = action->microbatch;
     if (action->kind == SL_BACKWARD_WEIGHT)
         return SL_OK;
     if (action->kind == SL_FORWARD) {
-        SL__TRY(emit_messages(b, SL__DO_SEND, SL_SEND_F, SEND_F, s, m, true));
+        SL__TRY(emit_messages(b, SL__DO_SEND, SL_SEND_F, s, m, true));
         return emit_collects(b, s, m);
     }
     SL__TRY(emit_copies(b, s, m, false));
-    SL__TRY(emit_messages(b, SL__DO_SEND, SL_SEND_B, SEND_B, s, m, true));
-    return emit_messages(b, SL__DO_WAIT, SL_WAIT_SEND_F, SEND_F, s, m, true);
+    SL__TRY(emit_messages(b, SL__DO_SEND, SL_SEND_B, s, m, true));
+    return emit_messages(b, SL__DO_WAIT, SL_WAIT_SEND_F, s, m, true);
 }
 
-/* What jumps back over stages, and in an eval forward too, was received when
- * everything was. */
+/* Waits, at the end of the list, for sends over stages that no cell comes after:
+ * those of backward, and in an eval those of forward. */
 static sl_status emit_last_waits(sl__binder *b, const sl_action *action)
 {
-    int s = action->stage, m = action->microbatch;
-    if (action->kind == SL_FORWARD && !b->train)
-        return emit_messages(b, SL__DO_WAIT, SL_WAIT_SEND_F, SEND_F, s, m,
-                             true);
-    if (sl__is_backward(action->kind))
-        return emit_messages(b, SL__DO_WAIT, SL_WAIT_SEND_B, SEND_B, s, m,
-                             true);
-    return SL_OK;
+    bool evals = action->kind == SL_FORWARD && !b->train;
+    if (!evals && !sl__is_backward(action->kind))
+        return SL_OK;
+    return emit_messages(b, SL__DO_WAIT,
+                         evals ? SL_WAIT_SEND_F : SL_WAIT_SEND_B, action->stage,
+                         action->microbatch, true);
 }
 
 /* --------------------------------------------------------------- compute -- */
@@ -302,9 +291,9 @@ static const sl_action_function *find_function(const sl__binder *b,
     return found->call ? found : NULL;
 }
 
-/* A program needs the slots that its kernels use; a function of the caller's may
- * look at all there is by then. */
-static void need_slots(sl__binder *b, const sl_action *action, size_t index)
+/* Notes the slots that a program uses. A custom function may use all that the
+ * microbatch has by then. */
+static void note_slots(sl__binder *b, const sl_action *action, size_t index)
 {
     const sl__variant *variant =
         sl__variant_of(b->binding, action->stage, action->microbatch);
@@ -330,11 +319,11 @@ static sl_status emit_run(sl__binder *b, const sl_action *action, bool joined)
     out.u.run.function =
         find_function(b, joined ? SL_OVERLAP_F_B : action->kind);
     out.u.run.program = program_of(action->kind);
-    out.u.run.slot = place_of(b, action->stage, action->microbatch);
+    out.u.run.slot = slot_of(b, action->stage, action->microbatch);
     return emit(b, &out);
 }
 
-/* An action, or two that are run as one by a function of the caller's. */
+/* An action, or two that a custom function runs as one. */
 static sl_status emit_compute(sl__binder *b, const sl_action *actions,
                               int count)
 {
@@ -342,7 +331,7 @@ static sl_status emit_compute(sl__binder *b, const sl_action *actions,
         SL__TRY(emit_before(b, &actions[i]));
     for (int i = 0; i < count; i++) {
         for (int k = 0; k < count; k++)
-            need_slots(b, &actions[k], b->list->count);
+            note_slots(b, &actions[k], b->list->count);
         SL__TRY(emit_run(b, &actions[i], i + 1 < count));
     }
     for (int i = 0; i < count; i++)
@@ -352,19 +341,15 @@ static sl_status emit_compute(sl__binder *b, const sl_action *actions,
 
 /* ---------------------------------------------------------------- states -- */
 
-/* With replicas, or with a function of the caller's, sharding is something to
- * do. */
+/* There is something to do with replicas, or for a custom function. */
 static sl_status emit_state(sl__binder *b, const sl_action *action)
 {
-    const sl_action_function *function = find_function(b, action->kind);
-    bool works = (function || b->pipeline->options.replicas > 1) &&
-                 action->kind != SL_WAIT_REDUCE_GRAD;
-    sl__instruction out = {.kind = works ? SL__DO_STATE : SL__DO_NOTHING,
-                           .action = *action};
-    out.u.run.function = function;
-    out.u.run.program_stage = b->pipeline->owner_stages[action->stage];
-    out.u.run.memory = b->pipeline->owners[action->stage];
-    return emit(b, &out);
+    bool works =
+        (find_function(b, action->kind) || b->pipeline->options.replicas > 1) &&
+        action->kind != SL_WAIT_REDUCE_GRAD;
+    return emit(
+        b, &(sl__instruction){.kind = works ? SL__DO_STATE : SL__DO_NOTHING,
+                              .action = *action});
 }
 
 /* ------------------------------------------------------------------ list -- */
@@ -388,17 +373,18 @@ static sl_status emit_action(sl__binder *b, const sl_action *cell)
     return SL_OK;
 }
 
-/* Weights are packed while the pipeline fills. */
+/* Packs weights first, while the pipeline fills. With shards they are there only
+ * after UNSHARD, and the first F packs them. */
 static sl_status emit_packs(sl__binder *b)
 {
-    for (int i = 0; i < b->binding->variant_count; i++) {
+    int count = b->pipeline->shards ? 0 : b->binding->variant_count;
+    for (int i = 0; i < count; i++) {
         const sl__variant *variant = &b->binding->variants[i];
         sl__instruction out = {
             .kind = SL__DO_PACK,
             .action = sl_action_make(SL_FORWARD, variant->stage, 0)};
         out.u.run.memory = variant->memory;
-        if (!b->pipeline->shards)
-            SL__TRY(emit(b, &out));
+        SL__TRY(emit(b, &out));
     }
     return SL_OK;
 }
@@ -409,7 +395,7 @@ static bool is_weights(const sl__instruction *i)
            !i->u.run.function;
 }
 
-/* W's of a stage that stand next to each other run in one call. */
+/* Adjacent W's of a stage run as one: one product over all their rows. */
 static void join_weights(const sl__instructions *list)
 {
     for (size_t i = 0; i + 1 < list->count; i++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What runs: the schedule that was given, lowered by the ordinary passes as far
- * as it is not. From here on nothing adds, drops or moves a cell; instructions,
- * plans, simulations and traces are all made from these.
+ * What runs: the schedule that was given, completed by the ordinary passes. From
+ * here on nothing adds, drops or moves a cell; instructions, plans, simulations
+ * and traces are all made from the result.
  *
  * Requires: nothing. Ensures: a sound schedule; a SEND and RECV for each result
  * that crosses ranks, a WAIT_SEND for each SEND; REDUCE_GRAD where there is
@@ -12,15 +12,15 @@
 #include "base/try.h"
 #include "schedule/action.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 static sl_status check_schedule(const sl_schedule *schedule)
 {
     sl_report *report;
     size_t count;
-    sl_status status = sl_check(schedule, NULL, &report);
-    if (status)
-        return status;
+    sl_status status = SL_OK;
+    SL__TRY(sl_check(schedule, NULL, &report));
     if (!sl_report_is_sound(report)) {
         const sl_finding *findings = sl_report_findings(report, &count);
         status = sl_fail(SL_EUNSOUND, "the schedule is not sound: %s",
@@ -30,9 +30,9 @@ static sl_status check_schedule(const sl_schedule *schedule)
     return status;
 }
 
-/* The passes that a schedule lacks. Sends that were given without waits get
- * these where they are proven to cost nothing, and otherwise at the end; those
- * that are made here are held to the budget, so that their memory is. */
+/* The passes that a schedule lacks. Sends that came without WAIT_SENDs get these
+ * where they are proven to cost nothing, and otherwise at the end; those that
+ * send-recv adds are held to the budget, which bounds their memory. */
 static void choose_passes(const sl_pipeline *pipeline, const sl_extent *extent,
                           char *out, size_t size)
 {
@@ -46,45 +46,52 @@ static void choose_passes(const sl_pipeline *pipeline, const sl_extent *extent,
                      : "",
                  extent->has_communication ? "" : ",send-recv",
                  extent->has_send_waits ? "" : ",wait-send");
+    assert(used > 0 && (size_t)used < size);
     if (!extent->has_communication && pipeline->options.send_budget >= 0)
         snprintf(out + used, size - (size_t)used, ",send-budget=%d",
                  pipeline->options.send_budget);
 }
 
-/* Appends what of an action an eval does. */
-static sl_status append_forward(sl_schedule *to, int rank,
-                                const sl_action *action)
+static bool runs_in_eval(sl_action_kind kind)
 {
-    sl_action parts[2];
-    int count = sl_action_parts(action, parts);
-    for (int i = 0; i < count; i++) {
-        switch (parts[i].kind) {
-        case SL_FORWARD:
-        case SL_SEND_F:
-        case SL_RECV_F:
-        case SL_WAIT_SEND_F:
-        case SL_UNSHARD:
-        case SL_RESHARD: SL__TRY(sl_schedule_append(to, rank, parts[i])); break;
-        default: break;
+    switch (kind) {
+    case SL_FORWARD:
+    case SL_SEND_F:
+    case SL_RECV_F:
+    case SL_WAIT_SEND_F:
+    case SL_UNSHARD:
+    case SL_RESHARD: return true;
+    default: return false;
+    }
+}
+
+static sl_status copy_row(const sl_schedule *from, int rank, bool forward_alone,
+                          sl_schedule *to)
+{
+    const sl_action *row = sl_schedule_row(from, rank);
+    size_t length = sl_schedule_length(from, rank);
+    for (size_t i = 0; i < length; i++) {
+        sl_action parts[2];
+        int count = sl_action_parts(&row[i], parts);
+        for (int k = 0; k < count; k++) {
+            if (!forward_alone || runs_in_eval(parts[k].kind))
+                SL__TRY(sl_schedule_append(to, rank, parts[k]));
         }
     }
     return SL_OK;
 }
 
-static sl_status make_forward(sl_pipeline *pipeline)
+sl_status sl__copy_cells(const sl_schedule *from, bool forward_alone,
+                         sl_schedule **out)
 {
-    const sl_schedule *lowered = pipeline->lowered;
-    SL__TRY(sl_schedule_create(pipeline->ranks, &pipeline->forward));
-    for (int r = 0; r < pipeline->ranks; r++) {
-        const sl_action *row = sl_schedule_row(lowered, r);
-        size_t length = sl_schedule_length(lowered, r);
-        for (size_t i = 0; i < length; i++)
-            SL__TRY(append_forward(pipeline->forward, r, &row[i]));
-    }
-    return SL_OK;
+    int ranks = sl_schedule_ranks(from);
+    sl_status status = sl_schedule_create(ranks, out);
+    for (int r = 0; r < ranks && !status; r++)
+        status = copy_row(from, r, forward_alone, *out);
+    return status;
 }
 
-static sl_status take_placement(sl_pipeline *pipeline)
+static sl_status derive_placement(sl_pipeline *pipeline)
 {
     sl_placement *placement;
     size_t stages = (size_t)pipeline->stages;
@@ -125,6 +132,7 @@ static sl_backward backward_of(const sl_schedule *schedule)
                    : SL_BACKWARD_NONE;
 }
 
+/* Finds this rank's place among the replicas and in the schedule. */
 static sl_status find_place(sl_pipeline *pipeline, const sl_extent *extent)
 {
     int ranks = sl_comm_size(pipeline->comm);
@@ -157,10 +165,10 @@ sl_status sl__lower_schedule(sl_pipeline *pipeline)
     SL__TRY(check_schedule(given));
     choose_passes(pipeline, &extent, passes, sizeof passes);
     SL__TRY(sl_lower(given, passes, NULL, &pipeline->lowered));
-    SL__TRY(make_forward(pipeline));
+    SL__TRY(sl__copy_cells(pipeline->lowered, true, &pipeline->forward));
     pipeline->options.schedule = NULL;
     pipeline->options.stage.backward = backward_of(pipeline->lowered);
-    return take_placement(pipeline);
+    return derive_placement(pipeline);
 }
 
 const sl_schedule *sl_pipeline_schedule(const sl_pipeline *pipeline)

@@ -97,25 +97,25 @@ static sl_status make_merge(const sl_pipeline *pipeline, sl__binding *binding,
                             sl_merge **out)
 {
     int microbatches = pipeline->microbatches, dim = binding->split_dim;
-    const sl_merge_options *wish = find_merge_options(pipeline, output->name);
+    const sl_merge_options *wanted = find_merge_options(pipeline, output->name);
     sl_merge_options how = SL_MERGE_OPTIONS_INIT;
     for (int m = 0; m < microbatches; m++)
         SL__TRY(describe_part(binding, output, m, &parts[m]));
-    if (wish)
-        how = *wish;
+    if (wanted)
+        how = *wanted;
     else if (output->dims > 0 && dim > 0)
         how.dim = dim;
-    /* A scalar is one row of each microbatch, however these were split. What
-     * else has no rows is told of when it is asked for. */
-    if (!wish && output->dims > 0 && dim != 0 &&
+    /* A scalar is one row of each microbatch, however these were split. Another
+     * output without their rows is refused only when it is asked for. */
+    if (!wanted && output->dims > 0 && dim != 0 &&
         !is_split_along(binding, parts, microbatches,
                         dim < 0 ? SL_DIMS_MAX : dim))
         return SL_OK;
     sl_status status =
         sl__merge_create(&how, parts, binding->rows[0] ? binding->rows : NULL,
                          microbatches, binding->dry, out);
-    /* Parts that do not fit together so are told of likewise. */
-    return status == SL_EINVAL && !wish ? SL_OK : status;
+    /* So are parts that do not fit together. */
+    return status == SL_EINVAL && !wanted ? SL_OK : status;
 }
 
 void sl__destroy_merges(sl__binding *binding)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pipelines: one rank's stages under a schedule; steps and evals. */
+ * A pipeline, as one rank has it: creation, steps and evals, results. */
 #include "pipeline/run/runtime.h"
 
 #include "base/arguments.h"
@@ -8,15 +8,15 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "comm/comm.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
 /* ----------------------------------------------------------------- life -- */
 
-/* Functions of the caller's, by kind. */
-static sl_status take_functions(sl_pipeline *pipeline)
+/* Copies custom functions, by kind of action. */
+static sl_status copy_functions(sl_pipeline *pipeline)
 {
     if (pipeline->options.function_count > 0 && !pipeline->options.functions)
         return sl_fail(SL_EINVAL, "functions that are not there");
@@ -40,8 +40,8 @@ static sl_status take_functions(sl_pipeline *pipeline)
     return SL_OK;
 }
 
-/* The most cells W of one stage that stand next to each other on this rank; of
- * functions of the caller's each is called by itself. */
+/* The most adjacent W cells of one stage on this rank, which run as one; a custom
+ * function is called for each. */
 static int count_adjacent_weights(const sl_pipeline *pipeline)
 {
     const sl_action *row = sl_schedule_row(pipeline->lowered, pipeline->rank);
@@ -77,13 +77,13 @@ static void close_stream(sl_pipeline *pipeline)
     }
     if (pipeline->device)
         backend->device.close(pipeline->device);
-    free(pipeline->scratch_here);
+    free(pipeline->scratch_host);
 }
 
 static sl_status start(sl_pipeline *pipeline, sl_model_fn build, void *context)
 {
     sl__arena *arena = &pipeline->arena;
-    SL__TRY(take_functions(pipeline));
+    SL__TRY(copy_functions(pipeline));
     SL__TRY(sl__copy_merge_options(pipeline));
     SL__TRY(sl__lower_schedule(pipeline));
     SL__TRY(open_stream(pipeline));
@@ -94,7 +94,7 @@ static sl_status start(sl_pipeline *pipeline, sl_model_fn build, void *context)
         pipeline->options.stage.recompute = false;
     SL__TRY(sl_programs_create(build, context, &pipeline->options.stage,
                                &pipeline->programs));
-    /* A function of the caller's may read any output where it lies. */
+    /* A custom function may read any output. */
     if (!pipeline->options.keep_outputs &&
         pipeline->options.function_count == 0)
         sl__programs_keep_loss_alone(pipeline->programs);
@@ -120,7 +120,7 @@ sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build, void *context,
                                   "at most, a kind of loss, and a replica");
     if (options->work_stealing < SL_STEAL_AUTO ||
         options->work_stealing > SL_STEAL_ALWAYS)
-        return sl_fail(SL_EINVAL, "unknown kind of lending %d",
+        return sl_fail(SL_EINVAL, "unknown kind of work stealing %d",
                        (int)options->work_stealing);
     SL__TRY(sl__alloc(1, sizeof *pipeline, &pipeline));
     pipeline->comm = comm;
@@ -144,8 +144,8 @@ void sl_pipeline_destroy(sl_pipeline *pipeline)
     sl__stop_stealing(pipeline);
     sl_schedule_destroy(pipeline->lowered);
     sl_schedule_destroy(pipeline->forward);
-    /* A transport that is not done with messages may still write there: their
-     * memory is left to it, until the process ends. */
+    /* A transport that still holds messages may write to their memory, which is
+     * left to it until the process ends. */
     if (sl_comm_holds_memory(pipeline->comm))
         return;
     while (pipeline->bindings) {
@@ -163,22 +163,9 @@ void sl_pipeline_destroy(sl_pipeline *pipeline)
     free(pipeline);
 }
 
-sl_status sl__abort_pipeline(sl_pipeline *pipeline, sl_status status)
-{
-    char why[SL__REPORT_MAX];
-    int length = snprintf(why, sizeof why, "%s", sl_error_text());
-    sl_status heard = sl_comm_progress(pipeline->comm);
-    if (heard)
-        return heard;
-    if (status == SL_ETIME)
-        sl__append_report(pipeline, -1, why + length,
-                          sizeof why - (size_t)length);
-    return sl__abort_ranks(pipeline->comm, status, why);
-}
-
 /* ---------------------------------------------------------------- steps -- */
 
-/* Finds the list for a batch, and where its arguments are. */
+/* Finds the binding for a batch, and makes what else steps need. */
 static sl_status bind(sl_pipeline *pipeline, const int64_t *rows,
                       sl__binding **out)
 {
@@ -191,6 +178,15 @@ static sl_status bind(sl_pipeline *pipeline, const int64_t *rows,
     sl_model_inputs((*out)->model, &count);
     return sl__alloc((size_t)count + 1, sizeof *pipeline->argument_of,
                      &pipeline->argument_of);
+}
+
+/* The ranks of this pipeline, without its replicas. */
+static sl_group own_ranks(const sl_pipeline *pipeline,
+                          int ranks[SL_COMM_MAX_RANKS])
+{
+    for (int r = 0; r < pipeline->ranks; r++)
+        ranks[r] = sl__comm_rank(pipeline, r);
+    return (sl_group){ranks, pipeline->ranks};
 }
 
 static sl_status bind_batch(sl_pipeline *pipeline, const sl_batch *batch,
@@ -208,49 +204,61 @@ static sl_status bind_batch(sl_pipeline *pipeline, const sl_batch *batch,
                                     : sl__make_merges(pipeline, *out, dim);
 }
 
+sl_status sl__split_rows(sl_pipeline *pipeline, int64_t rows)
+{
+    int microbatches = pipeline->microbatches;
+    if (rows < microbatches && rows != 0)
+        return sl_fail(SL_EINVAL, "%lld rows, fewer than the %d microbatches",
+                       (long long)rows, microbatches);
+    for (int m = 0; m < microbatches; m++)
+        pipeline->rows[m] = sl_microbatch_rows(rows, microbatches, m);
+    return SL_OK;
+}
+
 sl_status sl_pipeline_prepare(sl_pipeline *pipeline, int64_t rows)
 {
     SL__NEED(pipeline);
     sl__binding *binding;
-    if (rows < pipeline->microbatches && rows != 0)
-        return sl__abort_pipeline(
-            pipeline,
-            sl_fail(SL_EINVAL, "%lld rows, fewer than the %d microbatches",
-                    (long long)rows, pipeline->microbatches));
-    for (int m = 0; m < pipeline->microbatches; m++)
-        pipeline->rows[m] = sl_microbatch_rows(rows, pipeline->microbatches, m);
-    sl_status status = bind(pipeline, pipeline->rows, &binding);
+    sl_status status = sl__split_rows(pipeline, rows);
+    if (!status)
+        status = bind(pipeline, pipeline->rows, &binding);
     return status ? sl__abort_pipeline(pipeline, status) : SL_OK;
 }
 
-/* The losses for everybody, where that is wanted; and the end of the step,
- * which comes for all ranks or for none. */
-static sl_status finish(sl_pipeline *pipeline, const sl_model *model)
+/* The stage that computes the loss; -1: none. */
+static int loss_stage(const sl_model *model)
 {
-    int count, ranks[SL_COMM_MAX_RANKS], root = -1;
+    int count;
     const sl_model_port *outputs = sl_model_outputs(model, &count);
     for (int i = 0; i < count; i++) {
         if (outputs[i].is_loss)
-            root = pipeline->rank_of[outputs[i].stages[0]];
+            return outputs[i].stages[0];
     }
-    sl_group all = {ranks, sl_comm_size(pipeline->comm)};
-    for (int i = 0; i < all.count; i++)
-        ranks[i] = i;
-    sl_group own = {ranks + sl__comm_rank(pipeline, 0), pipeline->ranks};
+    return -1;
+}
+
+/* Broadcasts the losses, where that is wanted. Then waits for all ranks: a step
+ * ends well on all of them or on none. */
+static sl_status finish(sl_pipeline *pipeline, const sl_model *model)
+{
+    int ranks[SL_COMM_MAX_RANKS], stage = loss_stage(model);
     double timeout_s = pipeline->options.timeout_s;
-    if (root >= 0 && pipeline->options.share_losses) {
+    if (stage >= 0 && pipeline->options.share_losses) {
+        const sl_group own = own_ranks(pipeline, ranks);
         pipeline->has_losses = true;
-        SL__TRY(sl_comm_broadcast(
-            pipeline->comm, &own, SL__TAG_END, root, pipeline->losses,
-            sizeof *pipeline->losses * (size_t)pipeline->microbatches,
-            timeout_s));
+        SL__TRY(sl_comm_broadcast(pipeline->comm, &own, SL__TAG_END,
+                                  pipeline->rank_of[stage], pipeline->losses,
+                                  sizeof *pipeline->losses *
+                                      (size_t)pipeline->microbatches,
+                                  timeout_s));
     }
+    const sl_group all = sl__all_ranks(pipeline->comm, ranks);
     SL__TRY(sl_comm_barrier(pipeline->comm, &all, SL__TAG_END, timeout_s));
-    /* Somebody may have given up while this rank came through. */
+    /* A rank may have failed after this one has passed the barrier. */
     return sl_comm_progress(pipeline->comm);
 }
 
-/* What was waited for, where that took too long. */
+/* States what a collective was for, where it took too long. */
 static sl_status explain(const sl_pipeline *pipeline, sl_status status,
                          const char *what)
 {
@@ -296,9 +304,9 @@ static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
     return SL_OK;
 }
 
-/* Splits the batch, unless it is like the one before. Its arguments are held
- * against a model for rows that they imply, which is known once they are split.
- */
+/* Splits the batch, unless it is like the one before. It is split twice: only
+ * then is the number of rows known, and so the model whose inputs the arguments
+ * are checked against. */
 static sl_status split(sl_pipeline *pipeline, const sl_argument *arguments,
                        int count)
 {
@@ -317,16 +325,16 @@ static sl_status split(sl_pipeline *pipeline, const sl_argument *arguments,
     return SL_OK;
 }
 
-/* What all ranks of a pipeline must be given alike, in a number. */
-static uint64_t number_of(const sl_batch *batch, bool train)
+/* A hash (FNV-1a) of what must be the same on all ranks of a pipeline. */
+static uint64_t hash_batch(const sl_batch *batch, bool train)
 {
-    uint64_t number = 0xcbf29ce484222325u + train;
+    uint64_t hash = 0xcbf29ce484222325u + train;
     for (int m = 0; m < sl_batch_microbatches(batch); m++)
-        number = (number ^ (uint64_t)sl_batch_rows(batch, m)) * 0x100000001b3u;
-    return number;
+        hash = (hash ^ (uint64_t)sl_batch_rows(batch, m)) * 0x100000001b3u;
+    return hash;
 }
 
-/* The ranks of this pipeline that do not agree, told one by one. */
+/* Fails with what the ranks of this pipeline do not agree on. */
 static sl_status name_difference(sl_pipeline *pipeline, const sl_group *own,
                                  bool train)
 {
@@ -343,20 +351,18 @@ static sl_status name_difference(sl_pipeline *pipeline, const sl_group *own,
                          pipeline->options.timeout_s);
 }
 
-/* Ranks that were given different batches would wait for messages that are of
- * another size, or never come: they find out before anyone waits. */
+/* Ranks with different batches would wait for messages of another size, or that
+ * never come: they are found before any rank waits. */
 static sl_status agree(sl_pipeline *pipeline, bool train)
 {
     int ranks[SL_COMM_MAX_RANKS];
-    const sl_group own = {ranks, pipeline->ranks};
     uint64_t least = 0, most = 0;
     if (pipeline->ranks == 1)
         return SL_OK;
-    for (int r = 0; r < pipeline->ranks; r++)
-        ranks[r] = sl__comm_rank(pipeline, r);
+    const sl_group own = own_ranks(pipeline, ranks);
     atomic_store(&pipeline->beginning, true);
     sl_status status = sl__comm_range(
-        pipeline->comm, &own, SL__TAG_END, number_of(pipeline->batch, train),
+        pipeline->comm, &own, SL__TAG_END, hash_batch(pipeline->batch, train),
         pipeline->options.timeout_s, &least, &most);
     if (!status)
         atomic_store(&pipeline->beginning, false);
@@ -370,13 +376,14 @@ static sl_status try_batch(sl_pipeline *pipeline, const sl_argument *arguments,
 {
     SL__TRY(split(pipeline, arguments, count));
     SL__TRY(agree(pipeline, train));
+    assert(sl_batch_microbatches(pipeline->batch) == pipeline->microbatches);
     return run_list(pipeline, pipeline->batch, seed, train);
 }
 
 static sl_status run_batch(sl_pipeline *pipeline, const sl_argument *arguments,
                            int count, uint64_t seed, bool train)
 {
-    /* Of several pipelines on a transport, that which runs answers. */
+    /* Where a transport has several pipelines, the one that runs answers. */
     sl_comm_set_answer(pipeline->comm, sl__answer, pipeline);
     atomic_fetch_add(&pipeline->steps, 1);
     atomic_store(&pipeline->in_step, true);

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
- * Replicas: pipelines side by side that train the same model on data of their
- * own. Rank r of a pipeline works with rank r of all others.
+ * Replicas: pipelines side by side that train the same model, each on its own
+ * data. Rank r of a pipeline works with rank r of all others.
  *
- * Without sharding every replica has all of its stages' parameters, and
- * REDUCE_GRAD gives each the sum of the gradients. With it, where the schedule
- * says UNSHARD and RESHARD, a replica keeps its part of each parameter and each
- * gradient alone: UNSHARD gathers the parameters from all, RESHARD forgets what
- * is not its own, REDUCE_GRAD leaves each the sum of its part.
+ * Without sharding every replica has all parameters of its stages, and
+ * REDUCE_GRAD is an allreduce of the gradients. With sharding, where the
+ * schedule has UNSHARD and RESHARD, a replica keeps a shard of each parameter
+ * and gradient: UNSHARD gathers the parameters, RESHARD frees all but the shard,
+ * REDUCE_GRAD is a reduce-scatter of the gradients.
  *
- * Gradients come out as means because each microbatch's loss is scaled by the
- * number of replicas, too. */
+ * Gradients come out as means because each microbatch's loss is divided by the
+ * number of replicas (bind.c). */
 #include "pipeline/run/runtime.h"
 
 #include "base/arguments.h"
 #include "base/try.h"
-#include "comm/comm.h"
-#include "tensor/program.h"
+
+#include <assert.h>
 
 /* The ranks that have the same stages. */
 static sl_group peers_of(const sl_pipeline *pipeline, int *ranks)
@@ -26,17 +26,18 @@ static sl_group peers_of(const sl_pipeline *pipeline, int *ranks)
     return (sl_group){ranks, pipeline->options.replicas};
 }
 
-/* One parameter, or its gradient, over the replicas. */
-static sl_status run_on(sl_pipeline *pipeline, sl_action_kind kind,
-                        sl_memory *memory, const sl_port *port, int tag)
+/* UNSHARD, RESHARD or REDUCE_GRAD of one parameter, or its gradient. */
+static sl_status run_on_port(sl_pipeline *pipeline, sl_action_kind kind,
+                             sl_memory *memory, const sl_port *port, int tag)
 {
     int ranks[SL_COMM_MAX_RANKS];
     const sl_group peers = peers_of(pipeline, ranks);
+    assert(kind == SL_REDUCE_GRAD || pipeline->shards);
     char *data = sl__port_memory(memory, port, 0);
     if (!data)
         return sl_fail(SL_EINVAL, "'%.60s' is not in memory that is known here",
                        port->name);
-    size_t size = sl_dtype_bytes(port->dtype), first, length;
+    size_t size = sl_dtype_bytes(port->dtype);
     size_t count = (size_t)port->bytes / size;
     double timeout_s = pipeline->options.timeout_s;
     sl__stream *stream = pipeline->stream;
@@ -46,12 +47,12 @@ static sl_status run_on(sl_pipeline *pipeline, sl_action_kind kind,
     if (kind == SL_REDUCE_GRAD && !pipeline->shards)
         return sl__comm_allreduce(pipeline->comm, stream, &peers, tag,
                                   port->dtype, data, count, timeout_s);
-    sl_group_part(&peers, count, pipeline->replica, &first, &length);
+    const sl__shard own = sl__own_shard(pipeline, port->dtype, port->bytes);
     if (kind == SL_REDUCE_GRAD)
         SL__TRY(sl__comm_reduce_scatter(pipeline->comm, stream, &peers, tag,
                                         port->dtype, data, count,
-                                        data + first * size, timeout_s));
-    return sl__memory_discard(memory, port, first * size, length * size);
+                                        data + own.first, timeout_s));
+    return sl__memory_discard(memory, port, own.first, own.bytes);
 }
 
 sl__shard sl__own_shard(const sl_pipeline *pipeline, sl_dtype dtype,
@@ -67,10 +68,8 @@ sl__shard sl__own_shard(const sl_pipeline *pipeline, sl_dtype dtype,
     return (sl__shard){first * size, length * size};
 }
 
-/* What this replica does not keep of a stage's parameters or gradients. */
-static sl_status count_others(const sl_pipeline *pipeline,
-                              const sl_stage *stage, sl_port_kind kind,
-                              int64_t *out)
+sl_status sl__count_others(const sl_pipeline *pipeline, const sl_stage *stage,
+                           sl_port_kind kind, int64_t *out)
 {
     int count = sl_stage_port_count(stage, kind);
     for (int i = 0; i < count; i++) {
@@ -82,7 +81,7 @@ static sl_status count_others(const sl_pipeline *pipeline,
     return SL_OK;
 }
 
-static sl_status run_ours(sl_pipeline *pipeline, const sl_action *action)
+static sl_status run_on_stage(sl_pipeline *pipeline, const sl_action *action)
 {
     int stage = action->stage;
     const sl_stage *program_stage = pipeline->owner_stages[stage];
@@ -96,36 +95,35 @@ static sl_status run_ours(sl_pipeline *pipeline, const sl_action *action)
     for (int i = 0; i < count; i++) {
         sl_port port;
         SL__TRY(sl_stage_port_at(program_stage, kind, i, &port));
-        SL__TRY(run_on(pipeline, action->kind, memory, &port,
-                       SL__TAG_REPLICAS + stage));
+        SL__TRY(run_on_port(pipeline, action->kind, memory, &port,
+                            SL__TAG_REPLICAS + stage));
     }
     int64_t others = 0;
     if (action->kind == SL_UNSHARD)
         sl__memory_mark_written(memory);
     else
-        SL__TRY(count_others(pipeline, program_stage, kind, &others));
+        SL__TRY(sl__count_others(pipeline, program_stage, kind, &others));
     if (pipeline->shards)
         sl__memory_set_discarded(memory, kind, others);
     return SL_OK;
 }
 
-sl_status sl__run_state(sl_pipeline *pipeline,
-                        const sl_action_function *function,
-                        const sl_action *action)
+sl_status sl__run_state(sl_pipeline *pipeline, const sl_action *action)
 {
+    const sl_action_function *custom = &pipeline->functions[action->kind];
     const sl_action_call call = {.action = *action,
                                  .stage = pipeline->owner_stages[action->stage],
                                  .memory = pipeline->owners[action->stage],
                                  .slot = -1,
                                  .options = SL_RUN_OPTIONS_INIT};
-    return function && function->call
-               ? function->call(function->context, &call, 1)
-               : run_ours(pipeline, action);
+    assert(call.memory && sl__is_own(pipeline, action->stage));
+    return custom->call ? custom->call(custom->context, &call, 1)
+                        : run_on_stage(pipeline, action);
 }
 
 void sl__clear_replica_gradients(sl_pipeline *pipeline)
 {
-    /* What a function of the caller's reduces is the caller's affair. */
+    /* A custom function reduces as the caller likes. */
     if (pipeline->replica > 0 && !pipeline->shards &&
         !pipeline->functions[SL_REDUCE_GRAD].call)
         sl_pipeline_zero_gradients(pipeline);
@@ -133,26 +131,25 @@ void sl__clear_replica_gradients(sl_pipeline *pipeline)
 
 sl_status sl__descend_shard(sl_pipeline *pipeline, int stage, double rate)
 {
-    int ranks[SL_COMM_MAX_RANKS];
-    const sl_group peers = peers_of(pipeline, ranks);
     const sl_stage *program_stage = pipeline->owner_stages[stage];
     int count = sl_stage_port_count(program_stage, SL_PORT_PARAMETER_GRADIENT);
     if (count && sl__is_callbacks(program_stage))
         return sl_fail(SL_EINVAL, "this stage has no gradients here");
     for (int i = 0; i < count; i++) {
         sl_port port;
-        size_t first, length;
         SL__TRY(sl_stage_port_at(program_stage, SL_PORT_PARAMETER_GRADIENT, i,
                                  &port));
-        size_t numbers = (size_t)port.bytes / sl_dtype_bytes(port.dtype);
-        sl_group_part(&peers, numbers, pipeline->replica, &first, &length);
-        SL__TRY(sl__memory_descend_part(pipeline->owners[stage], &port, first,
-                                        length, rate));
+        size_t size = sl_dtype_bytes(port.dtype);
+        const sl__shard own = sl__own_shard(pipeline, port.dtype, port.bytes);
+        SL__TRY(sl__memory_descend_part(pipeline->owners[stage], &port,
+                                        own.first / size, own.bytes / size,
+                                        rate));
     }
     return SL_OK;
 }
 
-/* Where a stage of callbacks has its parameters nobody here knows. */
+/* The parameters of a stage of callbacks are not in memory that is known here:
+ * only custom functions can reduce their gradients, or shard them. */
 sl_status sl__check_replicas(const sl_pipeline *pipeline)
 {
     const sl_action_function *functions = pipeline->functions;
@@ -178,11 +175,10 @@ static sl_status run_on_all(sl_pipeline *pipeline, sl_action_kind kind)
 {
     sl_status status = SL_OK;
     for (int i = 0; i < pipeline->own_count && !status; i++) {
-        int stage = pipeline->own_stages[i];
-        const sl_action action = sl_action_make(kind, stage, 0);
-        if (pipeline->owners[stage])
-            status =
-                sl__run_state(pipeline, &pipeline->functions[kind], &action);
+        const sl_action action =
+            sl_action_make(kind, pipeline->own_stages[i], 0);
+        if (pipeline->owners[action.stage])
+            status = sl__run_state(pipeline, &action);
     }
     return status ? sl__abort_pipeline(pipeline, status) : SL_OK;
 }

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * Who does what: the report with which a wait ends that was too long. Every
- * rank says what it is doing when it is asked. */
+ * How a failure of this rank reaches all ranks. A wait that took too long ends
+ * with a report: every rank is asked what it is doing. */
 #include "pipeline/run/runtime.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/numbers.h"
+#include "base/text.h"
+#include "base/try.h"
 
 #include <stdio.h>
 
-/* Seconds that ranks over MPI have to answer: those that are in a wait or
- * between kernels do at once. */
+/* Seconds that ranks have to answer over MPI. A rank that waits, or comes to the
+ * end of a program, answers at once. */
 #define ANSWER_S 1.0
 
 static void describe(const sl__instruction *i, double for_s, char *text,
@@ -39,7 +41,6 @@ void sl__answer(void *context, char *text, size_t size)
     size_t at = atomic_load_explicit(&pipeline->at, memory_order_relaxed);
     double since =
         atomic_load_explicit(&pipeline->since_s, memory_order_relaxed);
-    int used;
     if (!list) {
         snprintf(text, size,
                  atomic_load(&pipeline->beginning)
@@ -50,7 +51,7 @@ void sl__answer(void *context, char *text, size_t size)
                  step);
         return;
     }
-    used = snprintf(text, size, "step %llu: ", step);
+    int used = snprintf(text, size, "step %llu: ", step);
     if (at >= list->count)
         snprintf(text + used, size - (size_t)used,
                  "has done its part, and waits for the others");
@@ -59,7 +60,7 @@ void sl__answer(void *context, char *text, size_t size)
                  size - (size_t)used);
 }
 
-/* A line; true where there was room for it. */
+/* Appends a line; true where there was room for it. */
 static bool add_line(int rank, const char *answer, char **text, size_t *size)
 {
     int length = snprintf(
@@ -75,31 +76,56 @@ static bool add_line(int rank, const char *answer, char **text, size_t *size)
     return true;
 }
 
-void sl__append_report(sl_pipeline *pipeline, int peer, char *text, size_t size)
+/* Appends what every rank does: this one, the `peer` that it waits for (-1:
+ * none), then all others. */
+static void append_report(sl_pipeline *pipeline, int peer, char *text,
+                          size_t size)
 {
-    int ranks = sl_comm_size(pipeline->comm);
-    int own = sl_comm_rank(pipeline->comm), told = 0;
+    const int ranks = sl_comm_size(pipeline->comm);
+    const int first[] = {sl_comm_rank(pipeline->comm), peer};
     char(*answers)[SL_COMM_ANSWER_MAX] = NULL;
     /* The last line says how many there was no room for. */
     enum { LAST = 64 };
+    int added = 0;
     if (size < LAST || sl__alloc((size_t)ranks, sizeof *answers, &answers))
         return;
     size -= LAST;
     sl_comm_ask(pipeline->comm, answers, ANSWER_S);
-    /* This rank, whom it waits for, then all others. */
-    bool room = add_line(own, answers[own], &text, &size);
-    told += room;
-    if (room && peer >= 0 && peer != own) {
-        room = add_line(peer, answers[peer], &text, &size);
-        told += room;
-    }
-    for (int i = 0; i < ranks && room; i++) {
-        if (i == own || i == peer)
+    for (int i = -2; i < ranks; i++) {
+        int rank = i < 0 ? first[i + 2] : i;
+        if (rank < 0 || (i >= 0 && (i == first[0] || i == peer)) ||
+            (i == -1 && peer == first[0]))
             continue;
-        room = add_line(i, answers[i], &text, &size);
-        told += room;
+        if (!add_line(rank, answers[rank], &text, &size))
+            break;
+        added++;
     }
-    if (told < ranks)
-        snprintf(text, LAST, "\n  and %d ranks more", ranks - told);
+    if (added < ranks)
+        snprintf(text, LAST, "\n  and %d ranks more", ranks - added);
     free(answers);
+}
+
+sl_status sl__abort_ranks(sl_comm *comm, sl_status status, const char *text)
+{
+    sl_comm_abort(comm, status, text);
+    /* Where another rank was first, its failure counts. */
+    SL__TRY(sl_comm_progress(comm));
+    return status;
+}
+
+sl_status sl__abort_where(sl_pipeline *pipeline, sl_status status,
+                          const char *where, int peer)
+{
+    char text[SL__REPORT_MAX];
+    int length = snprintf(text, sizeof text, "%s%s", where, sl_error_text());
+    SL__TRY(sl_comm_progress(pipeline->comm));
+    if (status == SL_ETIME && length >= 0 && (size_t)length < sizeof text)
+        append_report(pipeline, peer, text + length,
+                      sizeof text - (size_t)length);
+    return sl__abort_ranks(pipeline->comm, status, text);
+}
+
+sl_status sl__abort_pipeline(sl_pipeline *pipeline, sl_status status)
+{
+    return sl__abort_where(pipeline, status, "", -1);
 }

@@ -1,11 +1,24 @@
 /* SPDX-License-Identifier: MIT
  *
- * Running a pipeline. The schedule is lowered as far as it is not (lowered.c);
- * binding (bind.c) turns the cells of this rank into a flat list of
- * instructions, in their order, once for each way a batch is split; the executor
- * (execute.c) walks the list.
+ * Running a pipeline: how a cell of a schedule becomes kernel calls.
  *
- * Who owns what, per microbatch and stage, from where to where in the list:
+ *   lowered.c       checks the schedule and completes it by the passes; every
+ *                   cell of the result runs, as it stands
+ *   bind.c          prepares one way of splitting a batch into microbatches:
+ *                   compiled stages, their memory, two lists of instructions
+ *   slots.c         decides which slots of memory each microbatch gets
+ *   instructions.c  emits the list: for the cell `2F0`, the copies and waits
+ *                   that bring its inputs, one SL__DO_RUN with stage 2, program
+ *                   F and the slots of microbatch 0, and sends of its outputs
+ *   execute.c       runs the list; for SL__DO_RUN, sl__stage_enqueue (in
+ *                   tensor/run.c) enqueues the kernel calls of the program
+ *
+ * A list is bound once for each way of splitting and run in every step. The
+ * executor waits only where a cell does, and the checker has proven that these
+ * waits end.
+ *
+ * The memory of a microbatch in a stage, and the part of the list in which it is
+ * the microbatch's (its lifetime):
  *
  *   saved             F to B or W
  *   handed            I to W
@@ -15,58 +28,56 @@
  *   output gradients  RECV_B, or the copy, to the last backward that reads them
  *   input gradients   I or B to WAIT_SEND_B, or to the copy
  *
- * Each has slots of its own, as many as there are at once (slots.c). The list
- * waits nowhere but for what its cells wait for: the checker has seen that this
- * ends. */
+ * Each kind has slots of its own, as many as there are lifetimes at once. */
 #ifndef SL_PIPELINE_RUNTIME_H
 #define SL_PIPELINE_RUNTIME_H
 
+#include "comm/comm.h"
 #include "pipeline/batch/batch.h"
 #include "pipeline/cut/model.h"
-#include "comm/comm.h"
 #include "sluice/schedule.h"
 #include "tensor/program.h"
 
 #include <stdatomic.h>
 
-/* A request in cache lines of its own, for ranks on other cores write to it. */
+/* A request that shares no cache line: ranks on other cores write to it. */
 enum { SL__CACHE_LINE = 64 };
 typedef union sl__padded_request {
     sl_request request;
     char lines[2 * SL__CACHE_LINE];
 } sl__padded_request;
 _Static_assert(sizeof(sl__padded_request) == 2 * SL__CACHE_LINE,
-               "a request fits");
+               "a request fits into two lines");
 
 typedef enum sl__instruction_kind {
-    SL__DO_PACK, /* weights that have changed */
-    SL__DO_RUN,
-    SL__DO_NOTHING, /* a cell that there is nothing to do for here */
+    SL__DO_PACK,    /* weights that have changed */
+    SL__DO_RUN,     /* F, I, W or B */
+    SL__DO_NOTHING, /* a cell that needs no work here */
     SL__DO_STATE,   /* UNSHARD, RESHARD, REDUCE_GRAD */
-    SL__DO_FEED,    /* copies an argument's microbatch into an input */
+    SL__DO_FEED,    /* copy an argument's microbatch into an input */
     SL__DO_COPY,    /* between stages of this rank */
-    SL__DO_SEND,
-    SL__DO_RECV,    /* posts */
-    SL__DO_WAIT,    /* for what was sent, or received */
-    SL__DO_COLLECT, /* what F left: an output, or the loss */
+    SL__DO_SEND,    /* post */
+    SL__DO_RECV,    /* post */
+    SL__DO_WAIT,    /* for a send or a receive */
+    SL__DO_COLLECT, /* an output of F, or the loss */
 } sl__instruction_kind;
 
 typedef struct sl__instruction {
     sl__instruction_kind kind;
-    bool joined; /* runs as one with the next: the halves of an overlap, by a
-                    function of the caller's, or W's of a stage */
-    bool timed;  /* takes long enough to look at the clock after it */
+    bool joined; /* runs as one with the next: the halves of an overlap by a
+                    custom function, or adjacent W's of a stage */
+    bool timed;  /* takes long enough for a look at the clock after it */
     sl_action action; /* its cell; of a wait within a compute the RECV */
     union {
         struct {
             const sl_stage *program_stage;
             sl_memory *memory;
-            const sl_action_function *function; /* the caller's; NULL: ours */
+            const sl_action_function *function; /* custom; NULL: kernel calls */
             sl_program program;
             int slot; /* of the memory: its slots of a microbatch */
-        } run;        /* also of a state, and of packing */
+        } run;        /* also of SL__DO_PACK */
         struct {
-            int argument;
+            int argument; /* by input of the model */
             void *to;
             size_t bytes;
         } feed;
@@ -79,7 +90,7 @@ typedef struct sl__instruction {
             sl__padded_request *request;
             void *memory;
             size_t bytes;
-            int peer;
+            int peer; /* rank of the transport */
             int tag;
             int peer_stage;
         } message;
@@ -97,42 +108,42 @@ typedef struct sl__instructions {
     size_t capacity;
 } sl__instructions;
 
-/* When an instruction began, and its message was complete. */
+/* When an instruction began, and when its message was complete. */
 typedef struct sl__stamp {
     sl__event start;
     double done_s;
 } sl__stamp;
 
-/* A stage of this rank for one number of rows. */
+/* A stage of this rank, compiled for microbatches of one number of rows. */
 typedef struct sl__variant {
     int stage;
     int64_t rows;
     const sl_stage *program_stage;
     sl_memory *memory;
-    int slots[SL__SLOT_KINDS];
-    int microbatches; /* that have them, in both lists */
-    int *which;       /* by place in the memory: which microbatch */
+    int slots[SL__SLOT_KINDS]; /* how many */
+    int microbatches;          /* with these rows, in both lists together */
+    int *which;                /* by slot of the memory: its microbatch */
 } sl__variant;
 
-/* A batch split one way: rows by microbatch, variants of stages, two lists. */
+/* One way of splitting a batch, ready to run. */
 typedef struct sl__binding {
     sl__arena arena;
     struct sl__binding *next;
-    int64_t *rows;
-    const sl_model *model; /* of the first microbatch's rows */
-    sl__variant *variants; /* by stage */
+    int64_t *rows;         /* by microbatch */
+    const sl_model *model; /* for the rows of the first microbatch */
+    sl__variant *variants; /* ordered by stage */
     int variant_count;
-    sl__instructions train, eval;
+    sl__instructions train, eval; /* of a step, and of an eval */
     sl__stamp *stamps; /* by instruction of the latest list, and its end */
     sl__padded_request *requests;
     size_t request_count;
     sl_merge **merges;      /* by output of the model; NULL: not kept here */
     int64_t output_bytes;   /* that they hold */
-    int split_dim;          /* of the batch that they are for; -1: several */
-    bool dry;               /* to count bytes alone: nothing is allocated */
+    int split_dim;          /* that `merges` are for; -1: several */
+    bool dry;               /* counts bytes, allocates no memory */
     double *scales;         /* by microbatch: of the gradient of its loss */
-    int *group;             /* room for the slots of a group */
-    sl__step_block *blocks; /* room for those of a memory */
+    int *group;             /* scratch: the slots of W's that are joined */
+    sl__step_block *blocks; /* scratch: by slot of one memory */
 } sl__binding;
 
 struct sl_pipeline {
@@ -140,7 +151,7 @@ struct sl_pipeline {
     sl_comm *comm;
     const sl__backend *backend;
     sl__device *device;
-    sl__stream *stream; /* of all that this rank does */
+    sl__stream *stream; /* of all work of this rank */
     sl_pipeline_options options;
     sl_programs *programs;
     int microbatches;
@@ -149,48 +160,88 @@ struct sl_pipeline {
     int *own_stages; /* of this rank */
     int own_count;
     int ranks;            /* of the schedule */
-    int rank;             /* of these, this one */
+    int rank;             /* this one, among these */
     int replica;          /* which of the pipelines side by side this is in */
-    bool shards;          /* replicas keep a part of each parameter alone */
-    sl_schedule *lowered; /* what a step runs, cell for cell */
-    sl_schedule *forward; /* of these, what an eval runs */
-    sl_action_function functions[SL_ACTION_KINDS]; /* without: ours */
+    bool shards;          /* each replica keeps only its shard of parameters */
+    sl_schedule *lowered; /* what a step runs */
+    sl_schedule *forward; /* its cells that an eval runs */
+    sl_action_function functions[SL_ACTION_KINDS]; /* custom ones */
     sl_memory **owners; /* by stage: memory with its parameters; NULL */
     const sl_stage **owner_stages;
     sl__binding *bindings;
     sl__binding *last; /* of the latest step */
     double *losses;
-    double *device_losses; /* as they are made, in memory of the device */
+    double *device_losses; /* as they are computed, in device memory */
     sl_batch *batch;       /* of the latest step */
-    int64_t *rows;         /* likewise, by microbatch */
+    int64_t *rows;         /* of the batch at hand, by microbatch */
     bool has_losses;
-    /* What this rank is doing, for those who ask. */
-    _Atomic(const sl__instructions *) doing; /* NULL: nothing */
-    _Atomic size_t at;
+    /* What this rank is doing, for ranks that ask: see sl__answer. */
+    _Atomic(const sl__instructions *) doing; /* NULL: runs no list */
+    _Atomic size_t at;                       /* instruction of that list */
     _Atomic double since_s;
     _Atomic uint64_t steps;         /* begun, evals too */
     _Atomic bool in_step;           /* also while its list is being made */
     _Atomic bool beginning;         /* waits for all ranks to be in it */
-    const sl__instructions *latest; /* that has ended, with its stamps */
+    const sl__instructions *latest; /* the list of `stamps`; NULL: it failed */
     double next_data_s[2]; /* when the next batch was read; 0: unknown */
     double data_s[2];      /* likewise, the latest */
     double end_s[3];       /* of the latest: list, tied gradients, all ranks */
-    bool steals;           /* to other ranks, while it waits */
-    double watched_s;      /* since when losses of the core are counted */
-    long lost_cores;       /* how many there were then */
-    double helping_s;      /* since the latest step began */
+    bool steals;           /* work from other ranks, while it waits */
+    double watched_s;      /* since when `lost_cores` counts */
+    long lost_cores;       /* involuntary context switches until then */
+    double helping_s;      /* work stealing since the latest step began */
     double helped_s;       /* until it ended */
-    void (*before)(void);  /* called before every instruction, by tests */
+    void (*before)(void);  /* tests: called before every instruction */
     int *argument_of;      /* by input of the model, in the step at hand */
-    char *scratch;         /* for two tied gradients of callbacks, in memory of
-                              the device, or NULL; */
-    char *scratch_here;    /* and for one in that of the process */
-    int64_t scratch_bytes; /* of both */
+    char *scratch;         /* for two tied gradients of callbacks, in device
+                              memory; or NULL */
+    char *scratch_host;    /* for one, in host memory */
+    int64_t scratch_bytes; /* of both, and of `device_losses` */
     int64_t optimizer_bytes; /* that an optimizer has planned */
     sl__holding holding;     /* in memories of this rank */
 };
 
-/* Binds a batch split into these rows; `out` is the pipeline's. */
+/* A rank of this pipeline as the transport numbers it. */
+static inline int sl__comm_rank(const sl_pipeline *pipeline, int rank)
+{
+    return pipeline->replica * pipeline->ranks + rank;
+}
+
+static inline bool sl__is_own(const sl_pipeline *pipeline, int stage)
+{
+    return pipeline->rank_of[stage] == pipeline->rank;
+}
+
+/* Tags of collectives, which messages do not use: of tied gradients, of
+ * parameters over replicas by stage, and the last for the end of a step. */
+enum {
+    SL__TAG_TIES = SL_COMM_MAX_TAG / 2,
+    SL__TAG_REPLICAS = SL__TAG_TIES + SL_COMM_MAX_TAG / 8,
+    SL__TAG_END = SL_COMM_MAX_TAG - 1,
+};
+_Static_assert(SL__TAG_REPLICAS + SL_MAX_STAGES <= SL_COMM_OWN_TAG,
+               "every stage has a tag, below those of the caller");
+
+/* ----------------------------------------------------------- lowered.c -- */
+
+/* Checks and lowers the schedule of the options, and fills in what follows from
+ * it: ranks, stages, which backward programs there are. */
+sl_status sl__lower_schedule(sl_pipeline *pipeline);
+
+/* Copies a schedule with overlaps as their halves; of an eval, the forward cells
+ * alone. */
+sl_status sl__copy_cells(const sl_schedule *from, bool forward_alone,
+                         sl_schedule **out);
+
+/* ---------------------------------------------------------- pipeline.c -- */
+
+/* Splits a batch of so many rows evenly, into pipeline->rows. */
+sl_status sl__split_rows(sl_pipeline *pipeline, int64_t rows);
+
+/* -------------------------------------------------------------- bind.c -- */
+
+/* Binds a batch that is split into microbatches of these rows, or finds the
+ * binding of an earlier one. `out` is the pipeline's. */
 sl_status sl__bind(sl_pipeline *pipeline, const int64_t *rows,
                    sl__binding **out);
 
@@ -211,112 +262,94 @@ static inline sl__variant *sl__variant_of(const sl__binding *binding, int stage,
     return variant;
 }
 
-/* Tells all ranks of a failure, and gives the first there was. */
-sl_status sl__abort_ranks(sl_comm *comm, sl_status status, const char *text);
+/* ----------------------------------------------------------- execute.c -- */
 
-/* The same for a failure that only this rank has seen, with its sentence: the
- * others must not wait. Where it has waited too long, with a report. */
-sl_status sl__abort_pipeline(sl_pipeline *pipeline, sl_status status);
-
-/* Walks a list, and ends with all of it done: losses are here, and what kernels
- * have noted is told. */
+/* Runs a list of the binding until all of it is done: losses are in
+ * pipeline->losses, and data that kernels refuse has been found. */
 sl_status sl__execute(sl_pipeline *pipeline, sl__binding *binding,
                       const sl__instructions *list, const sl_batch *batch,
                       uint64_t seed);
 
-/* Appends what every rank does to a text: this one, the `peer` that it waits
- * for (-1: nobody), then all others. */
-void sl__append_report(sl_pipeline *pipeline, int peer, char *text,
-                       size_t size);
+/* ------------------------------------------------------------ report.c -- */
+
+/* Fails on all ranks, where none has failed before. Returns the first failure,
+ * with its sentence. */
+sl_status sl__abort_ranks(sl_comm *comm, sl_status status, const char *text);
+
+/* The same with the sentence of this rank's failure, sl_error_text, after
+ * `where`. After a timeout it ends with what every rank is doing, first of all
+ * `peer`, unless that is -1. */
+sl_status sl__abort_where(sl_pipeline *pipeline, sl_status status,
+                          const char *where, int peer);
+sl_status sl__abort_pipeline(sl_pipeline *pipeline, sl_status status);
 
 /* What a rank does, in words: an sl_answer_fn whose context is a pipeline. */
 void sl__answer(void *pipeline, char *text, size_t size);
 
-/* A rank of this pipeline as the transport counts. */
-static inline int sl__comm_rank(const sl_pipeline *pipeline, int rank)
-{
-    return pipeline->replica * pipeline->ranks + rank;
-}
+/* ----------------------------------------------------------- outputs.c -- */
 
-static inline bool sl__is_own(const sl_pipeline *pipeline, int stage)
-{
-    return pipeline->rank_of[stage] == pipeline->rank;
-}
-
-/* Tags that messages do not use: of tied gradients, of parameters over replicas
- * by stage, the caller's own, and the last for the end of a step. */
-enum {
-    SL__TAG_TIES = SL_COMM_MAX_TAG / 2,
-    SL__TAG_REPLICAS = SL__TAG_TIES + SL_COMM_MAX_TAG / 8,
-    SL__TAG_END = SL_COMM_MAX_TAG - 1,
-};
-_Static_assert(SL__TAG_REPLICAS + SL_MAX_STAGES <= SL_COMM_OWN_TAG,
-               "every stage has a tag, below those of the caller");
-
-/* --------------------------------------------------------- lowered.c -- */
-
-/* Checks and lowers the schedule of the options, and notes what it says of
- * ranks, stages and backward programs. */
-sl_status sl__lower_schedule(sl_pipeline *pipeline);
-
-/* --------------------------------------------------------- outputs.c -- */
-
-/* Copies how the caller wants outputs. */
+/* Copies how the caller wants outputs merged. */
 sl_status sl__copy_merge_options(sl_pipeline *pipeline);
 
-/* Makes room for the outputs of this rank, of batches that are split along a
- * dimension; -1: along several. What was there before goes. */
+/* Makes room for the outputs of this rank, for batches that are split along a
+ * dimension, in place of what was there before; -1: along several. */
 sl_status sl__make_merges(const sl_pipeline *pipeline, sl__binding *binding,
                           int split_dim);
 void sl__destroy_merges(sl__binding *binding);
 
-/* ----------------------------------------------------------- bytes.c -- */
+/* ------------------------------------------------------------- bytes.c -- */
 
 /* Bytes that the transport takes for sums over ranks: of the largest tied
  * gradient, or the largest that replicas sum, at least of a few numbers. */
 int64_t sl__sum_bytes(const sl_pipeline *pipeline, const sl_model *model);
 
-/* ------------------------------------------------------------ work_stealing.c -- */
+/* ----------------------------------------------------- work_stealing.c -- */
 
-/* From creation to destruction; what it helped counts anew from each step. */
+/* Called at creation, before each step, and at destruction. */
 void sl__start_stealing(sl_pipeline *pipeline);
 void sl__begin_stealing(sl_pipeline *pipeline);
 void sl__stop_stealing(sl_pipeline *pipeline);
 
-/* At the end of a step: looks how often this thread lost its core, and tells
- * the transport where that is too often. */
+/* Called after each step: counts how often this thread lost its core, and notes
+ * in the transport whether other processes compete for it. */
 void sl__watch_core(sl_pipeline *pipeline);
 
-/* Whether so many losses of a core in so many seconds mean that others want it:
- * a competitor takes it after every few milliseconds, the system now and then. */
+/* Whether losing a core so often in so many seconds means that others compete
+ * for it. They take it every few milliseconds, the system only now and then. */
 bool sl__is_crowded(double seconds, long losses);
 
-/* -------------------------------------------------- tied_gradients.c -- */
+/* ---------------------------------------------------- tied_gradients.c -- */
 
-/* Sums before a step stand in the first stage alone, so that what the step adds
- * to them is counted once; afterwards every stage of a tie has the sum. */
+/* Before a step the first stage of a tie keeps the sum so far and the others are
+ * cleared, so that it counts once; after the step all stages get the sum. */
 sl_status sl__clear_tied_copies(sl_pipeline *pipeline, const sl_model *model);
 sl_status sl__sum_tied_gradients(sl_pipeline *pipeline, const sl_model *model);
 
-/* Room for sums over ranks, for the losses of a step, and for the largest tied
- * gradient that callbacks here have, which is not in memory of the device; and how
- * much the latter two are. */
-int64_t sl__scratch_bytes(const sl_pipeline *pipeline, const sl_model *model);
-sl_status sl__make_scratch(sl_pipeline *pipeline, const sl_model *model);
+/* The ranks of a tie, numbered as the transport does, in order of its stages;
+ * returns how many. */
+int sl__tie_ranks(const sl_pipeline *pipeline, const sl_tie *tie,
+                  int ranks[SL_COMM_MAX_RANKS]);
 
-/* -------------------------------------------------------- replicas.c -- */
+/* Scratch memory: for sums over ranks, for the losses of a step, and for the
+ * largest tied gradient of callbacks here, which is not in device memory. How
+ * many bytes the latter two are. */
+sl_status sl__make_scratch(sl_pipeline *pipeline, const sl_model *model);
+int64_t sl__scratch_bytes(const sl_pipeline *pipeline, const sl_model *model);
+
+/* ---------------------------------------------------------- replicas.c -- */
 
 /* Refuses stages whose parameters cannot be reached. */
 sl_status sl__check_replicas(const sl_pipeline *pipeline);
 
-/* sl_memory_descend on what this replica keeps of a stage. */
+/* sl_memory_descend on this replica's shard of a stage. */
 sl_status sl__descend_shard(sl_pipeline *pipeline, int stage, double rate);
 
-/* What gradients hold before a step stands in the first replica alone. */
+/* Before a step the first replica keeps the gradients so far and the others are
+ * cleared, so that they count once. */
 void sl__clear_replica_gradients(sl_pipeline *pipeline);
 
-/* What this replica keeps of a parameter, or gradient, of so many bytes: from
- * where, and how much. All of it, unless parameters are kept in parts. */
+/* The bytes that this replica keeps of a parameter or gradient: all, unless
+ * parameters are sharded. */
 typedef struct sl__shard {
     size_t first;
     size_t bytes;
@@ -324,10 +357,12 @@ typedef struct sl__shard {
 sl__shard sl__own_shard(const sl_pipeline *pipeline, sl_dtype dtype,
                         int64_t bytes);
 
-/* UNSHARD, RESHARD or REDUCE_GRAD of a stage, over the replicas; by a function
- * of the caller's where there is one. */
-sl_status sl__run_state(sl_pipeline *pipeline,
-                        const sl_action_function *function,
-                        const sl_action *action);
+/* Bytes of a stage's parameters or gradients that only other replicas keep. */
+sl_status sl__count_others(const sl_pipeline *pipeline, const sl_stage *stage,
+                           sl_port_kind kind, int64_t *out);
+
+/* UNSHARD, RESHARD or REDUCE_GRAD of a stage, over the replicas, or by a custom
+ * function. */
+sl_status sl__run_state(sl_pipeline *pipeline, const sl_action *action);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a run comes to: time and memory, planned and measured. The time that is
- * planned is a simulation of the schedule with the mean cost of each stage's
- * programs, as measured, and messages that cost nothing: what is above it was
- * lost to messages, waking up and unevenness. */
+ * Time and memory of a run, planned and measured. The planned time is that of a
+ * simulation of the schedule with the mean measured cost of each stage's
+ * programs, and messages that cost nothing: the rest of the measured time was
+ * lost to messages, waking up and uneven costs. */
 #include "pipeline/run/trace.h"
 
 #include "base/arguments.h"
@@ -50,10 +50,7 @@ sl_rank_summary sl_trace_rank(const sl_trace *trace, int rank)
 static sl_status measure_costs(const sl_trace *trace, sl_costs *out)
 {
     sl__means *means = NULL;
-    sl_status status =
-        sl__means_create(sl_schedule_extent(trace->plan).stages, &means);
-    if (status)
-        return status;
+    SL__TRY(sl__means_create(sl_schedule_extent(trace->plan).stages, &means));
     for (int r = 0; r < trace->rank_count; r++) {
         for (size_t i = 0; i < trace->ranks[r].count; i++) {
             const sl_event *event = &trace->ranks[r].events[i];
@@ -62,7 +59,7 @@ static sl_status measure_costs(const sl_trace *trace, sl_costs *out)
                               event->end_s - event->start_s, event->bytes);
         }
     }
-    status = sl__means_costs(means, out);
+    sl_status status = sl__means_costs(means, out);
     sl__means_destroy(means);
     return status;
 }

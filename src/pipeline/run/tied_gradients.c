@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Parameters that several stages have: after a step each of these has the sum
- * of all their gradients. */
+ * Tied parameters, which several stages have: after a step each of these stages
+ * has the sum of all their gradients. */
 #include "pipeline/run/runtime.h"
 
 #include "base/memory.h"
 #include "base/try.h"
-#include "comm/comm.h"
-#include "tensor/program.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* The gradient of a tied parameter in one of its stages. */
@@ -29,8 +28,8 @@ static sl_status clear_gradient(sl_pipeline *pipeline, const sl_tie *tie,
     const sl__shard own = sl__own_shard(pipeline, port.dtype, port.bytes);
     if (sl__port_memory(memory, &port, 0))
         return sl__memory_clear(memory, &port, own.first, own.bytes);
-    memset(pipeline->scratch_here, 0, (size_t)port.bytes);
-    return sl_memory_write(memory, &port, 0, pipeline->scratch_here,
+    memset(pipeline->scratch_host, 0, (size_t)port.bytes);
+    return sl_memory_write(memory, &port, 0, pipeline->scratch_host,
                            (size_t)port.bytes);
 }
 
@@ -47,9 +46,8 @@ sl_status sl__clear_tied_copies(sl_pipeline *pipeline, const sl_model *model)
     return SL_OK;
 }
 
-/* The ranks of a tie, in the order of its stages. */
-static int list_ranks(const sl_pipeline *pipeline, const sl_tie *tie,
-                      int *ranks)
+int sl__tie_ranks(const sl_pipeline *pipeline, const sl_tie *tie,
+                  int ranks[SL_COMM_MAX_RANKS])
 {
     int count = 0;
     for (int k = 0; k < tie->stage_count; k++) {
@@ -63,7 +61,7 @@ static int list_ranks(const sl_pipeline *pipeline, const sl_tie *tie,
     return count;
 }
 
-/* Where a gradient lies on the device; that of callbacks is copied to `room`. */
+/* Finds a gradient in device memory; one of callbacks is copied to `room`. */
 static sl_status reach(const sl_pipeline *pipeline, const sl_tie *tie,
                        int member, char *room, sl_port *port, char **out)
 {
@@ -72,16 +70,17 @@ static sl_status reach(const sl_pipeline *pipeline, const sl_tie *tie,
     *out = sl__port_memory(memory, port, 0);
     if (*out)
         return SL_OK;
+    assert(room && pipeline->scratch_host);
     *out = room;
-    SL__TRY(sl_memory_read(memory, port, 0, pipeline->scratch_here,
+    SL__TRY(sl_memory_read(memory, port, 0, pipeline->scratch_host,
                            (size_t)port->bytes));
-    return sl__device_write(pipeline->stream, room, pipeline->scratch_here,
+    return sl__device_write(pipeline->stream, room, pipeline->scratch_host,
                             (size_t)port->bytes);
 }
 
-/* Gives the sum to one of the stages that are here. */
-static sl_status give(const sl_pipeline *pipeline, const sl_tie *tie,
-                      int member, sl__shard part, const char *sum)
+/* Writes the sum to the gradient of a stage of this rank. */
+static sl_status write_sum(const sl_pipeline *pipeline, const sl_tie *tie,
+                           int member, sl__shard part, const char *sum)
 {
     sl_memory *memory = pipeline->owners[tie->stages[member]];
     sl_port port;
@@ -92,16 +91,16 @@ static sl_status give(const sl_pipeline *pipeline, const sl_tie *tie,
     if (own)
         return sl__device_copy(pipeline->stream, own + part.first,
                                sum + part.first, part.bytes);
-    SL__TRY(sl__device_read(pipeline->stream, pipeline->scratch_here, sum,
+    SL__TRY(sl__device_read(pipeline->stream, pipeline->scratch_host, sum,
                             (size_t)port.bytes));
-    return sl_memory_write(memory, &port, 0, pipeline->scratch_here,
+    return sl_memory_write(memory, &port, 0, pipeline->scratch_host,
                            (size_t)port.bytes);
 }
 
-/* Sums in the memory of the first stage that is here, over the others here and
- * then over ranks; all of them then get it. Where replicas keep parts, the part
- * of this one: the rest was given back. */
-static sl_status join_tie(sl_pipeline *pipeline, const sl_tie *tie, int tag)
+/* Sums in the memory of the first stage of this rank, over its other stages and
+ * then over ranks; all its stages then get the sum. With shards this is the shard
+ * of this replica: the rest was freed. */
+static sl_status sum_tie(sl_pipeline *pipeline, const sl_tie *tie, int tag)
 {
     int ranks[SL_COMM_MAX_RANKS];
     char *sum = NULL;
@@ -123,13 +122,13 @@ static sl_status join_tie(sl_pipeline *pipeline, const sl_tie *tie, int tag)
     }
     if (!sum)
         return SL_OK;
-    const sl_group group = {ranks, list_ranks(pipeline, tie, ranks)};
+    const sl_group group = {ranks, sl__tie_ranks(pipeline, tie, ranks)};
     SL__TRY(sl__comm_allreduce(pipeline->comm, pipeline->stream, &group, tag,
                                tie->dtype, sum + part.first, (size_t)count,
                                pipeline->options.timeout_s));
     for (int k = 0; k < tie->stage_count; k++) {
         if (sl__is_own(pipeline, tie->stages[k]))
-            SL__TRY(give(pipeline, tie, k, part, sum));
+            SL__TRY(write_sum(pipeline, tie, k, part, sum));
     }
     return SL_OK;
 }
@@ -139,11 +138,11 @@ sl_status sl__sum_tied_gradients(sl_pipeline *pipeline, const sl_model *model)
     int count;
     const sl_tie *ties = sl_model_ties(model, &count);
     for (int t = 0; t < count; t++)
-        SL__TRY(join_tie(pipeline, &ties[t], SL__TAG_TIES + t));
+        SL__TRY(sum_tie(pipeline, &ties[t], SL__TAG_TIES + t));
     return SL_OK;
 }
 
-/* Bytes of the largest tied gradient that callbacks of this rank have. */
+/* Bytes of the largest tied gradient of callbacks of this rank. */
 static int64_t called_bytes(const sl_pipeline *pipeline, const sl_model *model)
 {
     int count;
@@ -190,5 +189,5 @@ sl_status sl__make_scratch(sl_pipeline *pipeline, const sl_model *model)
         return SL_OK;
     SL__TRY(stream->buffers->allocate(stream, 2 * called, &scratch));
     pipeline->scratch = scratch;
-    return sl__alloc((size_t)called, 1, &pipeline->scratch_here);
+    return sl__alloc((size_t)called, 1, &pipeline->scratch_host);
 }

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * What happened in the latest step: when each instruction began is noted as it
- * runs (execute.c); here that becomes events, and those of all ranks come
- * together on rank 0. */
+ * What happened in the latest step: the executor notes when each instruction
+ * began; here that becomes events, which rank 0 gathers from all ranks. */
 #include "pipeline/run/trace.h"
 
 #include "base/arguments.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/try.h"
-#include "comm/comm.h"
 #include "schedule/action.h"
 
-#include <string.h>
+#include <assert.h>
 
 /* ------------------------------------------------------- of this rank -- */
 
-/* Notes which event is of a message, until it is known when it was complete. */
+/* Reads the stamps of a list. A message is an event when it is posted, whose end
+ * is known once its wait is read. */
 typedef struct reader {
     const sl_pipeline *pipeline;
     const sl__binding *binding;
@@ -130,8 +129,8 @@ static void read_instruction(reader *r, size_t k)
     }
 }
 
-/* What ran as one took one time: each has an even part of it. */
-static void part_joined(reader *r)
+/* Instructions that ran as one took one time: each gets an even part of it. */
+static void split_joined(reader *r)
 {
     size_t e = 0;
     for (size_t k = 0; k < r->list->count; k++) {
@@ -160,21 +159,18 @@ static sl_status read_events(const sl_pipeline *pipeline, reader *r)
     const sl__binding *binding = pipeline->last;
     const sl__instructions *list = pipeline->latest;
     *r = (reader){.pipeline = pipeline, .binding = binding, .list = list};
-    sl_status status =
-        sl__alloc(binding->request_count, sizeof *r->posts, &r->posts);
-    if (!status)
-        status = sl__alloc(list->count + 3, sizeof *r->events, &r->events);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(binding->request_count, sizeof *r->posts, &r->posts));
+    SL__TRY(sl__alloc(list->count + 3, sizeof *r->events, &r->events));
     if (pipeline->data_s[1] > 0)
         add_event(r, SL_EVENT_DATA, &none, pipeline->data_s[0],
                   pipeline->data_s[1]);
     for (size_t k = 0; k < list->count; k++)
         read_instruction(r, k);
-    part_joined(r);
+    split_joined(r);
     const double *ends = pipeline->end_s;
     add_event(r, SL_EVENT_TIES, &none, ends[0], ends[1]);
     add_event(r, SL_EVENT_END, &none, ends[1], ends[2]);
+    assert(r->count <= list->count + 3);
     return SL_OK;
 }
 
@@ -208,85 +204,71 @@ typedef struct header {
     sl_rank_bytes bytes;
 } header;
 
-static sl_status wait_for(sl_comm *comm, sl_request *request, double timeout_s)
+/* Sends data from one rank to another; both call it. */
+static sl_status transfer(sl_pipeline *pipeline, int from, int to, void *data,
+                          size_t bytes)
 {
-    sl_status status = sl_comm_wait(comm, request, timeout_s);
-    if (status)
-        sl_comm_cancel(comm, request);
-    return status;
-}
-
-static sl_status say(sl_comm *comm, int peer, const void *data, size_t bytes,
-                     double timeout_s)
-{
-    sl_request request;
-    sl_status status =
-        sl_comm_send(comm, peer, SL__TAG_END, data, bytes, &request);
-    return status ? status : wait_for(comm, &request, timeout_s);
-}
-
-static sl_status hear(sl_comm *comm, int peer, void *data, size_t bytes,
-                      double timeout_s)
-{
-    sl_request request;
-    SL__TRY(sl_comm_recv(comm, peer, SL__TAG_END, data, bytes, &request));
-    return wait_for(comm, &request, timeout_s);
+    const int ranks[] = {from, to};
+    const sl_group pair = {ranks, 2};
+    return sl_comm_broadcast(pipeline->comm, &pair, SL__TAG_END, 0, data, bytes,
+                             pipeline->options.timeout_s);
 }
 
 enum { CLOCK_TRIES = 8 };
 
-/* How far a rank's clock is ahead of rank 0's: of several exchanges the
- * quickest. Ranks of one process have one clock. */
-static sl_status compare_clocks(sl_comm *comm, int peer, double timeout_s,
-                                double *out)
+/* How far a rank's clock is ahead of rank 0's, by the quickest of several
+ * exchanges. That rank calls show_clock. */
+static sl_status compare_clocks(sl_pipeline *pipeline, int rank, double *out)
 {
     double best = 1e30;
     *out = 0;
     for (int i = 0; i < CLOCK_TRIES; i++) {
         double start = sl__seconds(), there;
-        SL__TRY(say(comm, peer, &start, sizeof start, timeout_s));
-        SL__TRY(hear(comm, peer, &there, sizeof there, timeout_s));
+        SL__TRY(transfer(pipeline, 0, rank, &start, sizeof start));
+        SL__TRY(transfer(pipeline, rank, 0, &there, sizeof there));
         double took = sl__seconds() - start;
         if (took < best) {
             best = took;
             *out = there - (start + took / 2);
         }
     }
-    /* What cannot be told from one clock is one: that of one machine. */
+    /* A smaller difference is not measurable: both are on one machine. */
     if (*out <= best / 2 && *out >= -best / 2)
         *out = 0;
     return SL_OK;
 }
 
-static sl_status show_clock(sl_comm *comm, double timeout_s)
+static sl_status show_clock(sl_pipeline *pipeline)
 {
+    int rank = sl_comm_rank(pipeline->comm);
     for (int i = 0; i < CLOCK_TRIES; i++) {
         double now;
-        SL__TRY(hear(comm, 0, &now, sizeof now, timeout_s));
+        SL__TRY(transfer(pipeline, 0, rank, &now, sizeof now));
         now = sl__seconds();
-        SL__TRY(say(comm, 0, &now, sizeof now, timeout_s));
+        SL__TRY(transfer(pipeline, rank, 0, &now, sizeof now));
     }
     return SL_OK;
 }
 
-static sl_status hear_rank(sl_trace *trace, sl_comm *comm, int rank,
-                           double timeout_s)
+/* Receives what send_events sends. */
+static sl_status receive_events(sl_pipeline *pipeline, int rank,
+                                sl__rank_trace *out)
 {
     double ahead = 0;
     header top = {0};
-    sl__rank_trace *own = &trace->ranks[rank];
-    if (!sl__comm_is_one_process(comm))
-        SL__TRY(compare_clocks(comm, rank, timeout_s, &ahead));
-    SL__TRY(hear(comm, rank, &top, sizeof top, timeout_s));
-    SL__TRY(sl__alloc(top.count, sizeof *own->events, &own->events));
-    SL__TRY(hear(comm, rank, own->events, top.count * sizeof *own->events,
-                 timeout_s));
-    own->count = top.count;
-    own->helped_s = top.helped_s;
-    own->bytes = top.bytes;
-    for (size_t i = 0; i < own->count; i++) {
-        own->events[i].start_s -= ahead;
-        own->events[i].end_s -= ahead;
+    /* Ranks of one process have one clock. */
+    if (!sl__comm_is_one_process(pipeline->comm))
+        SL__TRY(compare_clocks(pipeline, rank, &ahead));
+    SL__TRY(transfer(pipeline, rank, 0, &top, sizeof top));
+    SL__TRY(sl__alloc(top.count, sizeof *out->events, &out->events));
+    SL__TRY(transfer(pipeline, rank, 0, out->events,
+                     top.count * sizeof *out->events));
+    out->count = top.count;
+    out->helped_s = top.helped_s;
+    out->bytes = top.bytes;
+    for (size_t i = 0; i < out->count; i++) {
+        out->events[i].start_s -= ahead;
+        out->events[i].end_s -= ahead;
     }
     return SL_OK;
 }
@@ -315,54 +297,36 @@ static void start_at_zero(sl_trace *trace)
     }
 }
 
-/* What an eval or a step runs, cell for cell, overlaps as their halves. */
-static sl_status copy_plan(const sl_pipeline *pipeline, sl_trace *trace)
+/* Makes the trace of rank 0, of its own events and those of all others. */
+static sl_status gather(sl_pipeline *pipeline, reader *own, sl_trace *trace)
 {
     bool eval = pipeline->latest == &pipeline->last->eval;
-    const sl_schedule *from = eval ? pipeline->forward : pipeline->lowered;
-    SL__TRY(sl_schedule_create(pipeline->ranks, &trace->plan));
-    for (int r = 0; r < pipeline->ranks; r++) {
-        const sl_action *row = sl_schedule_row(from, r);
-        size_t length = sl_schedule_length(from, r);
-        for (size_t i = 0; i < length; i++) {
-            sl_action parts[2];
-            int count = sl_action_parts(&row[i], parts);
-            for (int k = 0; k < count; k++)
-                SL__TRY(sl_schedule_append(trace->plan, r, parts[k]));
-        }
-    }
-    return SL_OK;
-}
-
-static sl_status hear_all(sl_pipeline *pipeline, reader *own, sl_trace *trace)
-{
     int ranks = sl_comm_size(pipeline->comm);
     SL__TRY(sl__alloc((size_t)ranks, sizeof *trace->ranks, &trace->ranks));
     trace->rank_count = ranks;
-    trace->ranks[0].events = own->events;
-    trace->ranks[0].count = own->count;
-    trace->ranks[0].helped_s = pipeline->helped_s;
+    trace->ranks[0] = (sl__rank_trace){.events = own->events,
+                                       .count = own->count,
+                                       .helped_s = pipeline->helped_s};
     own->events = NULL;
     sl_pipeline_bytes(pipeline, &trace->ranks[0].bytes);
     for (int r = 1; r < ranks; r++)
-        SL__TRY(
-            hear_rank(trace, pipeline->comm, r, pipeline->options.timeout_s));
-    SL__TRY(copy_plan(pipeline, trace));
+        SL__TRY(receive_events(pipeline, r, &trace->ranks[r]));
+    SL__TRY(sl__copy_cells(eval ? pipeline->forward : pipeline->lowered, false,
+                           &trace->plan));
     start_at_zero(trace);
     return SL_OK;
 }
 
-static sl_status tell_first(sl_pipeline *pipeline, const reader *own)
+static sl_status send_events(sl_pipeline *pipeline, const reader *own)
 {
-    double timeout_s = pipeline->options.timeout_s;
-    sl_comm *comm = pipeline->comm;
+    int rank = sl_comm_rank(pipeline->comm);
     header top = {.count = own->count, .helped_s = pipeline->helped_s};
     sl_pipeline_bytes(pipeline, &top.bytes);
-    if (!sl__comm_is_one_process(comm))
-        SL__TRY(show_clock(comm, timeout_s));
-    SL__TRY(say(comm, 0, &top, sizeof top, timeout_s));
-    return say(comm, 0, own->events, own->count * sizeof *own->events,
-               timeout_s);
+    if (!sl__comm_is_one_process(pipeline->comm))
+        SL__TRY(show_clock(pipeline));
+    SL__TRY(transfer(pipeline, rank, 0, &top, sizeof top));
+    return transfer(pipeline, rank, 0, own->events,
+                    own->count * sizeof *own->events);
 }
 
 sl_status sl_pipeline_trace(sl_pipeline *pipeline, sl_trace **out)
@@ -378,8 +342,8 @@ sl_status sl_pipeline_trace(sl_pipeline *pipeline, sl_trace **out)
     if (!status && first)
         status = sl__alloc(1, sizeof *trace, &trace);
     if (!status)
-        status = first ? hear_all(pipeline, &own, trace)
-                       : tell_first(pipeline, &own);
+        status =
+            first ? gather(pipeline, &own, trace) : send_events(pipeline, &own);
     free(own.posts);
     free(own.events);
     if (status) {

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * A rank that waits takes part in what other ranks of the process compute. */
+ * Work stealing: a rank that waits takes parts of the kernels that other ranks
+ * of the process run. */
 #include "pipeline/run/runtime.h"
 
 #include "base/clock.h"
 #include "base/cores.h"
-#include "comm/comm.h"
 #include "tensor/work_stealing.h"
 
 #include <sys/resource.h>
 
-static bool help(void *context, bool (*is_over)(void *wait), void *wait)
+/* Called while this rank waits: an sl__idle_fn. */
+static bool steal(void *context, bool (*is_over)(void *wait), void *wait)
 {
     sl_pipeline *pipeline = context;
     if (!sl__can_steal())
@@ -22,8 +23,8 @@ static bool help(void *context, bool (*is_over)(void *wait), void *wait)
     return true;
 }
 
-/* Without a core for every thread, one that helps takes it from another that
- * has work of its own. */
+/* With fewer cores than threads, a thread that steals would take the core from
+ * another that has work of its own. */
 void sl__start_stealing(sl_pipeline *pipeline)
 {
     sl_work_stealing how = pipeline->options.work_stealing;
@@ -50,7 +51,7 @@ void sl__watch_core(sl_pipeline *pipeline)
     if (watched < window_s || getrusage(RUSAGE_THREAD, &used))
         return;
     long losses = used.ru_nivcsw - pipeline->lost_cores;
-    /* Of what came long ago nothing is known. */
+    /* The first time there is nothing to compare with. */
     if (pipeline->watched_s > 0)
         sl__comm_set_crowded(pipeline->comm, sl__is_crowded(watched, losses));
     pipeline->watched_s = now;
@@ -69,6 +70,7 @@ void sl__stop_stealing(sl_pipeline *pipeline)
 void sl__begin_stealing(sl_pipeline *pipeline)
 {
     pipeline->helping_s = 0;
-    /* Another pipeline may have been here in between. */
-    sl__comm_set_idle(pipeline->comm, pipeline->steals ? help : NULL, pipeline);
+    /* Another pipeline may have set its own in between. */
+    sl__comm_set_idle(pipeline->comm, pipeline->steals ? steal : NULL,
+                      pipeline);
 }
