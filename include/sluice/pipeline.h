@@ -399,16 +399,16 @@ SL_API int sl_programs_count(const sl_programs *programs);
 /* One rank's part of a pipeline: the stages that the schedule has on it. */
 typedef struct sl_pipeline sl_pipeline;
 
-/* What a batch's loss is of its microbatches'. */
+/* The loss of a batch, from those of its microbatches. */
 typedef enum sl_loss_kind {
-    SL_LOSS_MEAN, /* their mean, weighted by rows: gradients are scaled so */
+    SL_LOSS_MEAN, /* weighted by rows; gradients are scaled accordingly */
     SL_LOSS_SUM,
 } sl_loss_kind;
 
-/* An action as a function of yours sees it: a stage of this rank and, of F, I,
- * W and B, the slot that its microbatch has. Values are read and written with
- * sl_memory_read and sl_memory_write; inputs and output gradients are there,
- * what the action leaves is sent afterwards. */
+/* An action as a custom function sees it: a stage of this rank and, for F, I, W
+ * and B, the slot of its microbatch. Read and write values with sl_memory_read
+ * and sl_memory_write. Inputs and output gradients have arrived; what the
+ * action writes is sent afterwards. */
 typedef struct sl_action_call {
     sl_action action;
     const sl_stage *stage;
@@ -418,59 +418,60 @@ typedef struct sl_action_call {
     sl_run_options options;
 } sl_action_call;
 
-/* What runs instead of a kind of action: of compute, UNSHARD, RESHARD or
- * REDUCE_GRAD. For OVERLAP_F_B it is given both halves, forward first; without
- * one the halves run one after the other. */
+/* A custom function, which runs instead of every action of a kind: of compute,
+ * UNSHARD, RESHARD or REDUCE_GRAD. One for OVERLAP_F_B is given both halves,
+ * forward first; without one the halves run one after the other. */
 typedef struct sl_action_function {
     sl_action_kind kind;
     sl_status (*call)(void *context, const sl_action_call *calls, int count);
     void *context;
 } sl_action_function;
 
-/* What Sluice would do of one call of compute. */
+/* Runs what Sluice would run for one call of compute. */
 SL_API sl_status sl_action_call_run(const sl_action_call *call);
 
-/* Whether the threads of a rank that waits take part in what others of the
- * process compute, in this pipeline or another. Results are the same bit for
- * bit; time that a schedule leaves idle is not lost. */
+/* Work stealing: whether the threads of a rank that waits compute parts of the
+ * kernels of other ranks of the process, in this pipeline or another. Results
+ * are the same, bit for bit. */
 typedef enum sl_work_stealing {
     SL_STEAL_AUTO, /* where there is a core for every thread of every rank */
     SL_STEAL_NEVER,
-    SL_STEAL_ALWAYS, /* with fewer it may cost more than it brings */
+    SL_STEAL_ALWAYS, /* with fewer cores it may cost more than it gains */
 } sl_work_stealing;
 
-/* How an output is put together from those of the microbatches. */
+/* How the outputs of the microbatches are merged into one. */
 typedef struct sl_output_merge {
     const char *name;
     sl_merge_options how;
 } sl_output_merge;
 
 typedef struct sl_pipeline_options {
-    /* Any sound one, compute-only or lowered; copied. It says how many stages
-     * and microbatches there are, and which rank has which. What it lacks the
-     * ordinary passes add: sl_pipeline_schedule. */
+    /* Any sound one, compute-only or lowered; copied. It determines the numbers
+     * of stages and microbatches, and the rank of each stage. The ordinary
+     * passes add what it lacks: sl_pipeline_schedule. */
     const sl_schedule *schedule;
-    sl_stage_options stage; /* `backward` is the schedule's affair */
+    sl_stage_options stage; /* `backward` follows from the schedule */
     sl_loss_kind loss;
     bool keep_outputs; /* for sl_pipeline_output, where they are computed */
-    bool share_losses; /* with every rank of the replica, else with that of the
-                          loss */
-    double timeout_s;  /* that nothing may be waited for longer */
-    /* Pipelines side by side, each on data of its own: ranks of the schedule
-     * times replicas are the ranks of the transport, those of a pipeline next
-     * to each other. Gradients are means over the replicas, or sums of
-     * SL_LOSS_SUM. Where the schedule has UNSHARD and RESHARD, a replica keeps
-     * its part of each parameter and gradient alone between these. */
+    bool
+        share_losses; /* with every rank of the replica; else only the rank that
+                          computes them has them */
+    double timeout_s; /* the longest wait for anything */
+    /* Pipelines side by side, each on its own data (data parallelism). The
+     * transport has the schedule's ranks times replicas; ranks of one pipeline
+     * are adjacent. Gradients are means over the replicas, with SL_LOSS_SUM
+     * sums. Where the schedule has UNSHARD and RESHARD, a replica keeps only
+     * its shard of each parameter and gradient outside of them. */
     int replicas;
-    const sl_action_function *functions; /* instead of what Sluice does */
+    const sl_action_function *functions; /* custom ones */
     int function_count;
     sl_work_stealing work_stealing;
-    /* Of outputs that are kept; the others are concatenated along the dimension
-     * that the batch was split along. */
+    /* For outputs that are kept; the others are concatenated along the
+     * dimension that the batch was split along. */
     const sl_output_merge *merges;
     int merge_count;
     /* How many sends of a rank may be pending, where the schedule has compute
-     * alone; -1: any number. What is sent keeps its memory until then. */
+     * alone; -1: any number. A pending send holds memory of its stage. */
     int send_budget;
 } sl_pipeline_options;
 #define SL_PIPELINE_OPTIONS_INIT                                               \
@@ -481,57 +482,57 @@ typedef struct sl_pipeline_options {
 #define SL_SEND_BUDGET 4
 
 /* Called by every rank, each with its end of the transport, which must outlive
- * the pipeline; messages of the caller's own take tags from
- * SL_COMM_OWN_TAG on. The transport has the
- * schedule's ranks, times replicas. Refused with
- * SL_EUNSOUND: a schedule that is not sound, or would deadlock. Models are
- * built and stages compiled when a step first needs their size. */
+ * the pipeline; for messages of its own the caller uses tags from
+ * SL_COMM_OWN_TAG on. Fails with SL_EUNSOUND where the schedule is not sound,
+ * or would deadlock. Models are built, and stages compiled, when a step first
+ * needs their size. */
 SL_API sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build,
                                     void *context,
                                     const sl_pipeline_options *options,
                                     sl_pipeline **out);
 SL_API void sl_pipeline_destroy(sl_pipeline *pipeline);
 
-/* What runs, cell for cell: the schedule that was given, and what the passes
- * reduce-grad, send-recv, wait-send and send-budget have added where it had
- * nothing of the kind. An eval runs its forward cells. */
+/* What a step runs, cell for cell: the schedule that was given, with what the
+ * passes reduce-grad, send-recv, wait-send and send-budget have added where it
+ * had none of their cells. An eval runs its forward cells. */
 SL_API const sl_schedule *sl_pipeline_schedule(const sl_pipeline *pipeline);
 
-/* Makes sure that the stages of this rank are there for batches of so many rows
- * in all, so that their parameters can be written before the first step. A
- * failure here ends the pipeline on all ranks, as one in a step does. */
+/* Compiles the stages of this rank for batches of `rows` in all, and allocates
+ * their memory, so that parameters can be written before the first step. A
+ * failure ends the pipeline on all ranks, as one in a step does. */
 SL_API sl_status sl_pipeline_prepare(sl_pipeline *pipeline, int64_t rows);
 
-/* One step, forward and backward over all microbatches: adds to the gradients.
- * Every rank gives the same arguments, in the same shapes; a rank that does not
- * use an input may leave its data NULL. `seed` is of dropout. When a rank
- * fails, all fail, with its sentence. */
+/* Forward and backward over all microbatches, which adds to the gradients.
+ * Every rank gives the same arguments, in the same shapes; the data of an input
+ * that a rank does not use may be NULL. `seed` is for dropout. When a rank
+ * fails, all fail with its sentence. */
 SL_API sl_status sl_pipeline_step(sl_pipeline *pipeline,
                                   const sl_argument *arguments, int count,
                                   uint64_t seed);
 
-/* Forward alone: losses and outputs, no gradients touched. Dropout, where the
- * model has any, is the model's affair: build one without for this. */
+/* Forward alone: computes losses and outputs, leaves gradients alone. It does
+ * not turn dropout off: build a model without it. */
 SL_API sl_status sl_pipeline_eval(sl_pipeline *pipeline,
                                   const sl_argument *arguments, int count);
 
-/* The losses of the latest step or eval, by microbatch; NULL, and 0, on a rank
- * that does not have them. */
+/* The losses of the latest step or eval, by microbatch; NULL, and a count of 0,
+ * on a rank that does not have them. */
 SL_API const double *sl_pipeline_losses(const sl_pipeline *pipeline,
                                         int *count);
-/* The batch's, as SL_LOSS_MEAN or SL_LOSS_SUM has it: of this replica's. */
+/* The loss of the batch of this replica, as sl_loss_kind says. */
 SL_API sl_status sl_pipeline_loss(const sl_pipeline *pipeline, double *out);
 
 /* An output of the latest step or eval, on the rank that computes it: merged as
  * the options say, else concatenated along the dimension that the batch was
- * split along; scalars come as one number per microbatch. The data are the
- * pipeline's, until the next. Refused with SL_EINVAL where arguments were split
- * along several dimensions, or the output has other rows than its microbatch
- * along that one, and the options say nothing of it. */
+ * split along; of scalars, one number per microbatch. The data are the
+ * pipeline's, until the next step. Fails with SL_EINVAL where the options say
+ * nothing and concatenation is not possible: arguments were split along several
+ * dimensions, or the output does not have its microbatch's rows along that
+ * one. */
 SL_API sl_status sl_pipeline_output(sl_pipeline *pipeline, const char *name,
                                     sl_array *out);
-/* That of one microbatch; of what was concatenated, where it lies in one
- * piece. */
+/* The part of one microbatch; of a concatenated output, where the part is
+ * contiguous. */
 SL_API sl_status sl_pipeline_output_part(const sl_pipeline *pipeline,
                                          const char *name, int microbatch,
                                          sl_array *out);
@@ -543,9 +544,9 @@ SL_API const int *sl_pipeline_stages(const sl_pipeline *pipeline, int *count);
  * sl_pipeline_prepare. */
 SL_API const sl_model *sl_pipeline_model(const sl_pipeline *pipeline);
 
-/* A stage of this rank with the memory that has its parameters and gradients;
- * after sl_pipeline_prepare or a step, before which it is SL_EINVAL. A stage of
- * another rank is SL_ENOTFOUND. */
+/* A stage of this rank with the memory that has its parameters and gradients.
+ * Fails with SL_EINVAL before sl_pipeline_prepare or a step, with SL_ENOTFOUND
+ * for a stage of another rank. */
 SL_API sl_status sl_pipeline_stage(const sl_pipeline *pipeline, int stage,
                                    const sl_stage **out_stage,
                                    sl_memory **out_memory);
@@ -553,63 +554,62 @@ SL_API sl_status sl_pipeline_stage(const sl_pipeline *pipeline, int stage,
 /* Plain gradient descent on all stages of this rank: sl_memory_descend. */
 SL_API sl_status sl_pipeline_descend(sl_pipeline *pipeline, double rate);
 
-/* Seconds that compute took on this rank in the latest step or eval, with what
- * little its messages took to post. */
+/* Seconds of compute on this rank in the latest step or eval, with the little
+ * time that posting messages takes. */
 SL_API double sl_pipeline_busy(const sl_pipeline *pipeline);
 
-/* Makes the gradients of all stages of this rank 0. */
+/* Sets the gradients of all stages of this rank to zero. */
 SL_API void sl_pipeline_zero_gradients(sl_pipeline *pipeline);
 
-/* Parameters that are kept in parts over replicas: UNSHARD and RESHARD of all
- * stages of this rank, between steps. All ranks call it; without sharding
- * nothing happens. */
+/* UNSHARD and RESHARD of all stages of this rank, between steps, where replicas
+ * keep shards of parameters. All ranks call it; without shards it does
+ * nothing. */
 SL_API sl_status sl_pipeline_unshard(sl_pipeline *pipeline);
 SL_API sl_status sl_pipeline_reshard(sl_pipeline *pipeline);
 
 /* Bytes of a rank, by pool: everything that grows with the model and the batch.
- * All are known, and allocated, after sl_pipeline_prepare, but for what an
- * optimizer adds; a batch of another shape adds to them. Where parameters are
- * kept in parts, parameters, gradients and packed weights are those held at the
- * moment when the schedule has most of them whole. */
+ * After sl_pipeline_prepare all are known and allocated, except for the
+ * optimizer's; a batch of another shape adds to them. With shards, parameters,
+ * gradients and packed weights are those held when the schedule has the most of
+ * them whole. */
 typedef struct sl_rank_bytes {
     int64_t parameters;
     int64_t gradients;
     int64_t optimizer;   /* states of sl_optimizer */
-    int64_t packed;      /* weights as the backend likes them */
+    int64_t packed;      /* weights in the layout of the backend */
     int64_t workspace;   /* of programs while they run */
-    int64_t activations; /* what microbatches in flight hold for backward, and
+    int64_t activations; /* that microbatches in flight keep for backward, and
                             what I's have handed to W's */
-    int64_t messages;    /* inputs and outputs of these, and their gradients */
+    int64_t messages;    /* inputs and outputs of stages, and their gradients */
     int64_t outputs;     /* that are kept for sl_pipeline_output */
     int64_t sums;        /* for summing gradients over ranks */
     int64_t planned;     /* all of the above */
-    int64_t measured;    /* the most that was held at a time: since it was
-                            created, and with parameters in parts in the latest
-                            step */
+    int64_t measured;    /* the most that was held at a time: since creation, or
+                            with shards in the latest step */
     int64_t held;        /* now */
 } sl_rank_bytes;
 
-/* What sl_pipeline_prepare would take on this rank for batches of so many rows;
- * nothing is allocated for it, and nobody is waited for. */
+/* What sl_pipeline_prepare would allocate on this rank for batches of `rows`: a
+ * dry run, which allocates none of it and waits for no rank. */
 SL_API sl_status sl_pipeline_plan(sl_pipeline *pipeline, int64_t rows,
                                   sl_rank_bytes *out);
 SL_API void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out);
 
-/* As a table, a rank in each row, by pool, in megabytes, or kilobytes where all
- * have less than ten of the former. */
+/* Writes a table with a row per rank and a column per pool, in megabytes, or in
+ * kilobytes where every rank has less than ten megabytes. */
 SL_API sl_status sl_rank_bytes_write(const sl_rank_bytes *ranks, int count,
                                      sl_write_fn write, void *context);
 
 typedef sl_status (*sl_rank_fn)(sl_comm *comm, void *context);
 
-/* Runs `rank` on every rank of what this process is: under mpirun as the one
- * rank that it is, else on a thread for each of `ranks`. Ends when all have,
- * with the first failure, wherever it was: the others then know of it, and none
- * waits for the rank that failed. Refused where mpirun has started another
- * number of ranks; 0 takes as many as there are, of threads one. */
+/* Runs `rank` on every rank: under mpirun as the one rank that this process is,
+ * else on a thread for each of `ranks`. Returns when all have ended, with the
+ * first failure of any rank; no rank waits for one that has failed. Fails where
+ * mpirun has started another number of ranks. With `ranks` 0 it takes as many
+ * as mpirun has started, and one thread without it. */
 SL_API sl_status sl_run(int ranks, sl_rank_fn rank, void *context);
 
-/* The same on threads, whatever this process is. */
+/* The same on threads, even under mpirun. */
 SL_API sl_status sl_threads_run(int ranks, sl_rank_fn rank, void *context);
 
 /* -------------------------------------------------------------- tracing -- */
@@ -617,12 +617,12 @@ SL_API sl_status sl_threads_run(int ranks, sl_rank_fn rank, void *context);
 typedef enum sl_event_kind {
     SL_EVENT_COMPUTE, /* F, I, W or B */
     SL_EVENT_STATE,   /* UNSHARD, RESHARD, REDUCE_GRAD, WAIT_REDUCE_GRAD */
-    SL_EVENT_SEND,    /* a message, from when it was posted to when it left */
-    SL_EVENT_RECV,    /* likewise, to when it was there */
-    SL_EVENT_WAIT,    /* the rank waited for one of these, if only briefly: in
+    SL_EVENT_SEND,    /* a message, from its post until its memory may change */
+    SL_EVENT_RECV,    /* a message, from its post until it has arrived */
+    SL_EVENT_WAIT,    /* the rank waited for a message, if only briefly: before
                          a compute for what it receives, or at a WAIT_SEND */
-    SL_EVENT_COPY,    /* an argument in, an output out, between own stages */
-    SL_EVENT_PACK,    /* weights into the layout the backend likes */
+    SL_EVENT_COPY,    /* of an argument, an output, or between own stages */
+    SL_EVENT_PACK,    /* of weights into the layout of the backend */
     SL_EVENT_TIES,    /* tied gradients were summed */
     SL_EVENT_END,     /* until all ranks had come to the end */
     SL_EVENT_DATA,    /* a batch was read: sl_pipeline_note_data */
@@ -637,26 +637,27 @@ typedef struct sl_event {
                          for SL_EVENT_TIES, SL_EVENT_END and SL_EVENT_DATA */
     int peer;         /* rank at the other end of the message; else -1 */
     int peer_stage;
-    int edge;      /* what the message is: which of sl_model_edges; -1: a cell
-                      of stages that have nothing to send each other */
-    int64_t bytes; /* of the message; of compute: what F or I takes, or B or W
-                      gives back, of the memory of its microbatch */
+    int edge; /* of the message, in sl_model_edges; -1: a cell of stages that
+                      have nothing to send each other */
+    int64_t bytes; /* of the message; of compute, the memory of its microbatch
+                      that F or I takes, or B or W frees */
     /* Since the first compute of any rank. */
     double start_s;
     double end_s;
 } sl_event;
 
-/* What all ranks did in the latest step or eval. Recording it takes a
- * look at the clock where time passes, and is always on: what is too short to
- * look, as a small message, counts to what comes after it. */
+/* What all ranks did in the latest step or eval. It is always recorded, at the
+ * cost of a look at the clock after everything that takes time; what is shorter
+ * than a look, such as posting a small message, counts to what comes after. */
 typedef struct sl_trace sl_trace;
 
-/* Says that reading the batch of the step or eval that comes next took so long,
- * until now: its trace then shows it. */
+/* Notes that reading the batch of the next step or eval took so long, until
+ * now: its trace shows it. */
 SL_API void sl_pipeline_note_data(sl_pipeline *pipeline, double seconds);
 
-/* All ranks call it, after a step or eval. The trace is rank 0's; others get
- * NULL. Clocks of other processes are brought in line with rank 0's. */
+/* Gathers the trace on rank 0; the other ranks get NULL. All ranks call it,
+ * after a step or eval. Times of other processes are converted to rank 0's
+ * clock. */
 SL_API sl_status sl_pipeline_trace(sl_pipeline *pipeline, sl_trace **out);
 SL_API void sl_trace_destroy(sl_trace *trace);
 
@@ -664,42 +665,40 @@ SL_API int sl_trace_ranks(const sl_trace *trace);
 SL_API const sl_event *sl_trace_events(const sl_trace *trace, int rank,
                                        size_t *count);
 
-/* What ran, cell for cell, as a schedule of one replica: sl_pipeline_schedule, or
- * the forward cells of that; overlaps as their halves. */
+/* The cells that ran, as a schedule of one replica: those of
+ * sl_pipeline_schedule, or its forward cells; overlaps as their halves. */
 SL_API const sl_schedule *sl_trace_plan(const sl_trace *trace);
 
 typedef struct sl_rank_summary {
     double busy_s; /* of compute */
     double waited_s;
-    double
-        helped_s; /* took part in other ranks' compute, while it waited here or
-                      for the end of the step */
-    size_t sent;  /* messages */
+    double helped_s; /* of work stealing, while it waited */
+    size_t sent;     /* messages */
     int64_t sent_bytes;
     sl_rank_bytes bytes;
 } sl_rank_summary;
 SL_API sl_rank_summary sl_trace_rank(const sl_trace *trace, int rank);
 
-/* Planned is what a simulation makes of the schedule with the mean cost of each
- * stage's programs as measured, and messages that take no time. */
+/* Planned times are those of a simulation of the schedule with the mean
+ * measured cost of each stage's programs, and messages that take no time. */
 typedef struct sl_trace_summary {
     double planned_s; /* from the first compute of any rank to the last */
     double measured_s;
     double bubble_planned;
     double bubble_measured;
-    double helped; /* share of the ranks' time in which they helped others */
+    double helped; /* share of the ranks' time that went into work stealing */
     int64_t bytes_planned; /* of all ranks */
     int64_t bytes_measured;
 } sl_trace_summary;
 SL_API sl_status sl_trace_summarize(const sl_trace *trace,
                                     sl_trace_summary *out);
 
-/* That simulation, of sl_trace_plan; and its costs, to be cleared, unless
- * `out_costs` is NULL. */
+/* That simulation, of sl_trace_plan, and its costs, which the caller clears;
+ * `out_costs` may be NULL. */
 SL_API sl_status sl_trace_simulate(const sl_trace *trace, sl_costs *out_costs,
                                    sl_simulation **out);
 
-/* Both as a table. */
+/* Writes the summaries of the run and of all ranks as tables. */
 SL_API sl_status sl_trace_write_summary(const sl_trace *trace,
                                         sl_write_fn write, void *context);
 

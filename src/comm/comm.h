@@ -97,8 +97,8 @@ static inline sl_group sl__all_ranks(const sl_comm *comm,
     return (sl_group){ranks, comm->size};
 }
 
-/* Sets what this rank does while it waits. Transports whose ranks are not in one
- * process ignore it. */
+/* Sets what this rank does while it waits. Transports whose ranks are not in
+ * one process ignore it. */
 void sl__comm_set_idle(sl_comm *comm, sl__idle_fn idle, void *context);
 void sl__comm_clear_idle(sl_comm *comm, const void *context);
 
@@ -126,9 +126,9 @@ sl_status sl__comm_allgather(sl_comm *comm, sl__stream *stream,
                              const sl_group *group, int tag, size_t size,
                              void *data, size_t count, double timeout_s);
 
-/* Scratch memory for sums: the bytes that a sum of `count` numbers takes on each
- * rank; makes sure that they are there, which lasts from call to call; how many
- * are there; frees those of a device, before its stream is closed. */
+/* Scratch memory for sums: the bytes that a sum of `count` numbers takes on
+ * each rank; makes sure that they are there, which lasts from call to call; how
+ * many are there; frees those of a device, before its stream is closed. */
 int64_t sl__comm_sum_bytes(int ranks, sl_dtype dtype, size_t count);
 sl_status sl__comm_reserve(sl_comm *comm, sl__stream *stream, int64_t bytes);
 int64_t sl__comm_reserved(const sl_comm *comm, const sl__stream *stream);

@@ -4,7 +4,8 @@
  * receives. A second communicator carries failures and questions, for each of
  * which every rank has a receive posted from the start.
  *
- * Invariant: MPI never ends the process; its errors are returned as statuses. */
+ * Invariant: MPI never ends the process; its errors are returned as
+ * statuses. */
 #include "comm/comm.h"
 
 #include "base/arguments.h"
@@ -109,7 +110,7 @@ static void cancel_recv(MPI_Request *request, MPI_Status *how)
     MPI_Wait(request, how);
 }
 
-/* ------------------------------------------------- failures and questions -- */
+/* ------------------------------------------------ failures and questions -- */
 
 static void post_question_recv(end *own)
 {
@@ -250,38 +251,40 @@ static void abort_mpi(sl_comm *comm, sl_status status, const char *sentence)
 
 /* ------------------------------------------------------------- messages -- */
 
-static sl_status check_bytes(const sl_comm *comm, size_t bytes)
+/* Checks a message and fills in its request. MPI reads and writes host memory
+ * alone: messages of device memory come staged. */
+static sl_status prepare(const sl_comm *comm, const sl__stream *stream,
+                         size_t bytes, post filled, sl_request *request)
 {
-    if (bytes <= INT32_MAX)
-        return SL_OK;
-    return sl_fail(SL_EINVAL,
-                   "rank %d: a message of %zu bytes; over MPI the most is %d",
-                   comm->rank, bytes, INT32_MAX);
+    assert(!bytes || sl__is_host(stream) || request->staged);
+    (void)stream;
+    if (bytes > INT32_MAX)
+        return sl_fail(SL_EINVAL,
+                       "rank %d: a message of %zu bytes; over MPI the most is "
+                       "%d",
+                       comm->rank, bytes, INT32_MAX);
+    *post_of(request) = filled;
+    return SL_OK;
 }
 
 static sl_status send_mpi(sl_comm *comm, sl__stream *stream, int peer, int tag,
                           const void *data, size_t bytes, sl_request *request)
 {
-    assert(sl__is_host(stream)); /* staging.c copies device memory. */
-    (void)stream;
-    post *own = post_of(request);
-    SL__TRY(check_bytes(comm, bytes));
-    *own = (post){.bytes = bytes, .peer = peer, .tag = tag};
+    const post filled = {.bytes = bytes, .peer = peer, .tag = tag};
+    SL__TRY(prepare(comm, stream, bytes, filled, request));
     int code = MPI_Isend(data, (int)bytes, MPI_BYTE, peer, tag,
-                         end_of(comm)->messages, &own->request);
+                         end_of(comm)->messages, &post_of(request)->request);
     return code ? fail_mpi(comm, "sending", code) : SL_OK;
 }
 
 static sl_status recv_mpi(sl_comm *comm, sl__stream *stream, int peer, int tag,
                           void *buffer, size_t bytes, sl_request *request)
 {
-    assert(sl__is_host(stream));
-    (void)stream;
-    post *own = post_of(request);
-    SL__TRY(check_bytes(comm, bytes));
-    *own = (post){.bytes = bytes, .peer = peer, .tag = tag, .is_recv = true};
+    const post filled = {
+        .bytes = bytes, .peer = peer, .tag = tag, .is_recv = true};
+    SL__TRY(prepare(comm, stream, bytes, filled, request));
     int code = MPI_Irecv(buffer, (int)bytes, MPI_BYTE, peer, tag,
-                         end_of(comm)->messages, &own->request);
+                         end_of(comm)->messages, &post_of(request)->request);
     return code ? fail_mpi(comm, "receiving", code) : SL_OK;
 }
 

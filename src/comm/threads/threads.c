@@ -5,9 +5,9 @@
  * of the two moves the data and completes both. Requests are linked into the
  * mailbox themselves: nothing is allocated.
  *
- * Locks: each bucket of a mailbox has one, held only to find and link. A request
- * that was unlinked belongs to the thread that found it, until its state says
- * that it is complete; that thread does not touch it afterwards.
+ * Locks: each bucket of a mailbox has one, held only to find and link. A
+ * request that was unlinked belongs to the thread that found it, until its
+ * state says that it is complete; that thread does not touch it afterwards.
  *
  * Waiting: a rank spins for a moment, then calls its idle function, then sleeps
  * on its count of events, which a thread that completes one of its requests
@@ -40,8 +40,9 @@ typedef enum state {
     WRONG_SIZE, /* a receive found a message of another size */
 } state;
 
-/* This transport's part of a request. What the other rank reads and writes comes
- * first: together with the fields of the request before it, one cache line. */
+/* This transport's part of a request. What the other rank reads and writes
+ * comes first: together with the fields of the request before it, one cache
+ * line. */
 typedef struct post {
     struct post *next;
     void *memory; /* a send's data, a receive's buffer */
@@ -173,8 +174,9 @@ static bool spin(const waiting *w, int times)
 static void wait_threads(sl_comm *comm, sl_request *request, double timeout_s)
 {
     /* With a core for each rank, a rank sleeps only after it has waited for as
-     * long as waking up takes (wake_s). A rank with an idle function keeps asking
-     * it until nothing was to be done for look_s, and then after each look_s. */
+     * long as waking up takes (wake_s). A rank with an idle function keeps
+     * asking it until nothing was to be done for look_s, and then after each
+     * look_s. */
     enum { SPINS_BETWEEN_LOOKS = 16 };
     const double wake_s = 5e-5, look_s = 1e-3;
     end *own = end_of(comm);

@@ -55,8 +55,8 @@ static sl_status make_variants(sl__binder *b)
 }
 
 /* Numbers the microbatches of a variant, those of both lists, as slots of its
- * memory, and lists the slots of each kind that these stand for. Returns how many
- * there are. */
+ * memory, and lists the slots of each kind that these stand for. Returns how
+ * many there are. */
 static int place_microbatches(sl__binder *b, const sl__variant *variant,
                               bool steps, int (*of)[SL__SLOT_KINDS])
 {

@@ -12,8 +12,8 @@
 
 #include <assert.h>
 
-/* The instructions of a list that use some memory: from `first` to before `end`;
- * end is 0 where none does. */
+/* The instructions of a list that use some memory: from `first` to before
+ * `end`; end is 0 where none does. */
 typedef struct sl__lifetime {
     size_t first;
     size_t end;
@@ -33,8 +33,8 @@ typedef struct sl__binder {
     sl__instructions *list;
     int *own; /* by stage: its index among the own ones; -1 */
     sl__lifetime (*lifetimes)[SL__SLOT_KINDS]; /* by cell, of `list` */
-    /* By list (eval, train) and cell: the slot of the microbatch in the memory of
-     * its variant, and the slot of each kind that this stands for. */
+    /* By list (eval, train) and cell: the slot of the microbatch in the memory
+     * of its variant, and the slot of each kind that this stands for. */
     int *places[2];
     int (*slots[2])[SL__SLOT_KINDS];
 } sl__binder;
@@ -57,8 +57,8 @@ static inline bool sl__is_here(const sl__binder *b, int stage)
 void sl__note_use(sl__binder *b, int stage, int microbatch, sl__slot_kind kind,
                   size_t index);
 
-/* Assigns slots in the order in which lifetimes begin, each time the lowest that
- * is free: the fewest slots for these lifetimes. */
+/* Assigns slots in the order in which lifetimes begin, each time the lowest
+ * that is free: the fewest slots for these lifetimes. */
 sl_status sl__assign_slots(sl__binder *b);
 
 /* Emits the instructions of this rank's cells into b->list. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Bytes of a rank, by pool: planned, from the plans of its stages, and measured,
- * as memory was allocated and freed. */
+ * Bytes of a rank, by pool: planned, from the plans of its stages, and
+ * measured, as memory was allocated and freed. */
 #include "pipeline/run/runtime.h"
 
 #include "base/arguments.h"

@@ -2,10 +2,10 @@
  *
  * From cells to instructions, with every address, size, peer and tag in place.
  *
- * A SEND, RECV or WAIT_SEND cell is about the edges between two adjacent stages.
- * For an edge that jumps over stages the schedule has no cell: its message is
- * sent after the compute that produces it, received before the one that uses it,
- * and its send is waited for where it must be complete. */
+ * A SEND, RECV or WAIT_SEND cell is about the edges between two adjacent
+ * stages. For an edge that jumps over stages the schedule has no cell: its
+ * message is sent after the compute that produces it, received before the one
+ * that uses it, and its send is waited for where it must be complete. */
 #include "pipeline/run/bind.h"
 
 #include "base/memory.h"
@@ -68,8 +68,8 @@ static sl_status find_memory(sl__binder *b, int stage, int microbatch,
 
 /* -------------------------------------------------------------- messages -- */
 
-/* A message of a SEND, RECV or WAIT_SEND: an output that its producer sends to a
- * consumer, or a gradient on its way back. */
+/* A message of a SEND, RECV or WAIT_SEND: an output that its producer sends to
+ * a consumer, or a gradient on its way back. */
 static bool is_forward(sl_action_kind cell)
 {
     return cell == SL_SEND_F || cell == SL_RECV_F || cell == SL_WAIT_SEND_F;
@@ -111,8 +111,8 @@ static sl_status emit_message(sl__binder *b, sl__instruction_kind kind,
     return emit(b, &out);
 }
 
-/* The same for every edge of a stage that leaves this rank: those to or from the
- * adjacent stage, which have cells, or those that jump. */
+/* The same for every edge of a stage that leaves this rank: those to or from
+ * the adjacent stage, which have cells, or those that jump. */
 static sl_status emit_messages(sl__binder *b, sl__instruction_kind kind,
                                sl_action_kind cell, int stage, int microbatch,
                                bool jumping)
@@ -244,8 +244,8 @@ static sl_status emit_before(sl__binder *b, const sl_action *action)
     return emit_messages(b, SL__DO_WAIT, cell, s, m, true);
 }
 
-/* Sends the results of an action. The backward of a microbatch comes after its F
- * in every later stage, so what F has sent there was received by then. */
+/* Sends the results of an action. The backward of a microbatch comes after its
+ * F in every later stage, so what F has sent there was received by then. */
 static sl_status emit_after(sl__binder *b, const sl_action *action)
 {
     int s = action->stage, m = action->microbatch;
@@ -260,8 +260,8 @@ static sl_status emit_after(sl__binder *b, const sl_action *action)
     return emit_messages(b, SL__DO_WAIT, SL_WAIT_SEND_F, s, m, true);
 }
 
-/* Waits, at the end of the list, for sends over stages that no cell comes after:
- * those of backward, and in an eval those of forward. */
+/* Waits, at the end of the list, for sends over stages that no cell comes
+ * after: those of backward, and in an eval those of forward. */
 static sl_status emit_last_waits(sl__binder *b, const sl_action *action)
 {
     bool evals = action->kind == SL_FORWARD && !b->train;
@@ -373,8 +373,8 @@ static sl_status emit_action(sl__binder *b, const sl_action *cell)
     return SL_OK;
 }
 
-/* Packs weights first, while the pipeline fills. With shards they are there only
- * after UNSHARD, and the first F packs them. */
+/* Packs weights first, while the pipeline fills. With shards they are there
+ * only after UNSHARD, and the first F packs them. */
 static sl_status emit_packs(sl__binder *b)
 {
     int count = b->pipeline->shards ? 0 : b->binding->variant_count;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What runs: the schedule that was given, completed by the ordinary passes. From
- * here on nothing adds, drops or moves a cell; instructions, plans, simulations
- * and traces are all made from the result.
+ * What runs: the schedule that was given, completed by the ordinary passes.
+ * From here on nothing adds, drops or moves a cell; instructions, plans,
+ * simulations and traces are all made from the result.
  *
  * Requires: nothing. Ensures: a sound schedule; a SEND and RECV for each result
  * that crosses ranks, a WAIT_SEND for each SEND; REDUCE_GRAD where there is
@@ -30,9 +30,9 @@ static sl_status check_schedule(const sl_schedule *schedule)
     return status;
 }
 
-/* The passes that a schedule lacks. Sends that came without WAIT_SENDs get these
- * where they are proven to cost nothing, and otherwise at the end; those that
- * send-recv adds are held to the budget, which bounds their memory. */
+/* The passes that a schedule lacks. Sends that came without WAIT_SENDs get
+ * these where they are proven to cost nothing, and otherwise at the end; those
+ * that send-recv adds are held to the budget, which bounds their memory. */
 static void choose_passes(const sl_pipeline *pipeline, const sl_extent *extent,
                           char *out, size_t size)
 {

@@ -40,8 +40,8 @@ static sl_status copy_functions(sl_pipeline *pipeline)
     return SL_OK;
 }
 
-/* The most adjacent W cells of one stage on this rank, which run as one; a custom
- * function is called for each. */
+/* The most adjacent W cells of one stage on this rank, which run as one; a
+ * custom function is called for each. */
 static int count_adjacent_weights(const sl_pipeline *pipeline)
 {
     const sl_action *row = sl_schedule_row(pipeline->lowered, pipeline->rank);

@@ -6,8 +6,8 @@
  * Without sharding every replica has all parameters of its stages, and
  * REDUCE_GRAD is an allreduce of the gradients. With sharding, where the
  * schedule has UNSHARD and RESHARD, a replica keeps a shard of each parameter
- * and gradient: UNSHARD gathers the parameters, RESHARD frees all but the shard,
- * REDUCE_GRAD is a reduce-scatter of the gradients.
+ * and gradient: UNSHARD gathers the parameters, RESHARD frees all but the
+ * shard, REDUCE_GRAD is a reduce-scatter of the gradients.
  *
  * Gradients come out as means because each microbatch's loss is divided by the
  * number of replicas (bind.c). */

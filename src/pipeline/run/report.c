@@ -12,8 +12,8 @@
 
 #include <stdio.h>
 
-/* Seconds that ranks have to answer over MPI. A rank that waits, or comes to the
- * end of a program, answers at once. */
+/* Seconds that ranks have to answer over MPI. A rank that waits, or comes to
+ * the end of a program, answers at once. */
 #define ANSWER_S 1.0
 
 static void describe(const sl__instruction *i, double for_s, char *text,

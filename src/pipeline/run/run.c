@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs a function on every rank: on threads, or in this process where a launcher
- * has started one for each rank. Fails with the first failure of any rank. */
+ * Runs a function on every rank: on threads, or in this process where a
+ * launcher has started one for each rank. Fails with the first failure of any
+ * rank. */
 #include "pipeline/run/runtime.h"
 
 #include "base/arguments.h"

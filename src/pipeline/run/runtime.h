@@ -17,13 +17,13 @@
  * executor waits only where a cell does, and the checker has proven that these
  * waits end.
  *
- * The memory of a microbatch in a stage, and the part of the list in which it is
- * the microbatch's (its lifetime):
+ * The memory of a microbatch in a stage, and the part of the list in which it
+ * is the microbatch's (its lifetime):
  *
  *   saved             F to B or W
  *   handed            I to W
- *   inputs            RECV_F, or the copy from a stage of this rank, to the last
- *                     backward that reads them
+ *   inputs            RECV_F, or the copy from a stage of this rank, to the
+ *                     last backward that reads them
  *   outputs           F to WAIT_SEND_F, or to the last that reads them here
  *   output gradients  RECV_B, or the copy, to the last backward that reads them
  *   input gradients   I or B to WAIT_SEND_B, or to the copy
@@ -228,8 +228,8 @@ _Static_assert(SL__TAG_REPLICAS + SL_MAX_STAGES <= SL_COMM_OWN_TAG,
  * it: ranks, stages, which backward programs there are. */
 sl_status sl__lower_schedule(sl_pipeline *pipeline);
 
-/* Copies a schedule with overlaps as their halves; of an eval, the forward cells
- * alone. */
+/* Copies a schedule with overlaps as their halves; of an eval, the forward
+ * cells alone. */
 sl_status sl__copy_cells(const sl_schedule *from, bool forward_alone,
                          sl_schedule **out);
 
@@ -320,8 +320,9 @@ bool sl__is_crowded(double seconds, long losses);
 
 /* ---------------------------------------------------- tied_gradients.c -- */
 
-/* Before a step the first stage of a tie keeps the sum so far and the others are
- * cleared, so that it counts once; after the step all stages get the sum. */
+/* Before a step the first stage of a tie keeps the sum so far and the others
+ * are cleared, so that it counts once; after the step all stages get the
+ * sum. */
 sl_status sl__clear_tied_copies(sl_pipeline *pipeline, const sl_model *model);
 sl_status sl__sum_tied_gradients(sl_pipeline *pipeline, const sl_model *model);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Slots: which microbatch has which when, and how many there must be. A slot is a
- * microbatch's for its lifetime, and then the next one's. */
+ * Slots: which microbatch has which when, and how many there must be. A slot is
+ * a microbatch's for its lifetime, and then the next one's. */
 #include "pipeline/run/bind.h"
 
 #include "base/memory.h"
@@ -33,8 +33,8 @@ static int compare_candidates(const void *left, const void *right)
     return a->microbatch - b->microbatch;
 }
 
-/* Assigns the slots of a kind to the microbatches of a variant. `free_at` is, by
- * slot, where the lifetime of its latest microbatch ends. */
+/* Assigns the slots of a kind to the microbatches of a variant. `free_at` is,
+ * by slot, where the lifetime of its latest microbatch ends. */
 static void assign(sl__binder *b, sl__variant *variant, int kind,
                    candidate *candidates, size_t *free_at)
 {

@@ -98,8 +98,8 @@ static sl_status write_sum(const sl_pipeline *pipeline, const sl_tie *tie,
 }
 
 /* Sums in the memory of the first stage of this rank, over its other stages and
- * then over ranks; all its stages then get the sum. With shards this is the shard
- * of this replica: the rest was freed. */
+ * then over ranks; all its stages then get the sum. With shards this is the
+ * shard of this replica: the rest was freed. */
 static sl_status sum_tie(sl_pipeline *pipeline, const sl_tie *tie, int tag)
 {
     int ranks[SL_COMM_MAX_RANKS];

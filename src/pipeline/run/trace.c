@@ -14,8 +14,8 @@
 
 /* ------------------------------------------------------- of this rank -- */
 
-/* Reads the stamps of a list. A message is an event when it is posted, whose end
- * is known once its wait is read. */
+/* Reads the stamps of a list. A message is an event when it is posted, whose
+ * end is known once its wait is read. */
 typedef struct reader {
     const sl_pipeline *pipeline;
     const sl__binding *binding;
