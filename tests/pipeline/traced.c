@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "trials.h"
 
+#include "base/try.h"
 #include "pipeline/run/runtime.h"
 
 #include <jansson.h>
@@ -174,61 +175,56 @@ static bool is_same(const sl_schedule *a, const sl_schedule *lowered)
 static sl_status check_plan(const sl_pipeline *pipeline,
                             const sl_schedule *plan)
 {
-    sl_report *report = NULL;
-    sl_status status = sl_check(plan, NULL, &report);
+    sl_report *report;
     bool step = pipeline->latest == &pipeline->last->train;
-    if (!status && !sl_report_is_sound(report))
-        status = sl_fail(SL_EINVAL, "the plan of the trace is not sound");
-    if (!status && step && !is_same(plan, sl_pipeline_schedule(pipeline)))
-        status = sl_fail(SL_EINVAL, "the plan is not what runs");
+    SL__TRY(sl_check(plan, NULL, &report));
+    bool sound = sl_report_is_sound(report);
     sl_report_destroy(report);
-    return status;
+    if (!sound)
+        return sl_fail(SL_EINVAL, "the plan of the trace is not sound");
+    if (step && !is_same(plan, sl_pipeline_schedule(pipeline)))
+        return sl_fail(SL_EINVAL, "the plan is not what runs");
+    return SL_OK;
 }
 
 static sl_status check_trace(const sl_pipeline *pipeline, const sl_trace *trace)
 {
     size_t sends = 0, recvs = 0;
-    sl_status status = SL_OK;
-    for (int r = 0; r < sl_trace_ranks(trace) && !status; r++) {
+    for (int r = 0; r < sl_trace_ranks(trace); r++) {
         size_t count;
         const sl_event *events = sl_trace_events(trace, r, &count);
-        status = check_row(trace, r);
-        for (size_t i = 0; i < count && !status; i++) {
+        SL__TRY(check_row(trace, r));
+        for (size_t i = 0; i < count; i++) {
             if (events[i].edge < 0)
                 continue;
             recvs += events[i].kind == SL_EVENT_RECV;
             if (events[i].kind != SL_EVENT_SEND)
                 continue;
             sends++;
-            status = check_message(trace, r, &events[i]);
+            SL__TRY(check_message(trace, r, &events[i]));
         }
-        sl_rank_summary summary = sl_trace_rank(trace, r);
-        /* Of parameters in parts a plan is of later steps, not of the first. */
-        if (!status && !pipeline->shards &&
-            summary.bytes.planned != summary.bytes.measured)
-            status = sl_fail(SL_EINVAL,
-                             "rank %d: %lld bytes planned, %lld "
-                             "measured",
-                             r, (long long)summary.bytes.planned,
-                             (long long)summary.bytes.measured);
+        const sl_rank_bytes bytes = sl_trace_rank(trace, r).bytes;
+        /* With shards the plan is of later steps, not of the first. */
+        if (!pipeline->shards && bytes.planned != bytes.measured)
+            return sl_fail(SL_EINVAL,
+                           "rank %d: %lld bytes planned, %lld measured", r,
+                           (long long)bytes.planned, (long long)bytes.measured);
     }
     size_t expected = count_messages(pipeline);
-    if (!status && (sends != expected || recvs != expected))
-        status =
-            sl_fail(SL_EINVAL, "%zu messages sent, %zu received, expected %zu",
-                    sends, recvs, expected);
+    if (sends != expected || recvs != expected)
+        return sl_fail(SL_EINVAL,
+                       "%zu messages sent, %zu received, expected %zu", sends,
+                       recvs, expected);
     sl_trace_summary all;
-    if (!status)
-        status = check_plan(pipeline, sl_trace_plan(trace));
-    if (!status)
-        status = sl_trace_summarize(trace, &all);
-    /* Nothing is faster than with messages that cost nothing, but that costs
+    SL__TRY(check_plan(pipeline, sl_trace_plan(trace)));
+    SL__TRY(sl_trace_summarize(trace, &all));
+    /* Nothing is faster than with messages that cost nothing, except that costs
      * are means: their spread may be on the path or beside it. */
-    if (!status && !(all.bubble_measured >= 0 && all.bubble_measured < 1 &&
-                     all.bubble_planned >= 0 && all.planned_s > 0))
-        status = sl_fail(SL_EINVAL, "a bubble of %g, planned %g",
-                         all.bubble_measured, all.bubble_planned);
-    return status;
+    if (!(all.bubble_measured >= 0 && all.bubble_measured < 1 &&
+          all.bubble_planned >= 0 && all.planned_s > 0))
+        return sl_fail(SL_EINVAL, "a bubble of %g, planned %g",
+                       all.bubble_measured, all.bubble_planned);
+    return SL_OK;
 }
 
 /* Arrows by their names, and where each begins. */
@@ -355,20 +351,25 @@ static sl_status check_pending(const sl_trace *trace, int rank, int most)
     return SL_OK;
 }
 
+static sl_status check_all(const sl_pipeline *pipeline, const sl_trace *trace,
+                           int most_sends)
+{
+    SL__TRY(check_trace(pipeline, trace));
+    SL__TRY(check_document(trace));
+    for (int r = 0; most_sends && r < sl_trace_ranks(trace); r++)
+        SL__TRY(check_pending(trace, r, most_sends));
+    return check_timeline(trace);
+}
+
 sl_status trace_and_check(sl_comm *comm, sl_pipeline *pipeline, int most_sends)
 {
-    sl_trace *trace = NULL;
-    sl_status status = sl_pipeline_trace(pipeline, &trace);
-    if (!status && (trace != NULL) != (sl_comm_rank(comm) == 0))
-        status = sl_fail(SL_EINVAL, "the trace is not rank 0's alone");
-    if (!status && trace)
-        status = check_trace(pipeline, trace);
-    if (!status && trace)
-        status = check_document(trace);
-    for (int r = 0; trace && most_sends && r < sl_comm_size(comm); r++)
-        status = status ? status : check_pending(trace, r, most_sends);
-    if (!status && trace)
-        status = check_timeline(trace);
+    sl_trace *trace;
+    SL__TRY(sl_pipeline_trace(pipeline, &trace));
+    if ((trace != NULL) != (sl_comm_rank(comm) == 0))
+        return sl_fail(SL_EINVAL, "the trace is not rank 0's alone");
+    if (!trace)
+        return SL_OK;
+    sl_status status = check_all(pipeline, trace, most_sends);
     sl_trace_destroy(trace);
     return status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "trials.h"
 
+#include "base/try.h"
 #include "pipeline/run/runtime.h"
 
 #include <math.h>
@@ -72,100 +73,106 @@ static double distance(const float *ours, const float *theirs, size_t count,
     return sqrt(difference) / (sqrt(norm) + 1e-4 * sqrt((double)count));
 }
 
-/* What this replica keeps of a gradient; all of it without sharding. The rest
- * must be zeros. */
-static bool keep_part(const trial *own, const sl_pipeline *pipeline, float **a,
-                      float **b, size_t *count)
+/* A parameter, or a gradient, of a stage: here and in the uncut model. */
+typedef struct pair {
+    const trial *own;
+    const sl_pipeline *pipeline;
+    int stage;
+    sl_memory *memory;
+    sl_port port;
+    void *ours, *theirs; /* values */
+} pair;
+
+typedef sl_status (*pair_fn)(const pair *p, void *context);
+
+static sl_status visit(pair *p, sl_port_kind kind, pair_fn call, void *context)
 {
-    static const int some[] = {0, 1, 2, 3};
-    const sl_group group = {some, own->options.replicas};
-    size_t first, length;
-    bool clean = true;
-    if (!pipeline->shards)
-        return true;
-    sl_group_part(&group, *count, pipeline->replica, &first, &length);
-    for (size_t i = 0; i < *count; i++)
-        clean &= (i >= first && i < first + length) || (*a)[i] == 0;
-    *a += first;
-    *b += first;
-    *count = length;
-    return clean;
+    const test_stage *whole = &p->own->subject->whole;
+    size_t bytes = (size_t)p->port.bytes;
+    sl_port theirs;
+    SL__TRY(sl_stage_port(whole->stage, kind, p->port.name, &theirs));
+    p->ours = malloc(bytes);
+    p->theirs = malloc(bytes);
+    sl_status status = sl_memory_read(p->memory, &p->port, 0, p->ours, bytes);
+    if (!status)
+        status = sl_memory_read(whole->memory, &theirs, 0, p->theirs, bytes);
+    if (!status)
+        status = call(p, context);
+    free(p->ours);
+    free(p->theirs);
+    return status;
 }
 
-static sl_status compare_gradients(const trial *own, sl_pipeline *pipeline,
-                                   int times)
+/* Calls a function for all ports of a kind of this rank's stages. */
+static sl_status for_each(const trial *own, const sl_pipeline *pipeline,
+                          sl_port_kind kind, pair_fn call, void *context)
 {
     int stages;
     const int *all = sl_pipeline_stages(pipeline, &stages);
     for (int s = 0; s < stages; s++) {
         const sl_stage *stage;
-        sl_memory *memory;
-        sl_status status = sl_pipeline_stage(pipeline, all[s], &stage, &memory);
-        int count =
-            status ? 0 : sl_stage_port_count(stage, SL_PORT_PARAMETER_GRADIENT);
-        for (int i = 0; i < count && !status; i++) {
-            sl_port port, theirs;
-            status =
-                sl_stage_port_at(stage, SL_PORT_PARAMETER_GRADIENT, i, &port);
-            if (!status)
-                status = sl_stage_port(own->subject->whole.stage,
-                                       SL_PORT_PARAMETER_GRADIENT, port.name,
-                                       &theirs);
-            size_t bytes = (size_t)port.bytes;
-            float *a = malloc(bytes), *b = malloc(bytes);
-            if (!status)
-                status = sl_memory_read(memory, &port, 0, a, bytes);
-            if (!status)
-                status = sl_memory_read(own->subject->whole.memory, &theirs, 0,
-                                        b, bytes);
-            float *ours = a, *theirs_kept = b;
-            size_t kept = bytes / sizeof *a;
-            if (!status &&
-                !keep_part(own, pipeline, &ours, &theirs_kept, &kept))
-                status = sl_fail(SL_EINVAL, "gradient of '%s': parts of others",
-                                 port.name);
-            double off =
-                status ? 0
-                       : distance(ours, theirs_kept, kept, times ? times : 1);
-            if (!status && times == 0) {
-                off = 0;
-                for (size_t k = 0; k < bytes / sizeof *a; k++)
-                    off += fabs((double)a[k]);
-            }
-            if (!(off <= 1e-5))
-                status = sl_fail(SL_EINVAL,
-                                 "gradient of '%s' in stage %d is "
-                                 "off by %g",
-                                 port.name, all[s], off);
-            free(a);
-            free(b);
+        pair p = {.own = own, .pipeline = pipeline, .stage = all[s]};
+        SL__TRY(sl_pipeline_stage(pipeline, all[s], &stage, &p.memory));
+        for (int i = 0; i < sl_stage_port_count(stage, kind); i++) {
+            SL__TRY(sl_stage_port_at(stage, kind, i, &p.port));
+            SL__TRY(visit(&p, kind, call, context));
         }
-        if (status)
-            return status;
     }
     return SL_OK;
 }
 
+/* The shard of a gradient that this replica keeps, all of it without shards. The
+ * rest must be zeros. */
+static sl_status compare_gradient(const pair *p, void *context)
+{
+    static const int some[] = {0, 1, 2, 3};
+    const sl_group group = {some, p->own->options.replicas};
+    const int times = *(const int *)context;
+    const float *ours = p->ours, *theirs = p->theirs;
+    size_t count = (size_t)p->port.bytes / sizeof *ours;
+    size_t first = 0, length = count;
+    double off = 0;
+    if (p->pipeline->shards)
+        sl_group_part(&group, count, p->pipeline->replica, &first, &length);
+    for (size_t i = 0; i < count; i++) {
+        bool kept = i >= first && i < first + length;
+        if (!kept && ours[i] != 0)
+            return sl_fail(SL_EINVAL, "gradient of '%s': shards of others",
+                           p->port.name);
+        off += times ? 0 : fabs((double)ours[i]);
+    }
+    if (times)
+        off = distance(ours + first, theirs + first, length, times);
+    return off <= 1e-5
+               ? SL_OK
+               : sl_fail(SL_EINVAL, "gradient of '%s' in stage %d is off by %g",
+                         p->port.name, p->stage, off);
+}
+
+/* Gradients are those of so many steps; of none, zeros. */
+static sl_status compare_gradients(const trial *own,
+                                   const sl_pipeline *pipeline, int times)
+{
+    return for_each(own, pipeline, SL_PORT_PARAMETER_GRADIENT, compare_gradient,
+                    &times);
+}
+
 static sl_status compare_outputs(const trial *own, sl_pipeline *pipeline)
 {
+    const test_stage *whole = &own->subject->whole;
     const char *name = strcmp(golden_models[own->subject->golden].name, "gpt2")
                            ? "output"
                            : "logits";
     sl_array found;
-    sl_port port;
     if (sl_pipeline_output(pipeline, name, &found))
         return SL_OK; /* On another rank. */
-    sl_status status =
-        sl_stage_port(own->subject->whole.stage, SL_PORT_OUTPUT, name, &port);
-    float *theirs = malloc((size_t)port.bytes);
-    if (!status)
-        status = sl_memory_read(own->subject->whole.memory, &port, 0, theirs,
-                                (size_t)port.bytes);
-    double off = distance(found.data, theirs, (size_t)port.bytes / 4, 1);
+    size_t count;
+    float *theirs = test_get(whole, SL_PORT_OUTPUT, name, 0, &count);
+    double off = distance(found.data, theirs, count, 1);
     free(theirs);
-    if (!status && !(off <= 1e-5))
-        status = sl_fail(SL_EINVAL, "output '%s' is off by %g", name, off);
-    return status;
+    return off <= 1e-5
+               ? SL_OK
+               : sl_fail(SL_EINVAL, "output '%s' is off by %g", name, off);
 }
 
 static sl_status compare_loss(const trial *own, sl_pipeline *pipeline)
@@ -176,80 +183,34 @@ static sl_status compare_loss(const trial *own, sl_pipeline *pipeline)
         return own->options.share_losses
                    ? sl_fail(SL_EINVAL, "the losses were not shared")
                    : SL_OK;
-    sl_status status = sl_pipeline_loss(pipeline, &loss);
-    sl_port port;
-    float theirs = 0;
-    if (!status)
-        status = sl_stage_port(own->subject->whole.stage, SL_PORT_OUTPUT,
-                               "loss", &port);
-    if (!status)
-        status = sl_memory_read(own->subject->whole.memory, &port, 0, &theirs,
-                                sizeof theirs);
-    if (!status &&
-        !(fabs(loss - (double)theirs) <= 1e-5 * (fabs((double)theirs) + 1e-3)))
-        status = sl_fail(SL_EINVAL, "the loss is %.8g, expected %.8g", loss,
-                         (double)theirs);
-    return status;
+    SL__TRY(sl_pipeline_loss(pipeline, &loss));
+    float *theirs =
+        test_get(&own->subject->whole, SL_PORT_OUTPUT, "loss", 0, NULL);
+    double expected = (double)*theirs;
+    free(theirs);
+    return fabs(loss - expected) <= 1e-5 * (fabs(expected) + 1e-3)
+               ? SL_OK
+               : sl_fail(SL_EINVAL, "the loss is %.8g, expected %.8g", loss,
+                         expected);
 }
 
 /* FNV-1a over the gradients of all stages of a rank. */
-static sl_status hash_gradients(sl_pipeline *pipeline, uint64_t *out)
+static sl_status hash_gradient(const pair *p, void *context)
 {
-    int stages;
-    const int *all = sl_pipeline_stages(pipeline, &stages);
-    sl_status status = SL_OK;
-    *out = 14695981039346656037u;
-    for (int s = 0; s < stages && !status; s++) {
-        const sl_stage *stage;
-        sl_memory *memory;
-        status = sl_pipeline_stage(pipeline, all[s], &stage, &memory);
-        int count =
-            status ? 0 : sl_stage_port_count(stage, SL_PORT_PARAMETER_GRADIENT);
-        for (int i = 0; i < count && !status; i++) {
-            sl_port port;
-            status =
-                sl_stage_port_at(stage, SL_PORT_PARAMETER_GRADIENT, i, &port);
-            unsigned char *data = malloc((size_t)port.bytes);
-            if (!status)
-                status =
-                    sl_memory_read(memory, &port, 0, data, (size_t)port.bytes);
-            for (int64_t k = 0; k < port.bytes && !status; k++)
-                *out = (*out ^ data[k]) * 1099511628211u;
-            free(data);
-        }
-    }
-    return status;
+    uint64_t *hash = context;
+    const unsigned char *data = p->ours;
+    for (int64_t i = 0; i < p->port.bytes; i++)
+        *hash = (*hash ^ data[i]) * 1099511628211u;
+    return SL_OK;
 }
 
 /* --------------------------------------------------------------- running -- */
 
-static sl_status load(const trial *own, sl_pipeline *pipeline)
+static sl_status load(const pair *p, void *context)
 {
-    int stages;
-    const int *all = sl_pipeline_stages(pipeline, &stages);
-    sl_status status = SL_OK;
-    for (int s = 0; s < stages && !status; s++) {
-        const sl_stage *stage;
-        sl_memory *memory;
-        status = sl_pipeline_stage(pipeline, all[s], &stage, &memory);
-        int count = status ? 0 : sl_stage_port_count(stage, SL_PORT_PARAMETER);
-        for (int i = 0; i < count && !status; i++) {
-            sl_port port, theirs;
-            status = sl_stage_port_at(stage, SL_PORT_PARAMETER, i, &port);
-            if (!status)
-                status = sl_stage_port(own->subject->whole.stage,
-                                       SL_PORT_PARAMETER, port.name, &theirs);
-            void *data = malloc((size_t)port.bytes);
-            if (!status)
-                status = sl_memory_read(own->subject->whole.memory, &theirs, 0,
-                                        data, (size_t)port.bytes);
-            if (!status)
-                status =
-                    sl_memory_write(memory, &port, 0, data, (size_t)port.bytes);
-            free(data);
-        }
-    }
-    return status;
+    (void)context;
+    return sl_memory_write(p->memory, &p->port, 0, p->theirs,
+                           (size_t)p->port.bytes);
 }
 
 /* Sleeps now and then, for as long as chance has it. */
@@ -281,100 +242,77 @@ static void share_rows(const trial *own, const sl_pipeline *pipeline,
     }
 }
 
-/* Parameters that are in parts come together, and fall apart again. */
-static sl_status compare_parameters(const trial *own, sl_pipeline *pipeline)
+static sl_status compare_parameter(const pair *p, void *context)
 {
-    int stages;
-    const int *all = sl_pipeline_stages(pipeline, &stages);
-    sl_status status = sl_pipeline_unshard(pipeline);
-    for (int s = 0; s < stages && !status; s++) {
-        const sl_stage *stage;
-        sl_memory *memory;
-        status = sl_pipeline_stage(pipeline, all[s], &stage, &memory);
-        int count = status ? 0 : sl_stage_port_count(stage, SL_PORT_PARAMETER);
-        for (int i = 0; i < count && !status; i++) {
-            sl_port port, theirs;
-            status = sl_stage_port_at(stage, SL_PORT_PARAMETER, i, &port);
-            if (!status)
-                status = sl_stage_port(own->subject->whole.stage,
-                                       SL_PORT_PARAMETER, port.name, &theirs);
-            void *a = malloc((size_t)port.bytes);
-            void *b = malloc((size_t)port.bytes);
-            if (!status)
-                status =
-                    sl_memory_read(memory, &port, 0, a, (size_t)port.bytes);
-            if (!status)
-                status = sl_memory_read(own->subject->whole.memory, &theirs, 0,
-                                        b, (size_t)port.bytes);
-            if (!status && memcmp(a, b, (size_t)port.bytes))
-                status =
-                    sl_fail(SL_EINVAL, "'%s' came back as another", port.name);
-            free(a);
-            free(b);
-        }
-    }
-    return status ? status : sl_pipeline_reshard(pipeline);
+    (void)context;
+    return memcmp(p->ours, p->theirs, (size_t)p->port.bytes)
+               ? sl_fail(SL_EINVAL, "'%s' came back as another", p->port.name)
+               : SL_OK;
+}
+
+static sl_status compare_results(const trial *own, sl_pipeline *pipeline)
+{
+    if (own->options.replicas > 1)
+        return SL_OK;
+    SL__TRY(compare_outputs(own, pipeline));
+    return compare_loss(own, pipeline);
 }
 
 static sl_status run_steps(sl_comm *comm, trial *own, sl_pipeline *pipeline)
 {
-    const subject *s = own->subject;
+    const int count = own->subject->count;
     sl_array arrays[4];
     sl_argument arguments[4];
-    bool alone = own->options.replicas == 1;
-    sl_status status = SL_OK;
     share_rows(own, pipeline, arrays, arguments);
     /* An eval before, one between and one after touch no gradient. */
-    for (int step = 0; step <= own->steps && !status; step++) {
-        status = sl_pipeline_eval(pipeline, arguments, s->count);
-        if (!status && alone)
-            status = compare_outputs(own, pipeline);
-        if (!status && alone)
-            status = compare_loss(own, pipeline);
-        if (!status)
-            status = compare_gradients(own, pipeline, step);
-        if (step == own->steps || status)
+    for (int step = 0; step <= own->steps; step++) {
+        SL__TRY(sl_pipeline_eval(pipeline, arguments, count));
+        SL__TRY(compare_results(own, pipeline));
+        SL__TRY(compare_gradients(own, pipeline, step));
+        if (step == own->steps)
             break;
-        status = sl_pipeline_step(pipeline, arguments, s->count, 1);
-        if (!status && alone)
-            status = compare_loss(own, pipeline);
-        if (!status && alone)
-            status = compare_outputs(own, pipeline);
-        if (!status && step == 0)
-            status = trace_and_check(comm, pipeline, own->most_sends);
+        SL__TRY(sl_pipeline_step(pipeline, arguments, count, 1));
+        SL__TRY(compare_results(own, pipeline));
+        if (step == 0)
+            SL__TRY(trace_and_check(comm, pipeline, own->most_sends));
     }
-    if (!status)
-        status = trace_and_check(comm, pipeline, 0);
-    return status ? status : compare_gradients(own, pipeline, own->steps);
+    SL__TRY(trace_and_check(comm, pipeline, 0));
+    return compare_gradients(own, pipeline, own->steps);
+}
+
+static sl_status try_trial(sl_comm *comm, trial *own, sl_pipeline *pipeline)
+{
+    SL__TRY(sl_pipeline_prepare(pipeline,
+                                own->subject->rows / own->options.replicas));
+    SL__TRY(for_each(own, pipeline, SL_PORT_PARAMETER, load, NULL));
+    SL__TRY(run_steps(comm, own, pipeline));
+    /* Shards of parameters are gathered, and freed again. */
+    SL__TRY(sl_pipeline_unshard(pipeline));
+    SL__TRY(
+        for_each(own, pipeline, SL_PORT_PARAMETER, compare_parameter, NULL));
+    SL__TRY(sl_pipeline_reshard(pipeline));
+    if (own->bits) {
+        uint64_t *hash = &own->bits[sl_comm_rank(comm)];
+        *hash = 14695981039346656037u;
+        SL__TRY(for_each(own, pipeline, SL_PORT_PARAMETER_GRADIENT,
+                         hash_gradient, hash));
+    }
+    sl_pipeline_zero_gradients(pipeline);
+    return compare_gradients(own, pipeline, 0);
 }
 
 sl_status run_trial_rank(sl_comm *comm, void *context)
 {
     trial *own = context;
-    sl_pipeline *pipeline = NULL;
+    sl_pipeline *pipeline;
     sl_pipeline_options options = own->options;
     options.schedule = own->schedule;
-    sl_status status =
-        sl_pipeline_create(comm, build, own, &options, &pipeline);
-    if (!status && own->noise)
+    SL__TRY(sl_pipeline_create(comm, build, own, &options, &pipeline));
+    if (own->noise)
         pipeline->before = be_late;
-    if (!status)
-        status = sl_pipeline_prepare(pipeline, own->subject->rows /
-                                                   own->options.replicas);
-    if (!status)
-        status = load(own, pipeline);
-    if (!status)
-        status = run_steps(comm, own, pipeline);
-    if (own->helped && pipeline && pipeline->helped_s > 0)
+    sl_status status = try_trial(comm, own, pipeline);
+    if (own->helped && pipeline->helped_s > 0)
         atomic_store(own->helped, true);
-    if (!status)
-        status = compare_parameters(own, pipeline);
-    if (!status && own->bits)
-        status = hash_gradients(pipeline, &own->bits[sl_comm_rank(comm)]);
-    if (!status) {
-        sl_pipeline_zero_gradients(pipeline);
-        status = compare_gradients(own, pipeline, 0);
-    }
     sl_pipeline_destroy(pipeline);
     return status;
 }
