@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What is told of memory, held against what the system says of the process. */
+ * The reported memory, compared with what the system says of the process. */
 #include "pipeline/run/runtime.h"
 #include "sluice/train.h"
 #include "tensors.h"
@@ -34,12 +34,14 @@ static int64_t resident(void)
     return (int64_t)here * sysconf(_SC_PAGESIZE);
 }
 
-/* Whether a process grew by what is told, to within the allocator's 2% and what
- * does not grow with the model: threads, and libraries that are first used. */
-static bool is_near(int64_t told, int64_t grown)
+/* Whether a process grew by what is reported, to within the allocator's 2% and
+ * what does not grow with the model: threads, and libraries that are first
+ * used. */
+static bool is_near(int64_t reported, int64_t grown)
 {
     const int64_t fixed = 5 << 20;
-    return grown >= told - told / 50 && grown <= told + told / 50 + fixed;
+    return grown >= reported - reported / 50 &&
+           grown <= reported + reported / 50 + fixed;
 }
 
 /* Does something in a process of its own, which ends with what it returns. */
@@ -165,7 +167,7 @@ static int train_child(const void *argument)
     bool right = own.reported == own.planned && own.reported == own.measured &&
                  is_near(own.reported, own.grown);
     if (status || !right)
-        printf("%s, %d ranks, %s%s: %lld bytes told, %lld planned, %lld "
+        printf("%s, %d ranks, %s%s: %lld bytes reported, %lld planned, %lld "
                "measured, the process grew by %lld: %s\n",
                l->schedule, l->ranks, l->kind ? "sgd" : "adamw",
                l->recompute ? ", recompute" : "", (long long)own.reported,

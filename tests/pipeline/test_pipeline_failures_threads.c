@@ -280,6 +280,45 @@ static void a_model_that_fails_on_one_rank_fails_on_all(void **state)
     sl_schedule_destroy(schedule);
 }
 
+/* A sentence that leaves no room for the report of who waits for whom. */
+static sl_status build_too_late(void *context, int64_t rows,
+                                const sl_model *like, sl_model **out)
+{
+    char text[9000];
+    (void)context;
+    (void)rows;
+    (void)like;
+    (void)out;
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    return sl_fail(SL_ETIME, "%s", text);
+}
+
+static sl_status prepare_too_late(sl_comm *comm, void *context)
+{
+    sl_pipeline_options options = SL_PIPELINE_OPTIONS_INIT;
+    sl_pipeline *pipeline;
+    options.schedule = context;
+    sl_status status =
+        sl_pipeline_create(comm, build_too_late, NULL, &options, &pipeline);
+    if (status)
+        return status;
+    status = sl_pipeline_prepare(pipeline, MICROBATCHES);
+    sl_pipeline_destroy(pipeline);
+    return status;
+}
+
+static void a_long_sentence_leaves_no_room_for_a_report(void **state)
+{
+    (void)state;
+    const sl_sizes sizes = {1, 1, MICROBATCHES};
+    sl_schedule *schedule;
+    assert_ok(sl_generate("GPipe", &sizes, &schedule));
+    assert_fails(sl_threads_run(1, prepare_too_late, schedule), SL_ETIME,
+                 "rank 0: xxxx");
+    sl_schedule_destroy(schedule);
+}
+
 /* ------------------------------------------------- kinds without a program */
 
 static sl_status refuse_here(void *context, const sl_action_call *calls,
@@ -452,6 +491,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_that_fails_on_one_rank_fails_on_all),
+        cmocka_unit_test(a_long_sentence_leaves_no_room_for_a_report),
         cmocka_unit_test(nothing_fails_where_nothing_is_wrong),
         cmocka_unit_test(every_rank_hears_of_a_failing_callback),
         cmocka_unit_test(waiting_ends_with_who_was_waited_for),
