@@ -54,9 +54,9 @@ static size_t list_cells(const sl_action *row, size_t length, sl_action *out)
     return count;
 }
 
-/* The cells of the lowered schedule, in their order, each once; nothing that the
- * rank itself does overlaps. A cell of several messages has as many events, one
- * after the other. */
+/* The cells of the lowered schedule, in their order, each once; nothing that
+ * the rank itself does overlaps. A cell of several messages has as many events,
+ * one after the other. */
 static sl_status check_row(const sl_trace *trace, int rank)
 {
     const sl_schedule *plan = sl_trace_plan(trace);

@@ -121,8 +121,8 @@ static sl_status for_each(const trial *own, const sl_pipeline *pipeline,
     return SL_OK;
 }
 
-/* The shard of a gradient that this replica keeps, all of it without shards. The
- * rest must be zeros. */
+/* The shard of a gradient that this replica keeps, all of it without shards.
+ * The rest must be zeros. */
 static sl_status compare_gradient(const pair *p, void *context)
 {
     static const int some[] = {0, 1, 2, 3};
