@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 #include "base/writer.h"
-#include "pipeline/run/runtime.h"
+#include "pipeline/pipeline.h"
 #include "tensor/random.h"
 
 #include <assert.h>

@@ -7,7 +7,7 @@
 #include "base/arguments.h"
 #include "base/memory.h"
 #include "base/try.h"
-#include "pipeline/run/runtime.h"
+#include "pipeline/pipeline.h"
 #include "tensor/program.h"
 
 #include <errno.h>
@@ -197,9 +197,10 @@ static sl_status write_share(const sl_pipeline *pipeline,
                              share *out)
 {
     collection model = {.model = sl_pipeline_model(pipeline)}, state = {0};
-    name_file("model", pipeline->rank, pipeline->ranks, out->files[0].name,
+    const sl__pipeline_info at = sl__pipeline_describe(pipeline);
+    name_file("model", at.rank, at.ranks, out->files[0].name,
               sizeof out->files[0].name);
-    name_file("optimizer", pipeline->rank, pipeline->ranks, out->files[1].name,
+    name_file("optimizer", at.rank, at.ranks, out->files[1].name,
               sizeof out->files[1].name);
     sl_status status;
     SL__TRY_OR(end, sl__each_parameter(pipeline, SL_PORT_PARAMETER,
@@ -356,6 +357,7 @@ static sl_status make_folder(const char *path)
 /* A checkpoint at hand: written to `partial`, which is renamed to `final`. */
 typedef struct writing {
     sl_pipeline *pipeline;
+    sl__pipeline_info at; /* in it */
     const sl_optimizer *optimizer;
     const sl_gpt2_config *config;
     const sl_progress *progress;
@@ -384,7 +386,7 @@ static sl_status rename_folder(const writing *w)
 static sl_status finish(const writing *w)
 {
     const char *folder = w->partial;
-    int ranks = w->pipeline->ranks;
+    int ranks = w->at.ranks;
     SL__TRY(write_config(w->config, folder));
     if (ranks > 1) {
         SL__TRY(write_index(w->shares, ranks, 0, folder,
@@ -403,17 +405,13 @@ static sl_status finish(const writing *w)
  * so to all others. */
 static sl_status agree(const writing *w, sl_status status)
 {
-    const sl_pipeline *pipeline = w->pipeline;
     int ranks[SL_COMM_MAX_RANKS];
-    share *own = &w->shares[pipeline->rank];
+    share *own = &w->shares[w->at.rank];
     snprintf(own->why, sizeof own->why, "%s", status ? sl_error_text() : "");
     own->status = status;
-    for (int r = 0; r < pipeline->ranks; r++)
-        ranks[r] = sl__comm_rank(pipeline, r);
-    const sl_group group = {ranks, pipeline->ranks};
-    SL__TRY(sl_comm_allgather(pipeline->comm, &group, SL__TAG_END, sizeof *own,
-                              w->shares, (size_t)group.count,
-                              pipeline->options.timeout_s));
+    const sl_group group = sl__pipeline_group(w->pipeline, ranks);
+    SL__TRY(sl_comm_allgather(w->at.comm, &group, SL__TAG_END, sizeof *own,
+                              w->shares, (size_t)group.count, w->at.timeout_s));
     if (status)
         return sl_fail(status, "%s", own->why);
     for (int r = 0; r < group.count; r++) {
@@ -440,13 +438,13 @@ static sl_status make_room(writing *w)
     SL__TRY(sl__join_path(w->folder, partial, &w->partial));
     SL__TRY(sl__join_path(w->folder, final, &w->final));
     SL__TRY(sl__join_path(w->folder, ".step.old", &w->old));
-    return sl__alloc((size_t)w->pipeline->ranks, sizeof *w->shares, &w->shares);
+    return sl__alloc((size_t)w->at.ranks, sizeof *w->shares, &w->shares);
 }
 
 /* Every rank comes to each of the three meetings, whatever it has to report. */
 static sl_status write_all(const writing *w)
 {
-    int rank = w->pipeline->rank;
+    int rank = w->at.rank;
     SL__TRY(agree(w, rank == 0 ? make_folders(w) : SL_OK));
     SL__TRY(agree(w, write_share(w->pipeline, w->optimizer, w->partial,
                                  &w->shares[rank])));
@@ -459,9 +457,10 @@ sl_status sl_checkpoint_write(sl_pipeline *pipeline,
                               const sl_progress *progress, const char *folder)
 {
     SL__NEED(pipeline, optimizer, config, progress, folder);
-    if (pipeline->replica > 0)
+    if (sl__pipeline_describe(pipeline).replica > 0)
         return SL_OK; /* All replicas are the same. */
     writing w = {.pipeline = pipeline,
+                 .at = sl__pipeline_describe(pipeline),
                  .optimizer = optimizer,
                  .config = config,
                  .progress = progress,
@@ -469,7 +468,7 @@ sl_status sl_checkpoint_write(sl_pipeline *pipeline,
     sl_status status = make_room(&w);
     if (!status) {
         status = write_all(&w);
-        if (status && pipeline->rank == 0)
+        if (status && w.at.rank == 0)
             sl__remove_folder(w.partial);
     }
     free(w.shares);

@@ -6,7 +6,7 @@
 
 #include "base/arguments.h"
 #include "base/memory.h"
-#include "pipeline/run/runtime.h"
+#include "pipeline/pipeline.h"
 
 #include <string.h>
 
@@ -52,14 +52,14 @@ static sl_status check_weights(const char *path, const sl_model *model)
 static sl_status describe(sl_pipeline *pipeline, const sl_rank_bytes *all,
                           int64_t rows, sl_train_layout *out)
 {
+    const sl__pipeline_info at = sl__pipeline_describe(pipeline);
     const sl_model *model;
     SL__TRY(sl_programs_model(
-        pipeline->programs, sl_microbatch_rows(rows, pipeline->microbatches, 0),
-        &model));
+        at.programs, sl_microbatch_rows(rows, at.microbatches, 0), &model));
     *out = (sl_train_layout){.model = model,
-                             .ranks = pipeline->ranks,
-                             .microbatches = pipeline->microbatches,
-                             .rank_of = pipeline->rank_of,
+                             .ranks = at.ranks,
+                             .microbatches = at.microbatches,
+                             .rank_of = at.rank_of,
                              .bytes = all,
                              .lowered = sl_pipeline_schedule(pipeline)};
     return SL_OK;
@@ -71,11 +71,11 @@ static sl_status plan(sl_comm *comm, const sl_train_options *options,
                       sl_train_layout *out)
 {
     sl_rank_bytes own;
+    int microbatches = sl__pipeline_describe(pipeline).microbatches;
     SL__TRY(sl_pipeline_plan(pipeline, options->batch, &own));
     SL__TRY(sl__optimizer_plan(
         pipeline, &options->optimizer,
-        sl_microbatch_rows(options->batch, pipeline->microbatches, 0),
-        &own.optimizer));
+        sl_microbatch_rows(options->batch, microbatches, 0), &own.optimizer));
     own.planned += own.optimizer;
     SL__TRY(share_plans(comm, &own, options->timeout_s, all));
     SL__TRY(describe(pipeline, all, options->batch, out));

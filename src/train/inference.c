@@ -5,7 +5,7 @@
 
 #include "base/arguments.h"
 #include "base/memory.h"
-#include "pipeline/run/runtime.h"
+#include "pipeline/pipeline.h"
 #include "tensor/random.h"
 
 #include <assert.h>
@@ -177,12 +177,13 @@ static sl_status choose_all(reader *r, const sl_sampling *how, int64_t place,
 /* The rank that computes the logits. */
 static int rank_of_logits(const reader *r)
 {
+    const sl__pipeline_info at = sl__pipeline_describe(r->pipeline);
     int count;
     const sl_model_port *outputs =
         sl_model_outputs(sl_pipeline_model(r->pipeline), &count);
     for (int i = 0; i < count; i++) {
         if (strcmp(outputs[i].name, "logits") == 0)
-            return r->pipeline->rank_of[outputs[i].stages[0]];
+            return at.rank_of[outputs[i].stages[0]];
     }
     return 0;
 }
@@ -212,9 +213,9 @@ static sl_status add_tokens(sl_comm *comm, reader *r, const sl_sampling *how,
         SL__TRY(sl_pipeline_eval(r->pipeline, r->batch.arguments, 2));
         if (sl_comm_rank(comm) == root)
             SL__TRY(choose_all(r, how, there - first - 1, n, next));
-        SL__TRY(sl_comm_broadcast(comm, &all, SL__TAG_END, root, next,
-                                  sizeof *next * (size_t)r->rows,
-                                  r->pipeline->options.timeout_s));
+        SL__TRY(sl_comm_broadcast(
+            comm, &all, SL__TAG_END, root, next, sizeof *next * (size_t)r->rows,
+            sl__pipeline_describe(r->pipeline).timeout_s));
         for (int64_t s = 0; s < r->rows; s++) {
             texts[s * whole + there] = next[s];
             if (sl_comm_rank(comm) == 0)

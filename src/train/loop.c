@@ -7,7 +7,7 @@
 
 #include "base/arguments.h"
 #include "base/clock.h"
-#include "pipeline/run/runtime.h"
+#include "pipeline/pipeline.h"
 
 #include <assert.h>
 #include <math.h>

@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "base/try.h"
 #include "comm/comm.h"
-#include "pipeline/run/runtime.h"
+#include "pipeline/pipeline.h"
 #include "tensor/program.h"
 
 #include <assert.h>
@@ -31,6 +31,7 @@ typedef struct item {
 struct sl_optimizer {
     sl__arena arena;
     sl_pipeline *pipeline;
+    sl__pipeline_info at; /* in it */
     sl_optimizer_options options;
     item *items;
     int count;
@@ -52,13 +53,13 @@ static sl_status add_state(sl_optimizer *own, item *of, int kind)
 {
     int64_t bytes = sl__aligned(of->gradient.bytes);
     SL__TRY(sl__memory_allocate(of->memory, bytes, &of->states[kind]));
-    own->pipeline->optimizer_bytes += bytes;
+    sl__pipeline_add_optimizer_bytes(own->pipeline, bytes);
     own->states[own->kinds * (of - own->items) + kind] = (sl__optimizer_state){
         .parameter = of->name,
         .kind = kind_names[own->options.kind == SL_UPDATE_SGD][kind],
         .port = of->gradient,
         .first = of->first,
-        .stream = own->pipeline->stream,
+        .stream = own->at.stream,
         .data = of->states[kind]};
     return SL_OK;
 }
@@ -125,10 +126,10 @@ sl_status sl__optimizer_plan(const sl_pipeline *pipeline,
 {
     int64_t states = 0;
     int parameters = 0;
-    for (int s = 0; s < pipeline->own_count; s++) {
+    const sl__pipeline_info at = sl__pipeline_describe(pipeline);
+    for (int s = 0; s < at.own_count; s++) {
         const sl_stage *stage;
-        SL__TRY(sl_programs_stage(pipeline->programs, rows,
-                                  pipeline->own_stages[s], &stage));
+        SL__TRY(sl_programs_stage(at.programs, rows, at.own_stages[s], &stage));
         int ports = sl_stage_port_count(stage, SL_PORT_PARAMETER_GRADIENT);
         for (int i = 0; i < ports; i++) {
             sl_port port;
@@ -165,7 +166,7 @@ static sl_status fill(sl_optimizer *own)
     SL__TRY(sl__memory_allocate(own->items[0].memory, bytes, &control));
     own->control_memory = own->items[0].memory;
     own->control = control;
-    own->pipeline->optimizer_bytes += bytes;
+    sl__pipeline_add_optimizer_bytes(own->pipeline, bytes);
     return SL_OK;
 }
 
@@ -176,11 +177,12 @@ sl_status sl_optimizer_create(sl_pipeline *pipeline,
     SL__NEED(pipeline, options, out);
     sl_optimizer *own;
     SL__TRY(check_options(options));
-    if (pipeline->shards)
+    if (sl__pipeline_describe(pipeline).shards)
         return sl_fail(SL_EINVAL, "an optimizer for parameters in parts is "
                                   "not built: leave UNSHARD out");
     SL__TRY(sl__alloc(1, sizeof *own, &own));
     own->pipeline = pipeline;
+    own->at = sl__pipeline_describe(pipeline);
     own->options = *options;
     own->kinds = state_kinds(options);
     sl_status status = fill(own);
@@ -197,7 +199,7 @@ static void give_back(sl_optimizer *own, sl_memory *memory, int64_t bytes,
     if (!data)
         return;
     sl__memory_free(memory, bytes, data);
-    own->pipeline->optimizer_bytes -= bytes;
+    sl__pipeline_add_optimizer_bytes(own->pipeline, -bytes);
 }
 
 void sl_optimizer_destroy(sl_optimizer *optimizer)
@@ -226,7 +228,7 @@ typedef struct culprit {
 /* The squares of this rank's gradients, each of its own, and all of them. */
 static sl_status sum_squares(const sl_optimizer *own)
 {
-    sl__stream *stream = own->pipeline->stream;
+    sl__stream *stream = own->at.stream;
     double *all = squares_of(own, -1);
     SL__TRY(sl__device_clear(stream, all, sizeof *all));
     for (int i = 0; i < own->count; i++) {
@@ -247,7 +249,7 @@ static sl_status find_culprit(const sl_optimizer *own, culprit *out)
     for (int i = 0; i < own->count && !out->name[0]; i++) {
         double squares = 0;
         if (own->items[i].first)
-            SL__TRY(sl__device_read(own->pipeline->stream, &squares,
+            SL__TRY(sl__device_read(own->at.stream, &squares,
                                     squares_of(own, i), sizeof squares));
         if (!isfinite(squares))
             snprintf(out->name, sizeof out->name, "%s", own->items[i].name);
@@ -258,15 +260,14 @@ static sl_status find_culprit(const sl_optimizer *own, culprit *out)
 /* All ranks know that the norm is not finite; some know why. */
 static sl_status name_culprit(sl_optimizer *own, const sl_group *group)
 {
-    sl_pipeline *pipeline = own->pipeline;
     culprit *all;
     size_t count = (size_t)group->count, at = 0;
     sl_status status;
     SL__TRY(sl__alloc(count, sizeof *all, &all));
-    SL__TRY_OR(free_all, find_culprit(own, &all[pipeline->rank]));
-    SL__TRY_OR(free_all, sl_comm_allgather(pipeline->comm, group, SL__TAG_END,
-                                           sizeof *all, all, count,
-                                           pipeline->options.timeout_s));
+    SL__TRY_OR(free_all, find_culprit(own, &all[own->at.rank]));
+    SL__TRY_OR(free_all,
+               sl_comm_allgather(own->at.comm, group, SL__TAG_END, sizeof *all,
+                                 all, count, own->at.timeout_s));
     while (at + 1 < count && !all[at].name[0])
         at++;
     status = sl_fail(SL_EFAIL,
@@ -284,27 +285,23 @@ free_all:
 static sl_status enqueue_step(sl_optimizer *own, const sl_group *group,
                               double rate, sl__update_block *block)
 {
-    const sl_pipeline *pipeline = own->pipeline;
     const sl_optimizer_options *options = &own->options;
-    sl__stream *stream = pipeline->stream;
+    sl__stream *stream = own->at.stream;
     char *there = own->control;
     if (!own->control)
-        return sl_comm_allreduce(pipeline->comm, group, SL__TAG_END, SL_F64,
-                                 &block->squares, 1,
-                                 pipeline->options.timeout_s);
+        return sl_comm_allreduce(own->at.comm, group, SL__TAG_END, SL_F64,
+                                 &block->squares, 1, own->at.timeout_s);
     sl__update_block *device_block = (sl__update_block *)(void *)there;
     double *squares =
         (double *)(void *)(there + offsetof(sl__update_block, squares));
     *block = (sl__update_block){.rate = rate, .step = own->steps + 1};
     SL__TRY(sl__device_write(stream, there, block, sizeof *block));
     SL__TRY(sum_squares(own));
-    SL__TRY(sl__comm_allreduce(pipeline->comm, stream, group, SL__TAG_END,
-                               SL_F64, squares_of(own, -1), 1,
-                               pipeline->options.timeout_s));
+    SL__TRY(sl__comm_allreduce(own->at.comm, stream, group, SL__TAG_END, SL_F64,
+                               squares_of(own, -1), 1, own->at.timeout_s));
     SL__TRY(
         sl__device_copy(stream, squares, squares_of(own, -1), sizeof *squares));
-    SL__TRY(
-        pipeline->backend->kernels.clip(stream, device_block, options->clip));
+    SL__TRY(own->at.backend->kernels.clip(stream, device_block, options->clip));
     for (int i = 0; i < own->count; i++) {
         const item *at = &own->items[i];
         const sl__update how = {.kind = options->kind,
@@ -318,7 +315,7 @@ static sl_status enqueue_step(sl_optimizer *own, const sl_group *group,
         SL__TRY(sl__memory_update(at->memory, &at->gradient, 0, count, &how,
                                   device_block, (void **)at->states));
     }
-    SL__TRY(pipeline->backend->device.finish(stream));
+    SL__TRY(own->at.backend->device.finish(stream));
     return sl__device_read(stream, block, there, sizeof *block);
 }
 
@@ -327,10 +324,8 @@ sl_status sl_optimizer_step(sl_optimizer *own, double rate, double *out_norm)
     if (!own)
         return sl_fail(SL_EINVAL, "%s: optimizer is NULL", __func__);
     int ranks[SL_COMM_MAX_RANKS];
-    const sl_group group = {ranks, own->pipeline->ranks};
+    const sl_group group = sl__pipeline_group(own->pipeline, ranks);
     sl__update_block block = {0};
-    for (int r = 0; r < group.count; r++)
-        ranks[r] = sl__comm_rank(own->pipeline, r);
     SL__TRY(enqueue_step(own, &group, rate, &block));
     if (out_norm)
         *out_norm = sqrt(block.squares);

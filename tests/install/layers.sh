@@ -30,7 +30,7 @@ layer schedule base
 layer tensor base
 layer comm base
 layer pipeline base schedule tensor comm
-layer train base tensor comm
+layer train base tensor comm pipeline
 layer view base schedule
 layer cli
 

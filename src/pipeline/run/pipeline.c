@@ -180,15 +180,6 @@ static sl_status bind(sl_pipeline *pipeline, const int64_t *rows,
                      &pipeline->argument_of);
 }
 
-/* The ranks of this pipeline, without its replicas. */
-static sl_group own_ranks(const sl_pipeline *pipeline,
-                          int ranks[SL_COMM_MAX_RANKS])
-{
-    for (int r = 0; r < pipeline->ranks; r++)
-        ranks[r] = sl__comm_rank(pipeline, r);
-    return (sl_group){ranks, pipeline->ranks};
-}
-
 static sl_status bind_batch(sl_pipeline *pipeline, const sl_batch *batch,
                             sl__binding **out)
 {
@@ -244,7 +235,7 @@ static sl_status finish(sl_pipeline *pipeline, const sl_model *model)
     int ranks[SL_COMM_MAX_RANKS], stage = loss_stage(model);
     double timeout_s = pipeline->options.timeout_s;
     if (stage >= 0 && pipeline->options.share_losses) {
-        const sl_group own = own_ranks(pipeline, ranks);
+        const sl_group own = sl__pipeline_group(pipeline, ranks);
         pipeline->has_losses = true;
         SL__TRY(sl_comm_broadcast(pipeline->comm, &own, SL__TAG_END,
                                   pipeline->rank_of[stage], pipeline->losses,
@@ -359,7 +350,7 @@ static sl_status agree(sl_pipeline *pipeline, bool train)
     uint64_t least = 0, most = 0;
     if (pipeline->ranks == 1)
         return SL_OK;
-    const sl_group own = own_ranks(pipeline, ranks);
+    const sl_group own = sl__pipeline_group(pipeline, ranks);
     atomic_store(&pipeline->beginning, true);
     sl_status status = sl__comm_range(
         pipeline->comm, &own, SL__TAG_END, hash_batch(pipeline->batch, train),
@@ -419,6 +410,36 @@ sl_status sl_pipeline_eval(sl_pipeline *pipeline, const sl_argument *arguments,
 }
 
 /* -------------------------------------------------------------- results -- */
+
+sl__pipeline_info sl__pipeline_describe(const sl_pipeline *pipeline)
+{
+    return (sl__pipeline_info){.comm = pipeline->comm,
+                               .backend = pipeline->backend,
+                               .stream = pipeline->stream,
+                               .programs = pipeline->programs,
+                               .rank_of = pipeline->rank_of,
+                               .own_stages = pipeline->own_stages,
+                               .own_count = pipeline->own_count,
+                               .rank = pipeline->rank,
+                               .ranks = pipeline->ranks,
+                               .replica = pipeline->replica,
+                               .microbatches = pipeline->microbatches,
+                               .shards = pipeline->shards,
+                               .timeout_s = pipeline->options.timeout_s};
+}
+
+sl_group sl__pipeline_group(const sl_pipeline *pipeline, int *ranks)
+{
+    for (int r = 0; r < pipeline->ranks; r++)
+        ranks[r] = sl__comm_rank(pipeline, r);
+    return (sl_group){ranks, pipeline->ranks};
+}
+
+void sl__pipeline_add_optimizer_bytes(sl_pipeline *pipeline, int64_t bytes)
+{
+    pipeline->optimizer_bytes += bytes;
+    assert(pipeline->optimizer_bytes >= 0);
+}
 
 const double *sl_pipeline_losses(const sl_pipeline *pipeline, int *count)
 {

@@ -35,6 +35,7 @@
 #include "comm/comm.h"
 #include "pipeline/batch/batch.h"
 #include "pipeline/cut/model.h"
+#include "pipeline/pipeline.h"
 #include "sluice/schedule.h"
 #include "tensor/program.h"
 
@@ -213,11 +214,10 @@ static inline bool sl__is_own(const sl_pipeline *pipeline, int stage)
 }
 
 /* Tags of collectives, which messages do not use: of tied gradients, of
- * parameters over replicas by stage, and the last for the end of a step. */
+ * parameters over replicas by stage; SL__TAG_END is the last. */
 enum {
     SL__TAG_TIES = SL_COMM_MAX_TAG / 2,
     SL__TAG_REPLICAS = SL__TAG_TIES + SL_COMM_MAX_TAG / 8,
-    SL__TAG_END = SL_COMM_MAX_TAG - 1,
 };
 _Static_assert(SL__TAG_REPLICAS + SL_MAX_STAGES <= SL_COMM_OWN_TAG,
                "every stage has a tag, below those of the caller");
@@ -272,16 +272,11 @@ sl_status sl__execute(sl_pipeline *pipeline, sl__binding *binding,
 
 /* ------------------------------------------------------------ report.c -- */
 
-/* Fails on all ranks, where none has failed before. Returns the first failure,
- * with its sentence. */
-sl_status sl__abort_ranks(sl_comm *comm, sl_status status, const char *text);
-
-/* The same with the sentence of this rank's failure, sl_error_text, after
+/* Fails on all ranks as sl__abort_ranks does, with the sentence of this rank's failure, sl_error_text, after
  * `where`. After a timeout it ends with what every rank is doing, first of all
  * `peer`, unless that is -1. */
 sl_status sl__abort_where(sl_pipeline *pipeline, sl_status status,
                           const char *where, int peer);
-sl_status sl__abort_pipeline(sl_pipeline *pipeline, sl_status status);
 
 /* What a rank does, in words: an sl_answer_fn whose context is a pipeline. */
 void sl__answer(void *pipeline, char *text, size_t size);
