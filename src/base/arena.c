@@ -5,7 +5,9 @@
 #include "base/arena.h"
 
 #include "base/memory.h"
+#include "base/try.h"
 
+#include <assert.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -31,9 +33,7 @@ static sl_status add_chunk(sl__arena *arena, size_t bytes)
     size = bytes > size ? bytes : size;
     if (size > SIZE_MAX - sizeof *chunk)
         return sl_fail(SL_ENOMEM, "out of memory: %zu bytes", bytes);
-    sl_status status = sl__alloc(1, sizeof *chunk + size, &chunk);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(1, sizeof *chunk + size, &chunk));
     chunk->size = size;
     chunk->next = arena->chunk;
     arena->chunk = chunk;
@@ -47,11 +47,9 @@ sl_status sl__arena_take(sl__arena *arena, size_t count, size_t size,
         return sl_fail(SL_ENOMEM, "out of memory: %zu elements of %zu bytes",
                        count, size);
     size_t bytes = (count * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    if (!arena->chunk || arena->chunk->size - arena->chunk->used < bytes) {
-        sl_status status = add_chunk(arena, bytes);
-        if (status)
-            return status;
-    }
+    if (!arena->chunk || arena->chunk->size - arena->chunk->used < bytes)
+        SL__TRY(add_chunk(arena, bytes));
+    assert(arena->chunk->size - arena->chunk->used >= bytes);
     void *memory = (char *)arena->chunk->data + arena->chunk->used;
     arena->chunk->used += bytes;
     memcpy(out_pointer, &memory, sizeof memory);
@@ -62,9 +60,7 @@ sl_status sl__arena_text(sl__arena *arena, const char *text, size_t length,
                          const char **out)
 {
     char *copy;
-    sl_status status = sl__arena_take(arena, length + 1, 1, &copy);
-    if (status)
-        return status;
+    SL__TRY(sl__arena_take(arena, length + 1, 1, &copy));
     memcpy(copy, text, length);
     *out = copy;
     return SL_OK;

@@ -15,6 +15,10 @@ typedef struct sl__arena {
 sl_status sl__arena_take(sl__arena *arena, size_t count, size_t size,
                          void *out_pointer);
 
+/* The same for `count` elements of the type that `*out` points to. */
+#define SL__TAKE(arena, count, out)                                            \
+    sl__arena_take(arena, count, sizeof **(out), out)
+
 /* Copies a string of `length` bytes and ends it. */
 sl_status sl__arena_text(sl__arena *arena, const char *text, size_t length,
                          const char **out);

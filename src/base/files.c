@@ -2,6 +2,7 @@
 #include "base/files.h"
 
 #include "base/memory.h"
+#include "base/try.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +16,7 @@ sl_status sl__fail_file(const char *path, const char *what)
                    strerror(errno));
 }
 
-/* Reading or writing what could be opened: not the request was wrong. */
+/* For a file that could be opened: the request was right, the work failed. */
 static sl_status fail_work(const char *path, const char *what)
 {
     return sl_fail(SL_EFAIL, "cannot %s '%.300s': %s", what, path,
@@ -96,17 +97,15 @@ static sl_status read_to_end(int fd, const char *path, sl_string *text)
 {
     enum { PIECE = 1 << 16 };
     size_t got = PIECE;
-    sl_status status = SL_OK;
-    while (!status && got == PIECE) {
-        status = sl__grow(&text->data, &text->capacity,
-                          text->length + PIECE + 1, sizeof *text->data);
-        if (!status)
-            status =
-                sl__read_some(fd, path, text->data + text->length, PIECE, &got);
-        if (!status)
-            text->length += got;
+    while (got == PIECE) {
+        SL__TRY(sl__grow(&text->data, &text->capacity, text->length + PIECE + 1,
+                         sizeof *text->data));
+        SL__TRY(
+            sl__read_some(fd, path, text->data + text->length, PIECE, &got));
+        text->length += got;
     }
-    return status;
+    text->data[text->length] = '\0';
+    return SL_OK;
 }
 
 sl_status sl__read_file(const char *path, char **out, size_t *out_length)
@@ -114,16 +113,13 @@ sl_status sl__read_file(const char *path, char **out, size_t *out_length)
     sl_string text = SL_STRING_INIT;
     int fd;
     int64_t bytes;
-    sl_status status = sl__open_file(path, &fd, &bytes);
-    if (status)
-        return status;
-    status = read_to_end(fd, path, &text);
+    SL__TRY(sl__open_file(path, &fd, &bytes));
+    sl_status status = read_to_end(fd, path, &text);
     close(fd);
     if (status) {
         sl_string_clear(&text);
         return status;
     }
-    text.data[text.length] = '\0';
     *out = text.data;
     *out_length = text.length;
     return SL_OK;
@@ -169,12 +165,9 @@ sl_status sl__write_file(const char *path, const char *text, size_t length)
 {
     int fd;
     int64_t bytes;
-    sl_status status =
-        open_regular(path, O_WRONLY | O_CREAT | O_TRUNC, "write", &fd, &bytes);
-    if (status)
-        return status;
-    status = sl__write_all(fd, path, text, length);
-    return sl__close_written(fd, path, status);
+    SL__TRY(
+        open_regular(path, O_WRONLY | O_CREAT | O_TRUNC, "write", &fd, &bytes));
+    return sl__close_written(fd, path, sl__write_all(fd, path, text, length));
 }
 
 sl_status sl__sync_folder(const char *path)

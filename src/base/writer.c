@@ -7,6 +7,7 @@
 #include "base/arguments.h"
 #include "base/memory.h"
 #include "base/numbers.h"
+#include "base/try.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -33,10 +34,7 @@ sl_status sl_write_string(void *string, const char *data, size_t length)
     if (length)
         SL__NEED(data);
     sl_string *out = string;
-    sl_status status =
-        sl__grow(&out->data, &out->capacity, out->length + length + 1, 1);
-    if (status)
-        return status;
+    SL__TRY(sl__grow(&out->data, &out->capacity, out->length + length + 1, 1));
     if (length)
         memcpy(out->data + out->length, data, length);
     out->length += length;
