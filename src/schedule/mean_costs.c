@@ -4,6 +4,7 @@
 #include "schedule/mean_costs.h"
 
 #include "base/memory.h"
+#include "base/try.h"
 
 typedef struct sums {
     double took[SL_ACTION_KINDS];
@@ -13,19 +14,14 @@ typedef struct sums {
 
 struct sl__means {
     int stages;
-    sums *all; /* by stage */
+    sums all[]; /* by stage */
 };
 
 sl_status sl__means_create(int stages, sl__means **out)
 {
-    sl__means *made = NULL;
-    sl_status status = sl__alloc(1, sizeof *made, &made);
-    if (!status)
-        status = sl__alloc((size_t)stages, sizeof *made->all, &made->all);
-    if (status) {
-        free(made);
-        return status;
-    }
+    sl__means *made;
+    SL__TRY(
+        sl__alloc(1, sizeof *made + (size_t)stages * sizeof *made->all, &made));
     made->stages = stages;
     *out = made;
     return SL_OK;
@@ -33,9 +29,6 @@ sl_status sl__means_create(int stages, sl__means **out)
 
 void sl__means_destroy(sl__means *means)
 {
-    if (!means)
-        return;
-    free(means->all);
     free(means);
 }
 
@@ -81,10 +74,8 @@ static sl_stage_cost cost_of(const sums *own)
 sl_status sl__means_costs(const sl__means *means, sl_costs *out)
 {
     sl_costs costs = SL_COSTS_INIT;
-    sl_status status =
-        sl__alloc((size_t)means->stages, sizeof *costs.stages, &costs.stages);
-    if (status)
-        return status;
+    SL__TRY(
+        sl__alloc((size_t)means->stages, sizeof *costs.stages, &costs.stages));
     costs.stage_count = (size_t)means->stages;
     for (int s = 0; s < means->stages; s++)
         costs.stages[s] = cost_of(&means->all[s]);

@@ -5,6 +5,9 @@
 #include "schedule/schedule.h"
 #include "base/arguments.h"
 #include "base/memory.h"
+#include "base/try.h"
+
+#include <assert.h>
 
 struct sl_placement {
     int ranks;
@@ -12,35 +15,24 @@ struct sl_placement {
     int *rank_of;   /* by stage */
     int *first;     /* by rank, ranks + 1 of them: its part of `stages_of` */
     int *stages_of; /* every stage, grouped by rank, ascending within it */
+    int memory[];   /* of these three */
 };
 
 void sl_placement_destroy(sl_placement *placement)
 {
-    if (!placement)
-        return;
-    free(placement->rank_of);
-    free(placement->first);
-    free(placement->stages_of);
     free(placement);
 }
 
 static sl_status create_blank(int ranks, int stages, sl_placement **out)
 {
     sl_placement *placement;
-    sl_status status = sl__alloc(1, sizeof *placement, &placement);
-    if (status)
-        return status;
+    size_t count = 2 * (size_t)stages + (size_t)ranks + 1;
+    SL__TRY(sl__alloc(1, sizeof *placement + count * sizeof(int), &placement));
     placement->ranks = ranks;
     placement->stages = stages;
-    status = sl__alloc((size_t)stages, sizeof(int), &placement->rank_of);
-    if (!status)
-        status = sl__alloc((size_t)ranks + 1, sizeof(int), &placement->first);
-    if (!status)
-        status = sl__alloc((size_t)stages, sizeof(int), &placement->stages_of);
-    if (status) {
-        sl_placement_destroy(placement);
-        return status;
-    }
+    placement->rank_of = placement->memory;
+    placement->stages_of = placement->rank_of + stages;
+    placement->first = placement->stages_of + stages;
     *out = placement;
     return SL_OK;
 }
@@ -49,6 +41,7 @@ static sl_status create_blank(int ranks, int stages, sl_placement **out)
 static void invert(sl_placement *placement)
 {
     int *first = placement->first;
+    assert(first[0] == 0 && first[placement->ranks] == 0);
     for (int stage = 0; stage < placement->stages; stage++)
         first[placement->rank_of[stage] + 1]++;
     for (int rank = 0; rank < placement->ranks; rank++)
@@ -81,9 +74,7 @@ sl_status sl_placement_create(sl_placement_style style, int ranks, int stages,
                        "%d stages on %d ranks",
                        stages, ranks);
     sl_placement *placement;
-    sl_status status = create_blank(ranks, stages, &placement);
-    if (status)
-        return status;
+    SL__TRY(create_blank(ranks, stages, &placement));
     for (int stage = 0; stage < stages; stage++) {
         int lap = stage / ranks;
         int rank = stage % ranks;
@@ -119,12 +110,8 @@ static sl_status derive_all(const sl_schedule *schedule,
         for (size_t step = 0; step < row->length; step++) {
             sl_action parts[2];
             int count = sl_action_parts(&row->actions[step], parts);
-            for (int i = 0; i < count; i++) {
-                sl_status status =
-                    derive_part(placement, &parts[i], rank, step);
-                if (status)
-                    return status;
-            }
+            for (int i = 0; i < count; i++)
+                SL__TRY(derive_part(placement, &parts[i], rank, step));
         }
     }
     for (int stage = 0; stage < placement->stages; stage++) {
@@ -140,10 +127,8 @@ sl_status sl_placement_derive(const sl_schedule *schedule, sl_placement **out)
     SL__NEED(schedule, out);
     sl_extent extent = sl_schedule_extent(schedule);
     sl_placement *placement;
-    sl_status status = create_blank(extent.ranks, extent.stages, &placement);
-    if (status)
-        return status;
-    status = derive_all(schedule, placement);
+    SL__TRY(create_blank(extent.ranks, extent.stages, &placement));
+    sl_status status = derive_all(schedule, placement);
     if (status) {
         sl_placement_destroy(placement);
         return status;

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
  * delay-w=N: the weight gradients of a stage are held back until those of N
- * microbatches stand next to each other; with N = 0 until all do. B is cut into
+ * microbatches stand next to each other; with N = 0, until all do. B is cut into
  * I and W for that. What is left of a stage comes before its gradients are
  * reduced or its parameters resharded, or at the end of the row.
  *
- * A W that stands next to others is added to the gradient in one walk; what I
- * leaves for it is held until then, for N microbatches of each stage.
+ * W's that stand next to each other are added to the gradient in one pass over
+ * it; what I leaves for them is held until then, for N microbatches of each
+ * stage.
  *
  * Requires: nothing.  Ensures: no idle cell, no B; all but W's in the same
  * order; a stage's W's in their order, none before its I, at most N of them
  * waiting.  Invalidates: step numbers. */
 #include "schedule/lower/lower.h"
 #include "schedule/action.h"
+#include "base/arena.h"
 #include "base/arguments.h"
 #include "base/memory.h"
 #include "base/try.h"
@@ -30,7 +32,7 @@ typedef struct delay {
     int *order;    /* stages in which something was held back, in that order */
     size_t order_count;
     uint8_t *known; /* by stage: is in `order` */
-    size_t stages;
+    sl__arena memory;
 } delay;
 
 static sl_status flush(delay *own, int stage, sl__row *to)
@@ -87,7 +89,6 @@ static sl_status delay_row(const sl__row *from, sl__row *to, int rank,
 {
     (void)rank;
     delay *own = context;
-    SL__TRY(sl__row_reserve(to, from->length));
     for (size_t i = 0; i < own->order_count; i++) {
         own->queues[own->order[i]].count = 0;
         own->known[own->order[i]] = 0;
@@ -100,11 +101,13 @@ static sl_status delay_row(const sl__row *from, sl__row *to, int rank,
     return SL_OK;
 }
 
-static sl_status open(delay *own)
+static sl_status delay_rows(delay *own, const sl_schedule *in, size_t stages,
+                            sl_schedule **out)
 {
-    SL__TRY(sl__alloc(own->stages, sizeof *own->queues, &own->queues));
-    SL__TRY(sl__alloc(own->stages, sizeof *own->order, &own->order));
-    return sl__alloc(own->stages, sizeof *own->known, &own->known);
+    SL__TRY(SL__TAKE(&own->memory, stages, &own->queues));
+    SL__TRY(SL__TAKE(&own->memory, stages, &own->order));
+    SL__TRY(SL__TAKE(&own->memory, stages, &own->known));
+    return sl__lower_rows(in, delay_row, own, out);
 }
 
 sl_status sl_lower_delay_w(const sl_schedule *in, int together,
@@ -116,15 +119,11 @@ sl_status sl_lower_delay_w(const sl_schedule *in, int together,
                        "delay-w takes how many microbatches come together, or "
                        "0 for all, not %d",
                        together);
-    delay own = {.most = (size_t)together,
-                 .stages = (size_t)sl_schedule_extent(in).stages};
-    sl_status status = open(&own);
-    if (!status)
-        status = sl__lower_rows(in, delay_row, &own, out);
-    for (size_t s = 0; own.queues && s < own.stages; s++)
+    delay own = {.most = (size_t)together};
+    size_t stages = (size_t)sl_schedule_extent(in).stages;
+    sl_status status = delay_rows(&own, in, stages, out);
+    for (size_t s = 0; own.queues && s < stages; s++)
         free(own.queues[s].microbatches);
-    free(own.queues);
-    free(own.order);
-    free(own.known);
+    sl__arena_clear(&own.memory);
     return status;
 }

@@ -7,19 +7,19 @@
  * Invalidates: step numbers. */
 #include "schedule/lower/lower.h"
 #include "base/arguments.h"
+#include "base/try.h"
 
 static sl_status drop_row(const sl__row *from, sl__row *to, int rank,
                           void *context)
 {
     (void)rank;
     (void)context;
-    sl_status status = sl__row_reserve(to, from->length);
-    for (size_t step = 0; step < from->length && !status; step++) {
+    for (size_t step = 0; step < from->length; step++) {
         const sl_action *action = &from->actions[step];
         if (sl_action_kind_family(action->kind) != SL_FAMILY_WAIT)
-            status = sl__row_append(to, *action);
+            SL__TRY(sl__row_append(to, *action));
     }
-    return status;
+    return SL_OK;
 }
 
 sl_status sl_lower_drop_waits(const sl_schedule *in, sl_schedule **out)

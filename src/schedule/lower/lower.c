@@ -5,7 +5,9 @@
 #include "schedule/lower/lower.h"
 #include "base/arguments.h"
 #include "base/text.h"
+#include "base/try.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +15,7 @@
 static sl_status copy_without_idle(const sl__row *from, sl__row *to)
 {
     to->length = 0;
-    sl_status status = sl__row_reserve(to, from->length);
-    if (status)
-        return status;
+    SL__TRY(sl__row_reserve(to, from->length));
     for (size_t step = 0; step < from->length; step++) {
         if (from->actions[step].kind != SL_IDLE)
             to->actions[to->length++] = from->actions[step];
@@ -23,19 +23,29 @@ static sl_status copy_without_idle(const sl__row *from, sl__row *to)
     return SL_OK;
 }
 
+/* `busy` holds one row at a time, without idle cells. */
+static sl_status lower_rank(const sl_schedule *in, int rank,
+                            sl__lower_row_fn lower_row, void *context,
+                            sl__row *busy, sl_schedule *out)
+{
+    sl__row *to = &out->rows[rank];
+    SL__TRY(copy_without_idle(&in->rows[rank], busy));
+    SL__TRY(sl__row_reserve(to, busy->length));
+    SL__TRY(lower_row(busy, to, rank, context));
+    for (size_t step = 0; step < to->length; step++)
+        assert(to->actions[step].kind != SL_IDLE);
+    return SL_OK;
+}
+
 sl_status sl__lower_rows(const sl_schedule *in, sl__lower_row_fn lower_row,
                          void *context, sl_schedule **out)
 {
     sl_schedule *result;
-    sl__row busy = {NULL, 0, 0}; /* one row at a time, without idle cells */
-    sl_status status = sl_schedule_create(in->ranks, &result);
-    if (status)
-        return status;
-    for (int rank = 0; !status && rank < in->ranks; rank++) {
-        status = copy_without_idle(&in->rows[rank], &busy);
-        if (!status)
-            status = lower_row(&busy, &result->rows[rank], rank, context);
-    }
+    sl__row busy = {NULL, 0, 0};
+    SL__TRY(sl_schedule_create(in->ranks, &result));
+    sl_status status = SL_OK;
+    for (int rank = 0; !status && rank < in->ranks; rank++)
+        status = lower_rank(in, rank, lower_row, context, &busy, result);
     free(busy.actions);
     if (status)
         sl_schedule_destroy(result);
@@ -64,105 +74,53 @@ sl_status sl_lower_drop_idle(const sl_schedule *in, sl_schedule **out)
 
 /* ---------------------------------------------------------------- names -- */
 
-/* What a pass is run with: the options of all, and the number after `=`. */
-typedef struct request {
-    const sl_lower_options *options;
-    int number;
-} request;
-
-typedef sl_status (*pass_fn)(const sl_schedule *in, const request *asked,
-                             sl_schedule **out);
-
-static sl_status run_drop_idle(const sl_schedule *in, const request *asked,
-                               sl_schedule **out)
+static sl_status unshard(const sl_schedule *in, const sl_lower_options *options,
+                         sl_schedule **out)
 {
-    (void)asked;
-    return sl_lower_drop_idle(in, out);
+    return sl_lower_unshard(in, options->unshard_window,
+                            &options->unshard_lookahead, out);
 }
 
-static sl_status run_merge_bw(const sl_schedule *in, const request *asked,
-                              sl_schedule **out)
+static sl_status reduce_grad(const sl_schedule *in,
+                             const sl_lower_options *options, sl_schedule **out)
 {
-    (void)asked;
-    return sl_lower_merge_bw(in, out);
+    return sl_lower_reduce_grad(in, options->reduce_wait, out);
 }
 
-static sl_status run_delay_w(const sl_schedule *in, const request *asked,
-                             sl_schedule **out)
+static sl_status wait_reduce(const sl_schedule *in,
+                             const sl_lower_options *options, sl_schedule **out)
 {
-    return sl_lower_delay_w(in, asked->number, out);
+    return sl_lower_wait_reduce(in, options->reduce_wait, out);
 }
 
-static sl_status run_unshard(const sl_schedule *in, const request *asked,
-                             sl_schedule **out)
+static sl_status send_recv(const sl_schedule *in,
+                           const sl_lower_options *options, sl_schedule **out)
 {
-    return sl_lower_unshard(in, asked->options->unshard_window,
-                            &asked->options->unshard_lookahead, out);
+    return sl_lower_send_recv(in, options->recv, out);
 }
 
-static sl_status run_reduce_grad(const sl_schedule *in, const request *asked,
-                                 sl_schedule **out)
-{
-    return sl_lower_reduce_grad(in, asked->options->reduce_wait, out);
-}
-
-static sl_status run_wait_reduce(const sl_schedule *in, const request *asked,
-                                 sl_schedule **out)
-{
-    return sl_lower_wait_reduce(in, asked->options->reduce_wait, out);
-}
-
-static sl_status run_send_recv(const sl_schedule *in, const request *asked,
-                               sl_schedule **out)
-{
-    return sl_lower_send_recv(in, asked->options->recv, out);
-}
-
-static sl_status run_wait_send(const sl_schedule *in, const request *asked,
-                               sl_schedule **out)
-{
-    (void)asked;
-    return sl_lower_wait_send(in, out);
-}
-
-static sl_status run_defer_recv(const sl_schedule *in, const request *asked,
-                                sl_schedule **out)
-{
-    (void)asked;
-    return sl_lower_defer_recv(in, out);
-}
-
-static sl_status run_send_budget(const sl_schedule *in, const request *asked,
-                                 sl_schedule **out)
-{
-    return sl_lower_send_budget(in, asked->number, out);
-}
-
-static sl_status run_drop_waits(const sl_schedule *in, const request *asked,
-                                sl_schedule **out)
-{
-    (void)asked;
-    return sl_lower_drop_waits(in, out);
-}
-
+/* A pass is run in one of three ways. */
 typedef struct pass {
     const char *name;
-    pass_fn run;
-    bool takes_number; /* as in send-budget=4 */
+    sl_status (*plain)(const sl_schedule *in, sl_schedule **out);
+    /* With the number after `=`, as in send-budget=4. */
+    sl_status (*numbered)(const sl_schedule *in, int number, sl_schedule **out);
+    sl_status (*optioned)(const sl_schedule *in,
+                          const sl_lower_options *options, sl_schedule **out);
 } pass;
 
 static const pass known_passes[] = {
-    {"drop-idle", run_drop_idle, false},
-    {"merge-bw", run_merge_bw, false},
-    {"delay-w", run_delay_w, true},
-    {"unshard", run_unshard, false},
-    {"reduce-grad", run_reduce_grad, false},
-    {"wait-reduce", run_wait_reduce, false},
-    {"send-recv", run_send_recv, false},
-    {"wait-send", run_wait_send, false},
-    {"defer-recv", run_defer_recv, false},
-    {"send-budget", run_send_budget, true},
-    {"drop-waits", run_drop_waits, false},
+    {"drop-idle", .plain = sl_lower_drop_idle},
+    {"merge-bw", .plain = sl_lower_merge_bw},
+    {"delay-w", .numbered = sl_lower_delay_w},
+    {"unshard", .optioned = unshard},
+    {"reduce-grad", .optioned = reduce_grad},
+    {"wait-reduce", .optioned = wait_reduce},
+    {"send-recv", .optioned = send_recv},
+    {"wait-send", .plain = sl_lower_wait_send},
+    {"defer-recv", .plain = sl_lower_defer_recv},
+    {"send-budget", .numbered = sl_lower_send_budget},
+    {"drop-waits", .plain = sl_lower_drop_waits},
 };
 #define PASS_COUNT (sizeof known_passes / sizeof *known_passes)
 
@@ -172,8 +130,7 @@ static sl_status unknown_pass(const char *name, size_t length)
     for (size_t i = 0; i < PASS_COUNT; i++) {
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s%s", i ? ", " : "",
-                 known_passes[i].name,
-                 known_passes[i].takes_number ? "=N" : "");
+                 known_passes[i].name, known_passes[i].numbered ? "=N" : "");
     }
     return sl_fail(SL_EINVAL, "unknown pass '%s'; known ones: %s",
                    sl__quoted(name, length, quoted), known);
@@ -209,12 +166,12 @@ static sl_status read_pass(const char *text, size_t length, const pass **out,
     }
     if (!found)
         return unknown_pass(text, length);
-    if (equals && !found->takes_number)
+    if (equals && !found->numbered)
         return sl_fail(SL_EINVAL, "pass '%s': %s takes no number",
                        sl__quoted(text, length, quoted), found->name);
     int number =
         equals ? parse_number(equals + 1, length - name_length - 1) : -1;
-    if (found->takes_number && number < 0)
+    if (found->numbered && number < 0)
         return sl_fail(SL_EINVAL,
                        "pass '%s': expected a number from 0 to 9999999, as in "
                        "%s=4",
@@ -228,19 +185,28 @@ static sl_status read_pass(const char *text, size_t length, const pass **out,
 static sl_status next_pass(const char **list, const pass **out, int *out_number)
 {
     size_t length = strcspn(*list, ",");
-    sl_status status = read_pass(*list, length, out, out_number);
+    SL__TRY(read_pass(*list, length, out, out_number));
     *list = (*list)[length] ? *list + length + 1 : NULL;
-    return status;
+    return SL_OK;
 }
 
 static sl_status check_names(const char *list)
 {
-    sl_status status = SL_OK;
     const pass *found;
     int number;
-    while (!status && list)
-        status = next_pass(&list, &found, &number);
-    return status;
+    while (list)
+        SL__TRY(next_pass(&list, &found, &number));
+    return SL_OK;
+}
+
+static sl_status run_pass(const pass *own, const sl_schedule *in, int number,
+                          const sl_lower_options *options, sl_schedule **out)
+{
+    if (own->numbered)
+        return own->numbered(in, number, out);
+    if (own->optioned)
+        return own->optioned(in, options, out);
+    return own->plain(in, out);
 }
 
 sl_status sl_lower(const sl_schedule *in, const char *passes,
@@ -248,18 +214,19 @@ sl_status sl_lower(const sl_schedule *in, const char *passes,
 {
     SL__NEED(in, passes, out);
     static const sl_lower_options defaults = SL_LOWER_OPTIONS_INIT;
-    request asked = {.options = options ? options : &defaults};
     if (!*passes)
         return sl_lower_drop_idle(in, out);
-    const char *list = passes;
-    sl_status status = check_names(list);
+    SL__TRY(check_names(passes));
     sl_schedule *current = NULL; /* what the passes so far made */
-    while (!status && list) {
+    sl_status status = SL_OK;
+    while (!status && passes) {
         const pass *found;
+        int number;
         sl_schedule *next = NULL;
-        status = next_pass(&list, &found, &asked.number);
-        if (!status)
-            status = found->run(current ? current : in, &asked, &next);
+        status = next_pass(&passes, &found, &number);
+        assert(!status);
+        status = run_pass(found, current ? current : in, number,
+                          options ? options : &defaults, &next);
         sl_schedule_destroy(current);
         current = next;
     }

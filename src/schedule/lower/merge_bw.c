@@ -6,6 +6,7 @@
  * Invalidates: step numbers. */
 #include "schedule/lower/lower.h"
 #include "base/arguments.h"
+#include "base/try.h"
 
 static bool make_a_backward(const sl_action *first, const sl_action *second)
 {
@@ -20,17 +21,16 @@ static sl_status merge_row(const sl__row *from, sl__row *to, int rank,
 {
     (void)rank;
     (void)context;
-    sl_status status = sl__row_reserve(to, from->length);
-    for (size_t step = 0; !status && step < from->length; step++) {
+    for (size_t step = 0; step < from->length; step++) {
         sl_action action = from->actions[step];
         if (step + 1 < from->length &&
             make_a_backward(&action, &from->actions[step + 1])) {
             action.kind = SL_BACKWARD;
             step++;
         }
-        status = sl__row_append(to, action);
+        SL__TRY(sl__row_append(to, action));
     }
-    return status;
+    return SL_OK;
 }
 
 sl_status sl_lower_merge_bw(const sl_schedule *in, sl_schedule **out)

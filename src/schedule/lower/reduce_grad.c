@@ -11,10 +11,11 @@
 #include "schedule/action.h"
 #include "base/arguments.h"
 #include "base/memory.h"
+#include "base/try.h"
 
 #include <string.h>
 
-/* Walks a row backwards: the first B or W of a stage met is its last. */
+/* Goes through a row backwards: the first B or W of a stage met is its last. */
 static void mark_last(const sl__row *row, uint8_t *seen, uint8_t *last)
 {
     for (size_t step = row->length; step-- > 0;) {
@@ -31,18 +32,17 @@ static void mark_last(const sl__row *row, uint8_t *seen, uint8_t *last)
 
 static sl_status emit_row(const sl__row *from, const uint8_t *last, sl__row *to)
 {
-    sl_status status = sl__row_reserve(to, from->length);
-    for (size_t step = 0; !status && step < from->length; step++) {
+    for (size_t step = 0; step < from->length; step++) {
         sl_action parts[2];
         int count = sl_action_parts(&from->actions[step], parts);
-        status = sl__row_append(to, from->actions[step]);
-        for (int i = 0; !status && i < count; i++) {
+        SL__TRY(sl__row_append(to, from->actions[step]));
+        for (int i = 0; i < count; i++) {
             if (last[step] & (1 << i))
-                status = sl__row_append(
-                    to, sl_action_make(SL_REDUCE_GRAD, parts[i].stage, 0));
+                SL__TRY(sl__row_append(
+                    to, sl_action_make(SL_REDUCE_GRAD, parts[i].stage, 0)));
         }
     }
-    return status;
+    return SL_OK;
 }
 
 static sl_status reduce_row(const sl__row *from, sl__row *to, int rank,
@@ -51,12 +51,10 @@ static sl_status reduce_row(const sl__row *from, sl__row *to, int rank,
     (void)rank;
     uint8_t *seen = context; /* by stage */
     uint8_t *last;           /* by step, one bit per half */
-    sl_status status = sl__alloc(from->length, 1, &last);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(from->length, 1, &last));
     memset(seen, 0, SL_MAX_STAGES);
     mark_last(from, seen, last);
-    status = emit_row(from, last, to);
+    sl_status status = emit_row(from, last, to);
     free(last);
     return status;
 }
@@ -75,17 +73,14 @@ sl_status sl_lower_reduce_grad(const sl_schedule *in, sl_reduce_wait wait,
     if (wait < SL_REDUCE_WAIT_NONE || wait > SL_REDUCE_WAIT_LATE)
         return sl_fail(SL_EINVAL, "unknown wait for a reduction: %d",
                        (int)wait);
-    sl_status status = sl__refuse_kinds(in, "reduce-grad", is_reduction);
-    if (!status)
-        status = sl__alloc(SL_MAX_STAGES, 1, &seen);
-    if (status)
-        return status;
-    status = sl__lower_rows(in, reduce_row, seen, &reduced);
+    SL__TRY(sl__refuse_kinds(in, "reduce-grad", is_reduction));
+    SL__TRY(sl__alloc(SL_MAX_STAGES, 1, &seen));
+    sl_status status = sl__lower_rows(in, reduce_row, seen, &reduced);
     free(seen);
-    if (status || wait == SL_REDUCE_WAIT_NONE) {
-        if (!status)
-            *out = reduced;
-        return status;
+    SL__TRY(status);
+    if (wait == SL_REDUCE_WAIT_NONE) {
+        *out = reduced;
+        return SL_OK;
     }
     status = sl_lower_wait_reduce(reduced, wait, out);
     sl_schedule_destroy(reduced);

@@ -9,6 +9,7 @@
  * Invalidates: step numbers. */
 #include "schedule/lower/lower.h"
 #include "base/arguments.h"
+#include "base/try.h"
 
 static sl_status append_wait(sl__row *to, const sl_action *reduction)
 {
@@ -22,20 +23,18 @@ static sl_status wait_row(const sl__row *from, sl__row *to, int rank,
     (void)rank;
     const sl_reduce_wait *wait = context;
     const sl_action *pending = NULL;
-    sl_status status = sl__row_reserve(to, from->length);
-    for (size_t step = 0; step < from->length && !status; step++) {
+    for (size_t step = 0; step < from->length; step++) {
         const sl_action *action = &from->actions[step];
         bool reduces = action->kind == SL_REDUCE_GRAD;
         if (reduces && pending)
-            status = append_wait(to, pending);
-        if (!status)
-            status = sl__row_append(to, *action);
+            SL__TRY(append_wait(to, pending));
+        SL__TRY(sl__row_append(to, *action));
         if (reduces && *wait == SL_REDUCE_WAIT_LATE)
             pending = action;
-        else if (reduces && !status)
-            status = append_wait(to, action);
+        else if (reduces)
+            SL__TRY(append_wait(to, action));
     }
-    return status || !pending ? status : append_wait(to, pending);
+    return pending ? append_wait(to, pending) : SL_OK;
 }
 
 static bool is_reduce_wait(uint8_t kind)
@@ -52,6 +51,6 @@ sl_status sl_lower_wait_reduce(const sl_schedule *in, sl_reduce_wait wait,
                        "wait-reduce: a reduction is waited for now or late, "
                        "not %d",
                        (int)wait);
-    sl_status status = sl__refuse_kinds(in, "wait-reduce", is_reduce_wait);
-    return status ? status : sl__lower_rows(in, wait_row, &wait, out);
+    SL__TRY(sl__refuse_kinds(in, "wait-reduce", is_reduce_wait));
+    return sl__lower_rows(in, wait_row, &wait, out);
 }
