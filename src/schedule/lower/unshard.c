@@ -11,13 +11,17 @@
  * RESHARD of its stages; at one place stages are dropped in ascending order and
  * fetched in order of use.  Invalidates: step numbers.
  *
- * The stages in order of next use are a linked list. Walking the row backwards
- * moves each used stage to the front and remembers where it stood; walking it
- * forwards undoes that, so every step costs only the window. */
+ * The stages in order of next use are a linked list. Going through the row
+ * backwards moves each used stage to the front and remembers where it stood;
+ * going forwards undoes that, so every step costs only the window. */
+#include "schedule/lower/list.h"
 #include "schedule/lower/lower.h"
 #include "base/arguments.h"
 #include "base/memory.h"
 #include "base/try.h"
+
+#include <assert.h>
+#include <string.h>
 
 #define NONE UINT32_MAX
 
@@ -25,94 +29,67 @@
 typedef struct use {
     uint32_t step;
     uint16_t stage;
-    uint32_t stood_after; /* stage before it in the list, NONE if unlisted */
-    uint32_t next_step;   /* step of the stage's use after this, NONE */
+    uint32_t stood_after; /* what stood before it in the list, if it did */
+    uint32_t next_step; /* of the stage's next use, or NONE: not in the list */
 } use;
 
 typedef struct window {
     int size;
-    int lookahead; /* of the rank at hand */
-    use *uses;
+    const sl_lookahead *lookahead;
+    int fetched; /* stages fetched ahead on the rank at hand */
+    use *uses;   /* of the row at hand */
     size_t use_count;
-    /* By stage: the list in order of next use, from `head`. */
-    uint32_t *after;
-    uint32_t *before;
-    uint32_t *next_use; /* step of the stage's next use, NONE if unlisted */
-    uint8_t *active;    /* unsharded now */
-    uint8_t *wanted;    /* scratch: in the window now */
-    uint32_t head;
-    uint16_t *actives; /* the active stages, ascending */
+    size_t use_capacity;
+    sl__list stages;    /* by next use */
+    uint32_t *next_use; /* by stage: its step, or NONE: not in the list */
+    uint8_t *active;    /* by stage: unsharded now */
+    uint8_t *wanted;    /* by stage, scratch: in the window now */
+    uint16_t *actives;  /* the active stages, ascending */
     size_t active_count;
+    sl__arena memory;
 } window;
 
-static void list_remove(window *w, uint32_t stage)
-{
-    uint32_t before = w->before[stage], after = w->after[stage];
-    if (before == NONE)
-        w->head = after;
-    else
-        w->after[before] = after;
-    if (after != NONE)
-        w->before[after] = before;
-}
-
-/* Puts `stage` after `place`, or at the head when that is NONE. */
-static void list_insert(window *w, uint32_t stage, uint32_t place)
-{
-    uint32_t after = place == NONE ? w->head : w->after[place];
-    w->before[stage] = place;
-    w->after[stage] = after;
-    if (after != NONE)
-        w->before[after] = stage;
-    if (place == NONE)
-        w->head = stage;
-    else
-        w->after[place] = stage;
-}
-
-/* Walks the uses backwards: at the end the list is in order of first use. */
+/* Goes through the uses backwards: at the end the list is in order of first
+ * use. */
 static void list_build(window *w)
 {
+    assert(w->stages.after[w->stages.end] == w->stages.end);
     for (size_t i = w->use_count; i-- > 0;) {
         use *at = &w->uses[i];
-        uint32_t stage = at->stage;
-        at->next_step = w->next_use[stage];
-        at->stood_after = NONE;
+        at->next_step = w->next_use[at->stage];
         if (at->next_step != NONE) {
-            at->stood_after = w->before[stage];
-            list_remove(w, stage);
+            at->stood_after = w->stages.before[at->stage];
+            sl__list_remove(&w->stages, at->stage);
         }
-        list_insert(w, stage, NONE);
-        w->next_use[stage] = at->step;
+        sl__list_insert(&w->stages, at->stage, w->stages.end);
+        w->next_use[at->stage] = at->step;
     }
 }
 
-/* Undoes one use: the head goes back to where its next use puts it. */
+/* Undoes one use: the stage goes back to where its next use puts it. */
 static void list_advance(window *w, const use *done)
 {
-    uint32_t stage = done->stage;
-    list_remove(w, stage);
-    w->next_use[stage] = done->next_step;
-    /* `stood_after` NONE with a next use means it stood at the head. */
+    sl__list_remove(&w->stages, done->stage);
+    w->next_use[done->stage] = done->next_step;
     if (done->next_step != NONE)
-        list_insert(w, stage, done->stood_after);
+        sl__list_insert(&w->stages, done->stage, done->stood_after);
 }
 
+/* Drops the active stages that are not wanted. */
 static sl_status evict(window *w, sl__row *to)
 {
     size_t kept = 0;
-    sl_status status = SL_OK;
-    for (size_t i = 0; i < w->active_count && !status; i++) {
+    for (size_t i = 0; i < w->active_count; i++) {
         uint16_t stage = w->actives[i];
         if (w->wanted[stage]) {
             w->actives[kept++] = stage;
-        } else {
-            w->active[stage] = 0;
-            status = sl__row_append(to, sl_action_make(SL_RESHARD, stage, 0));
+            continue;
         }
+        w->active[stage] = 0;
+        SL__TRY(sl__row_append(to, sl_action_make(SL_RESHARD, stage, 0)));
     }
     w->active_count = kept;
-    return status;
+    return SL_OK;
 }
 
 static sl_status fetch(window *w, uint16_t stage, sl__row *to)
@@ -130,35 +107,38 @@ static sl_status fetch(window *w, uint16_t stage, sl__row *to)
 /* The end in the list of the next `count` stages: one past the last. */
 static uint32_t end_of(const window *w, int count)
 {
-    uint32_t at = w->head, last = NONE;
-    for (int i = 0; i < count && at != NONE; i++) {
+    const sl__list *stages = &w->stages;
+    uint32_t last = stages->end, at = stages->after[last];
+    for (int i = 0; i < count && at != stages->end; i++) {
         last = at;
-        at = w->after[at];
+        at = stages->after[at];
     }
     /* The other half of an overlap comes along. */
-    if (at != NONE && last != NONE && w->next_use[at] == w->next_use[last])
-        at = w->after[at];
+    if (at != stages->end && w->next_use[at] == w->next_use[last])
+        at = stages->after[at];
     return at;
 }
 
+/* Moves the window to the use that is first in the list. */
 static sl_status slide(window *w, sl__row *to)
 {
-    uint32_t end = end_of(w, w->size), near = end_of(w, w->lookahead);
+    const uint32_t *after = w->stages.after;
+    uint32_t first = after[w->stages.end];
+    uint32_t end = end_of(w, w->size), fetched_end = end_of(w, w->fetched);
     size_t kept = 0;
-    for (uint32_t at = w->head; at != end; at = w->after[at]) {
+    for (uint32_t at = first; at != end; at = after[at]) {
         w->wanted[at] = 1;
         kept += w->active[at];
     }
-    sl_status status = SL_OK;
     if (kept < w->active_count)
-        status = evict(w, to);
-    for (uint32_t at = w->head; at != end; at = w->after[at])
+        SL__TRY(evict(w, to));
+    for (uint32_t at = first; at != end; at = after[at])
         w->wanted[at] = 0;
-    for (uint32_t at = w->head; at != near && !status; at = w->after[at]) {
+    for (uint32_t at = first; at != fetched_end; at = after[at]) {
         if (!w->active[at])
-            status = fetch(w, (uint16_t)at, to);
+            SL__TRY(fetch(w, (uint16_t)at, to));
     }
-    return status;
+    return SL_OK;
 }
 
 static void collect_uses(const sl__row *row, window *w)
@@ -178,30 +158,35 @@ static void collect_uses(const sl__row *row, window *w)
 static sl_status emit_row(const sl__row *from, window *w, sl__row *to)
 {
     size_t used = 0;
-    sl_status status = SL_OK;
-    for (size_t step = 0; step < from->length && !status; step++) {
-        bool computes = used < w->use_count && w->uses[used].step == step;
-        if (computes)
-            status = slide(w, to);
-        if (!status)
-            status = sl__row_append(to, from->actions[step]);
+    for (size_t step = 0; step < from->length; step++) {
+        if (used < w->use_count && w->uses[used].step == step)
+            SL__TRY(slide(w, to));
+        SL__TRY(sl__row_append(to, from->actions[step]));
         for (; used < w->use_count && w->uses[used].step == step; used++)
             list_advance(w, &w->uses[used]);
     }
+    assert(used == w->use_count);
     /* Nothing is wanted any more: every active stage goes. */
-    return status ? status : evict(w, to);
+    return evict(w, to);
 }
 
-static sl_status unshard_row(const sl__row *from, sl__row *to, window *w)
+/* How many stages a rank fetches ahead. */
+static int resolve(const sl_lookahead *lookahead, int rank, int window_size)
 {
-    w->head = NONE;
-    free(w->uses);
-    w->uses = NULL;
-    sl_status status = sl__alloc(2 * from->length, sizeof *w->uses, &w->uses);
-    if (!status)
-        status = sl__row_reserve(to, from->length);
-    if (status)
-        return status;
+    if (lookahead->kind == SL_LOOKAHEAD_EACH)
+        return lookahead->of_rank[rank];
+    if (lookahead->kind == SL_LOOKAHEAD_AUTO && rank + 2 < window_size)
+        return rank + 2;
+    return window_size;
+}
+
+static sl_status unshard_row(const sl__row *from, sl__row *to, int rank,
+                             void *context)
+{
+    window *w = context;
+    w->fetched = resolve(w->lookahead, rank, w->size);
+    SL__TRY(sl__grow(&w->uses, &w->use_capacity, 2 * from->length,
+                     sizeof *w->uses));
     collect_uses(from, w);
     list_build(w);
     return emit_row(from, w, to);
@@ -212,45 +197,17 @@ static bool is_sharding(uint8_t kind)
     return kind == SL_UNSHARD || kind == SL_RESHARD;
 }
 
-static sl_status window_open(window *w, int size)
+static sl_status unshard_rows(window *w, const sl_schedule *in,
+                              sl_schedule **out)
 {
-    *w = (window){.size = size, .head = NONE};
     size_t stages = SL_MAX_STAGES;
-    sl_status status = sl__alloc(stages, sizeof *w->after, &w->after);
-    if (!status)
-        status = sl__alloc(stages, sizeof *w->before, &w->before);
-    if (!status)
-        status = sl__alloc(stages, sizeof *w->next_use, &w->next_use);
-    if (!status)
-        status = sl__alloc(stages, 1, &w->active);
-    if (!status)
-        status = sl__alloc(stages, 1, &w->wanted);
-    if (!status)
-        status = sl__alloc(stages, sizeof *w->actives, &w->actives);
-    for (size_t i = 0; !status && i < stages; i++)
-        w->next_use[i] = NONE;
-    return status;
-}
-
-static void window_close(window *w)
-{
-    free(w->uses);
-    free(w->after);
-    free(w->before);
-    free(w->next_use);
-    free(w->active);
-    free(w->wanted);
-    free(w->actives);
-}
-
-/* How far a rank looks ahead. */
-static int resolve(const sl_lookahead *lookahead, int rank, int window_size)
-{
-    if (lookahead->kind == SL_LOOKAHEAD_EACH)
-        return lookahead->of_rank[rank];
-    if (lookahead->kind == SL_LOOKAHEAD_AUTO && rank + 2 < window_size)
-        return rank + 2;
-    return window_size;
+    SL__TRY(sl__list_open(&w->stages, stages, &w->memory));
+    SL__TRY(SL__TAKE(&w->memory, stages, &w->next_use));
+    SL__TRY(SL__TAKE(&w->memory, stages, &w->active));
+    SL__TRY(SL__TAKE(&w->memory, stages, &w->wanted));
+    SL__TRY(SL__TAKE(&w->memory, stages, &w->actives));
+    memset(w->next_use, 0xff, stages * sizeof *w->next_use);
+    return sl__lower_rows(in, unshard_row, w, out);
 }
 
 static sl_status check_lookahead(const sl_lookahead *lookahead, int ranks,
@@ -278,35 +235,21 @@ static sl_status check_lookahead(const sl_lookahead *lookahead, int ranks,
     return SL_OK;
 }
 
-typedef struct unsharding {
-    window window;
-    const sl_lookahead *lookahead;
-} unsharding;
-
-static sl_status unshard_rank(const sl__row *from, sl__row *to, int rank,
-                              void *context)
-{
-    unsharding *own = context;
-    own->window.lookahead = resolve(own->lookahead, rank, own->window.size);
-    return unshard_row(from, to, &own->window);
-}
-
 sl_status sl_lower_unshard(const sl_schedule *in, int window_size,
                            const sl_lookahead *lookahead, sl_schedule **out)
 {
     SL__NEED(in, out);
     static const sl_lookahead full = {SL_LOOKAHEAD_FULL, NULL, 0};
-    unsharding own = {.lookahead = lookahead ? lookahead : &full};
+    window own = {.size = window_size,
+                  .lookahead = lookahead ? lookahead : &full};
     if (window_size < 1)
         return sl_fail(SL_EINVAL,
-                       "the unshard window must be at least 1, not "
-                       "%d",
+                       "the unshard window must be at least 1, not %d",
                        window_size);
     SL__TRY(check_lookahead(own.lookahead, in->ranks, window_size));
     SL__TRY(sl__refuse_kinds(in, "unshard", is_sharding));
-    sl_status status = window_open(&own.window, window_size);
-    if (!status)
-        status = sl__lower_rows(in, unshard_rank, &own, out);
-    window_close(&own.window);
+    sl_status status = unshard_rows(&own, in, out);
+    free(own.uses);
+    sl__arena_clear(&own.memory);
     return status;
 }
