@@ -7,6 +7,7 @@
 #include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/try.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -21,7 +22,7 @@ const sl_stage_cost *sl__stage_cost(const sl_costs *costs, int stage)
     return costs->stages ? &costs->stages[stage] : &costs->stage;
 }
 
-const sl_edge_cost *sl__edge_cost(const sl_costs *costs, int edge)
+static const sl_edge_cost *edge_cost(const sl_costs *costs, int edge)
 {
     return costs->edges ? &costs->edges[edge] : &costs->edge;
 }
@@ -36,7 +37,7 @@ static double edge_time(const sl_edge_cost *edge)
 
 double sl__message_cost(const sl_costs *costs, int edge)
 {
-    return edge_time(sl__edge_cost(costs, edge));
+    return edge_time(edge_cost(costs, edge));
 }
 
 static double plain_cost(const sl_costs *costs, uint8_t kind, int stage)
@@ -62,6 +63,38 @@ double sl__action_cost(const sl_costs *costs, const sl_action *action)
            (plain_cost(costs, SL_FORWARD, action->stage) +
             plain_cost(costs, action->b_kind, action->b_stage));
 }
+
+/* -------------------------------------------------------- the keys of JSON -- */
+
+/* What a key is of: a stage, an edge, or all. */
+enum { STAGE, EDGE, GLOBAL, PARTS };
+
+typedef struct field {
+    const char *key;
+    uint8_t part;
+    bool is_bytes; /* an int64_t; else a double */
+    size_t offset; /* in the structure of its part */
+} field;
+
+static const field fields[] = {
+    {"F", STAGE, false, offsetof(sl_stage_cost, forward)},
+    {"I", STAGE, false, offsetof(sl_stage_cost, backward_input)},
+    {"W", STAGE, false, offsetof(sl_stage_cost, backward_weight)},
+    {"B", STAGE, false, offsetof(sl_stage_cost, backward)},
+    {"REDUCE_GRAD", STAGE, false, offsetof(sl_stage_cost, reduce_grad)},
+    {"activation_bytes", STAGE, true,
+     offsetof(sl_stage_cost, activation_bytes)},
+    {"handed_bytes", STAGE, true, offsetof(sl_stage_cost, handed_bytes)},
+    {"input_freed_bytes", STAGE, true,
+     offsetof(sl_stage_cost, input_freed_bytes)},
+    {"latency", EDGE, false, offsetof(sl_edge_cost, latency)},
+    {"bandwidth", EDGE, false, offsetof(sl_edge_cost, bandwidth)},
+    {"bytes", EDGE, true, offsetof(sl_edge_cost, bytes)},
+    {"UNSHARD", GLOBAL, false, offsetof(sl_costs, unshard)},
+    {"RESHARD", GLOBAL, false, offsetof(sl_costs, reshard)},
+    {"overlap", GLOBAL, false, offsetof(sl_costs, overlap)},
+};
+#define FIELDS (sizeof fields / sizeof *fields)
 
 /* ----------------------------------------------------------- checking it -- */
 
@@ -101,18 +134,15 @@ static sl_status check_bytes(const sl_stage_cost *cost, size_t actions)
 
 static sl_status check_stage(const sl_stage_cost *cost, size_t actions)
 {
-    sl_status status = check_time("the cost of F", cost->forward);
-    if (!status)
-        status = check_time("the cost of I", cost->backward_input);
-    if (!status)
-        status = check_time("the cost of W", cost->backward_weight);
-    if (!status)
-        status = check_time("the cost of B", cost->backward);
-    if (!status)
-        status = check_time("the cost of REDUCE_GRAD", cost->reduce_grad);
-    if (!status)
-        status = check_bytes(cost, actions);
-    return status;
+    for (size_t i = 0; i < FIELDS; i++) {
+        char what[40];
+        if (fields[i].part != STAGE || fields[i].is_bytes)
+            continue;
+        snprintf(what, sizeof what, "the cost of %s", fields[i].key);
+        SL__TRY(check_time(
+            what, *(const double *)((const char *)cost + fields[i].offset)));
+    }
+    return check_bytes(cost, actions);
 }
 
 static sl_status check_edge(const sl_edge_cost *edge)
@@ -122,10 +152,8 @@ static sl_status check_edge(const sl_edge_cost *edge)
                        "bandwidth and bytes of a message must not be negative: "
                        "%g and %lld",
                        edge->bandwidth, (long long)edge->bytes);
-    sl_status status = check_time("latency", edge->latency);
-    if (!status)
-        status = check_time("the time of a message", edge_time(edge));
-    return status;
+    SL__TRY(check_time("latency", edge->latency));
+    return check_time("the time of a message", edge_time(edge));
 }
 
 static sl_status check_counts(const sl_costs *costs, int stages)
@@ -144,18 +172,14 @@ static sl_status check_counts(const sl_costs *costs, int stages)
 
 sl_status sl__costs_check(const sl_costs *costs, const sl_extent *extent)
 {
-    sl_status status = check_counts(costs, extent->stages);
-    for (int i = 0; i < extent->stages && !status; i++)
-        status = check_stage(sl__stage_cost(costs, i), extent->actions);
-    for (int i = 0; i + 1 < extent->stages && !status; i++)
-        status = check_edge(sl__edge_cost(costs, i));
-    if (!status)
-        status = check_time("the cost of UNSHARD", costs->unshard);
-    if (!status)
-        status = check_time("the cost of RESHARD", costs->reshard);
-    if (!status)
-        status = check_time("overlap", costs->overlap);
-    return status;
+    SL__TRY(check_counts(costs, extent->stages));
+    for (int i = 0; i < extent->stages; i++)
+        SL__TRY(check_stage(sl__stage_cost(costs, i), extent->actions));
+    for (int i = 0; i + 1 < extent->stages; i++)
+        SL__TRY(check_edge(edge_cost(costs, i)));
+    SL__TRY(check_time("the cost of UNSHARD", costs->unshard));
+    SL__TRY(check_time("the cost of RESHARD", costs->reshard));
+    return check_time("overlap", costs->overlap);
 }
 
 void sl_costs_clear(sl_costs *costs)
@@ -169,79 +193,47 @@ void sl_costs_clear(sl_costs *costs)
 
 /* ------------------------------------------------------------ reading it -- */
 
-/* Where a key's number goes: one of the two. */
-typedef struct field {
-    const char *key;
-    double *number;
-    int64_t *bytes;
-} field;
-
-/* Tables end in a field without key; these write where the next goes. */
-static field *stage_fields(sl_stage_cost *cost, field *out)
+static sl_status read_bytes(const char *where, const char *key,
+                            const json_t *value, int64_t *out)
 {
-    *out++ = (field){"F", &cost->forward, NULL};
-    *out++ = (field){"I", &cost->backward_input, NULL};
-    *out++ = (field){"W", &cost->backward_weight, NULL};
-    *out++ = (field){"B", &cost->backward, NULL};
-    *out++ = (field){"REDUCE_GRAD", &cost->reduce_grad, NULL};
-    *out++ = (field){"activation_bytes", NULL, &cost->activation_bytes};
-    *out++ = (field){"handed_bytes", NULL, &cost->handed_bytes};
-    *out++ = (field){"input_freed_bytes", NULL, &cost->input_freed_bytes};
-    return out;
+    double number = json_number_value(value);
+    if (json_is_integer(value)) {
+        *out = json_integer_value(value);
+        return SL_OK;
+    }
+    /* Beyond 2^53 only integers are exact. */
+    if (number > 9007199254740992.0 || number != floor(number))
+        return sl_fail(SL_EPARSE,
+                       "%s: \"%s\" must be a whole number from 0 to 2^63 - 1",
+                       where, key);
+    *out = (int64_t)number;
+    return SL_OK;
 }
 
-static field *edge_fields(sl_edge_cost *edge, field *out)
-{
-    *out++ = (field){"latency", &edge->latency, NULL};
-    *out++ = (field){"bandwidth", &edge->bandwidth, NULL};
-    *out++ = (field){"bytes", NULL, &edge->bytes};
-    return out;
-}
-
-static field *global_fields(sl_costs *costs, field *out)
-{
-    out = stage_fields(&costs->stage, out);
-    out = edge_fields(&costs->edge, out);
-    *out++ = (field){"UNSHARD", &costs->unshard, NULL};
-    *out++ = (field){"RESHARD", &costs->reshard, NULL};
-    *out++ = (field){"overlap", &costs->overlap, NULL};
-    return out;
-}
-#define MAX_FIELDS 16
-
-static sl_status read_field(const char *where, const field *into,
+static sl_status read_field(const char *where, const field *into, void *part,
                             const json_t *value)
 {
+    void *out = (char *)part + into->offset;
     double number = json_number_value(value);
     if (!json_is_number(value) || !(number >= 0))
         return sl_fail(SL_EPARSE, "%s: \"%s\" must be a number from 0 up",
                        where, into->key);
-    if (into->number) {
-        /* In memory 0 stands for unlimited; written, it can only be wrong. */
-        if (number == 0 && strcmp(into->key, "bandwidth") == 0)
-            return sl_fail(SL_EPARSE,
-                           "%s: \"bandwidth\" must be above 0; leave it out "
-                           "where it is unlimited",
-                           where);
-        *into->number = number;
-        return SL_OK;
-    }
-    /* Beyond 2^53 only integers are exact. */
-    bool exact = json_is_integer(value) ||
-                 (number <= 9007199254740992.0 && number == floor(number));
-    if (!exact)
+    if (into->is_bytes)
+        return read_bytes(where, into->key, value, out);
+    /* In memory 0 stands for unlimited; written, it can only be wrong. */
+    if (number == 0 && strcmp(into->key, "bandwidth") == 0)
         return sl_fail(SL_EPARSE,
-                       "%s: \"%s\" must be a whole number from 0 to 2^63 - 1",
-                       where, into->key);
-    *into->bytes =
-        json_is_integer(value) ? json_integer_value(value) : (int64_t)number;
+                       "%s: \"bandwidth\" must be above 0; leave it out "
+                       "where it is unlimited",
+                       where);
+    *(double *)out = number;
     return SL_OK;
 }
 
-/* Reads an object's members into the fields they name; `skipped` are the keys
- * that are somebody else's, NULL if none. */
-static sl_status read_fields(const char *where, const field *fields,
-                             const char *const *skipped, const json_t *object)
+/* Reads an object's members into the parts they are of; NULL are those of which
+ * it has none. The arrays, which are where all parts are, are left for later. */
+static sl_status read_object(const char *where, const json_t *object,
+                             void *const parts[PARTS])
 {
     const char *key;
     const json_t *value;
@@ -249,100 +241,94 @@ static sl_status read_fields(const char *where, const field *fields,
         return sl_fail(SL_EPARSE, "%s: expected an object", where);
     json_object_foreach((json_t *)object, key, value)
     {
-        const field *into = fields;
-        const char *const *skip = skipped;
-        while (into->key && strcmp(into->key, key) != 0)
-            into++;
-        while (skip && *skip && strcmp(*skip, key) != 0)
-            skip++;
         char quoted[SL__QUOTED_MAX];
-        if (!into->key && !(skip && *skip))
+        size_t i = 0;
+        while (i < FIELDS &&
+               !(parts[fields[i].part] && strcmp(fields[i].key, key) == 0))
+            i++;
+        bool is_array = parts[GLOBAL] && (strcmp(key, "stages") == 0 ||
+                                          strcmp(key, "edges") == 0);
+        if (i < FIELDS)
+            SL__TRY(
+                read_field(where, &fields[i], parts[fields[i].part], value));
+        else if (!is_array)
             return sl_fail(SL_EPARSE, "%s: unknown key \"%s\"", where,
                            sl__quoted(key, strlen(key), quoted));
-        sl_status status = into->key ? read_field(where, into, value) : SL_OK;
-        if (status)
-            return status;
     }
     return SL_OK;
 }
 
+static sl_status read_item(const char *name, const json_t *array, size_t i,
+                           sl_stage_cost *stage, sl_edge_cost *edge)
+{
+    char where[32];
+    snprintf(where, sizeof where, "%s[%zu]", name, i);
+    return read_object(where, json_array_get(array, i),
+                       (void *[PARTS]){stage, edge, NULL});
+}
+
 static sl_status read_stages(const json_t *array, sl_costs *costs)
 {
-    sl_stage_cost *stages;
     size_t count = json_array_size(array);
     if (count == 0)
         return sl_fail(SL_EPARSE, "\"stages\" must be an array of objects, one "
                                   "per stage");
-    sl_status status = sl__alloc(count, sizeof *stages, &stages);
-    if (status)
-        return status;
     free(costs->stages);
-    costs->stages = stages;
+    costs->stages = NULL;
+    SL__TRY(sl__alloc(count, sizeof *costs->stages, &costs->stages));
     costs->stage_count = count;
-    for (size_t i = 0; i < count && !status; i++) {
-        char where[32];
-        stages[i] = costs->stage;
-        field fields[MAX_FIELDS] = {{NULL, NULL, NULL}};
-        stage_fields(&stages[i], fields);
-        snprintf(where, sizeof where, "stages[%zu]", i);
-        status = read_fields(where, fields, NULL, json_array_get(array, i));
+    for (size_t i = 0; i < count; i++) {
+        costs->stages[i] = costs->stage;
+        SL__TRY(read_item("stages", array, i, &costs->stages[i], NULL));
     }
-    return status;
+    return SL_OK;
 }
 
 /* No edges are right where there is one stage. */
 static sl_status read_edges(const json_t *array, sl_costs *costs)
 {
-    sl_edge_cost *edges;
     size_t count = json_array_size(array);
     if (!json_is_array(array))
         return sl_fail(SL_EPARSE, "\"edges\" must be an array of objects, one "
                                   "per boundary between stages");
-    sl_status status = sl__alloc(count, sizeof *edges, &edges);
-    if (status)
-        return status;
     free(costs->edges);
-    costs->edges = edges;
+    costs->edges = NULL;
+    SL__TRY(sl__alloc(count, sizeof *costs->edges, &costs->edges));
     costs->edge_count = count;
-    for (size_t i = 0; i < count && !status; i++) {
-        char where[32];
-        edges[i] = costs->edge;
-        field fields[MAX_FIELDS] = {{NULL, NULL, NULL}};
-        edge_fields(&edges[i], fields);
-        snprintf(where, sizeof where, "edges[%zu]", i);
-        status = read_fields(where, fields, NULL, json_array_get(array, i));
+    for (size_t i = 0; i < count; i++) {
+        costs->edges[i] = costs->edge;
+        SL__TRY(read_item("edges", array, i, NULL, &costs->edges[i]));
     }
-    return status;
+    return SL_OK;
 }
 
 /* Numbers for all stages and edges come first: the arrays start from them. */
 static sl_status read_root(const json_t *root, sl_costs *costs)
 {
-    static const char *const arrays[] = {"stages", "edges", NULL};
-    field fields[MAX_FIELDS] = {{NULL, NULL, NULL}};
-    global_fields(costs, fields);
     const json_t *stages = json_object_get(root, "stages");
     const json_t *edges = json_object_get(root, "edges");
-    sl_status status = read_fields("costs", fields, arrays, root);
-    if (!status && stages)
-        status = read_stages(stages, costs);
-    if (!status && edges)
-        status = read_edges(edges, costs);
-    return status;
+    SL__TRY(read_object("costs", root,
+                        (void *[PARTS]){&costs->stage, &costs->edge, costs}));
+    if (stages)
+        SL__TRY(read_stages(stages, costs));
+    return edges ? read_edges(edges, costs) : SL_OK;
 }
 
-static sl_status copy_array(void *pointer, size_t count, size_t size)
+/* Reads over a copy of `costs`, whose arrays `out` has none of yet. */
+static sl_status read_over(const sl_costs *costs, const json_t *root,
+                           sl_costs *out)
 {
-    void *from, *to;
-    memcpy(&from, pointer, sizeof from);
-    if (!from)
-        return SL_OK;
-    sl_status status = sl__alloc(count, size, &to);
-    if (status)
-        return status;
-    memcpy(to, from, count * size);
-    memcpy(pointer, &to, sizeof to);
-    return SL_OK;
+    size_t stage_bytes = costs->stage_count * sizeof *costs->stages;
+    size_t edge_bytes = costs->edge_count * sizeof *costs->edges;
+    if (costs->stages) {
+        SL__TRY(sl__alloc(1, stage_bytes, &out->stages));
+        memcpy(out->stages, costs->stages, stage_bytes);
+    }
+    if (costs->edges) {
+        SL__TRY(sl__alloc(1, edge_bytes, &out->edges));
+        memcpy(out->edges, costs->edges, edge_bytes);
+    }
+    return read_root(root, out);
 }
 
 sl_status sl_costs_read_json(const char *text, size_t length, sl_costs *costs)
@@ -360,23 +346,12 @@ sl_status sl_costs_read_json(const char *text, size_t length, sl_costs *costs)
     }
     /* Read into a copy: a failure leaves the caller's costs as they were. */
     sl_costs read = *costs;
-    sl_status status =
-        copy_array(&read.stages, read.stage_count, sizeof *read.stages);
-    if (status) {
-        json_decref(root);
-        return status;
-    }
-    status = copy_array(&read.edges, read.edge_count, sizeof *read.edges);
-    if (status)
-        read.edges = NULL;
-    else
-        status = read_root(root, &read);
+    read.stages = NULL;
+    read.edges = NULL;
+    sl_status status = read_over(costs, root, &read);
     json_decref(root);
-    if (status) {
-        sl_costs_clear(&read);
-        return status;
-    }
-    sl_costs_clear(costs);
-    *costs = read;
-    return SL_OK;
+    sl_costs_clear(status ? &read : costs);
+    if (!status)
+        *costs = read;
+    return status;
 }

@@ -13,10 +13,10 @@
  *              them, or the send of a WAIT_SEND: the message's `complete`);
  *              when blocking, a send's or receive's own `complete`
  *   complete   async     both ends posted
- *              per-edge  both ends posted, and the message before each of them
- *                        in its lane complete: on its rank, to or from the
- *                        same rank
- *              ordered   the same with one lane for each rank
+ *              per-edge  both ends posted, and for each of them the message
+ *                        before it complete: on its rank, in its direction, to
+ *                        or from the same rank
+ *              ordered   the same with all messages of a rank in one sequence
  *              blocking  both ranks arrived, and the send's input
  *
  * A depth-first search along these edges finds a cycle as the part of its
@@ -24,6 +24,9 @@
 #include "schedule/deadlock.h"
 #include "schedule/action.h"
 #include "base/memory.h"
+#include "base/try.h"
+
+#include <assert.h>
 
 enum { UNSEEN, ON_STACK, DONE };
 
@@ -43,18 +46,16 @@ typedef struct frame {
 typedef struct search {
     const sl__events *events;
     sl_reading reading;
+    sl__arena memory;
     uint8_t *color;        /* by event */
-    uint32_t *before_comm; /* by node, with lanes: the message before it */
+    uint32_t *before_comm; /* by node: the message to complete before it; NULL
+                              where messages complete in any order */
     frame *stack;
     size_t depth;
     size_t capacity;
+    sl_wait *waits; /* the deadlock that was met, if `wait_count` is not 0 */
+    size_t wait_count;
 } search;
-
-/* Whether messages complete in the order in which they were posted. */
-static bool has_lanes(sl_reading reading)
-{
-    return reading == SL_ORDERED || reading == SL_PER_EDGE;
-}
 
 static uint32_t passed(uint32_t node)
 {
@@ -120,7 +121,7 @@ static int edges_of_end(const search *find, uint32_t end, edge *edges)
         return count + edges_to_inputs(find, end, edges + count);
     }
     edges[count++] = (edge){passed(end), end};
-    if (has_lanes(find->reading) && find->before_comm[end] != SL__NOWHERE)
+    if (find->before_comm && find->before_comm[end] != SL__NOWHERE)
         edges[count++] =
             (edge){complete(find->events, find->before_comm[end]), end};
     return count;
@@ -143,45 +144,40 @@ static int edges_of(const search *find, uint32_t event, edge *edges)
                           : edges_of_complete(find, event / 2, edges);
 }
 
-/* ----------------------------------------------------------- the report -- */
+/* ------------------------------------------------ the deadlock as waits -- */
 
-static sl_place place_of(const sl__events *events, uint32_t node)
+static void add_wait(search *find, uint32_t waiter, uint32_t on)
 {
-    return (sl_place){events->rank_of[node], (int)sl__step_of(events, node)};
+    const sl__events *events = find->events;
+    sl_wait wait = {events->rank_of[waiter], (int)sl__step_of(events, waiter),
+                    -1, -1};
+    if (on != SL__NOWHERE) {
+        wait.on_rank = events->rank_of[on];
+        wait.on_step = (int)sl__step_of(events, on);
+    }
+    find->waits[find->wait_count++] = wait;
 }
 
-static void add_wait(const sl__events *events, uint32_t waiter, uint32_t on,
-                     sl_wait *waits, size_t *count)
+/* The same, unless it says no more than that a rank runs its row in order. */
+static void add_notable_wait(search *find, uint32_t waiter, uint32_t on)
 {
-    sl_place from = place_of(events, waiter);
-    sl_place to = {-1, -1};
-    if (on != SL__NOWHERE)
-        to = place_of(events, on);
-    waits[(*count)++] = (sl_wait){from.rank, from.step, to.rank, to.step};
+    const uint16_t *rank_of = find->events->rank_of;
+    if (rank_of[on] != rank_of[waiter] || on > waiter)
+        add_wait(find, waiter, on);
 }
 
-/* Whether a wait of `node` for `on` says more than that a rank runs its row in
- * order. */
-static bool is_worth_telling(const sl__events *events, uint32_t node,
-                             uint32_t on)
+/* An edge out of `passed`; where it leads to a message, the next edge has the
+ * wait. An action that needs itself is an overlap of dependent halves. */
+static void add_waits_of_passed(search *find, uint32_t node, uint32_t to)
 {
-    return events->rank_of[on] != events->rank_of[node] || on > node;
+    if (to == SL__NOWHERE || to == passed(node))
+        add_wait(find, node, to == SL__NOWHERE ? to : node);
+    else if (to % 2 == 0)
+        add_notable_wait(find, node, to / 2);
 }
 
-/* Tells an edge out of `passed`; where it leads to a message, the next edge
- * tells. An action that needs itself is an overlap of dependent halves. */
-static void tell_passed(const sl__events *events, uint32_t node, uint32_t to,
-                        sl_wait *waits, size_t *count)
-{
-    if (to == SL__NOWHERE)
-        add_wait(events, node, SL__NOWHERE, waits, count);
-    else if (to % 2 == 0 &&
-             (to / 2 == node || is_worth_telling(events, node, to / 2)))
-        add_wait(events, node, to / 2, waits, count);
-}
-
-/* Who waits for a message that was come to through `before`: a compute itself;
- * of a message behind another, the end on the same rank. */
+/* Who waits for a message that the edge `before` led to: a compute itself; of a
+ * message behind another, the end on the same rank. */
 static uint32_t waiter_of(const sl__events *events, const edge *before,
                           uint32_t end)
 {
@@ -194,21 +190,19 @@ static uint32_t waiter_of(const sl__events *events, const edge *before,
     return events->rank_of[end] == rank ? end : before->end;
 }
 
-/* Tells an edge out of `complete`, left through one of the message's ends: the
- * waiter waits for that end, and the end perhaps for what it sends. */
-static void tell_complete(const sl__events *events, const edge *before,
-                          const edge *taken, sl_wait *waits, size_t *count)
+/* An edge out of `complete` through one of the message's ends: the waiter waits
+ * for that end, and the end perhaps for what it sends. */
+static void add_waits_of_complete(search *find, const edge *before,
+                                  const edge *taken)
 {
     uint32_t end = taken->end;
     if (taken->to == SL__NOWHERE) {
-        add_wait(events, end, SL__NOWHERE, waits, count);
+        add_wait(find, end, SL__NOWHERE);
         return;
     }
-    uint32_t waiter = waiter_of(events, before, end);
-    if (is_worth_telling(events, waiter, end))
-        add_wait(events, waiter, end, waits, count);
-    if (taken->to % 2 == 0 && is_worth_telling(events, end, taken->to / 2))
-        add_wait(events, end, taken->to / 2, waits, count);
+    add_notable_wait(find, waiter_of(find->events, before, end), end);
+    if (taken->to % 2 == 0)
+        add_notable_wait(find, end, taken->to / 2);
 }
 
 static edge taken_edge(const search *find, const frame *at)
@@ -218,39 +212,30 @@ static edge taken_edge(const search *find, const frame *at)
     return edges[at->edge];
 }
 
-/* Where no edge says anything, a rank sends to itself. */
-static void tell_self(const sl__events *events, uint32_t node, sl_wait *waits,
-                      size_t *count)
-{
-    uint32_t peer = is_comm(events, node) ? sl__peer(events, node) : node;
-    add_wait(events, node, peer, waits, count);
-}
-
-/* Tells the stack from `bottom` up, a cycle or one wait for nothing, as waits:
+/* Writes the stack from `bottom` up, a cycle or one wait for nothing, as waits:
  * each for an action at or behind which its rank is held by the next. */
-static sl_status tell(const search *find, size_t bottom, sl_wait **out_waits,
-                      size_t *out_count)
+static sl_status write_waits(search *find, size_t bottom)
 {
-    sl_wait *waits;
-    size_t count = 0;
-    sl_status status =
-        sl__alloc(2 * (find->depth - bottom), sizeof *waits, &waits);
-    if (status)
-        return status;
+    assert(bottom < find->depth && !find->waits);
+    SL__TRY(sl__alloc(2 * (find->depth - bottom), sizeof *find->waits,
+                      &find->waits));
     edge before = taken_edge(find, &find->stack[find->depth - 1]);
     for (size_t i = bottom; i < find->depth; i++) {
         const frame *at = &find->stack[i];
         edge taken = taken_edge(find, at);
         if (at->event % 2 == 0)
-            tell_passed(find->events, at->event / 2, taken.to, waits, &count);
+            add_waits_of_passed(find, at->event / 2, taken.to);
         else
-            tell_complete(find->events, &before, &taken, waits, &count);
+            add_waits_of_complete(find, &before, &taken);
         before = taken;
     }
-    if (count == 0)
-        tell_self(find->events, find->stack[bottom].event / 2, waits, &count);
-    *out_waits = waits;
-    *out_count = count;
+    if (find->wait_count == 0) {
+        /* Where no edge says anything, a rank sends to itself. */
+        uint32_t node = find->stack[bottom].event / 2;
+        add_wait(find, node,
+                 is_comm(find->events, node) ? sl__peer(find->events, node)
+                                             : node);
+    }
     return SL_OK;
 }
 
@@ -258,10 +243,8 @@ static sl_status tell(const search *find, size_t bottom, sl_wait **out_waits,
 
 static sl_status push(search *find, uint32_t event)
 {
-    sl_status status = sl__grow(&find->stack, &find->capacity, find->depth + 1,
-                                sizeof *find->stack);
-    if (status)
-        return status;
+    SL__TRY(sl__grow(&find->stack, &find->capacity, find->depth + 1,
+                     sizeof *find->stack));
     find->stack[find->depth++] = (frame){event, 0};
     find->color[event] = ON_STACK;
     return SL_OK;
@@ -276,14 +259,15 @@ static size_t frame_of(const search *find, uint32_t event)
     return at;
 }
 
-/* Explores from one event; with waits written when a deadlock was met. */
-static sl_status explore(search *find, uint32_t root, sl_wait **out_waits,
-                         size_t *out_count)
+/* Explores from one event, until all it needs is explored or a deadlock is
+ * met. */
+static sl_status explore(search *find, uint32_t root)
 {
     if (find->color[root] != UNSEEN)
         return SL_OK;
-    sl_status status = push(find, root);
-    while (!status && find->depth) {
+    assert(find->depth == 0);
+    SL__TRY(push(find, root));
+    while (find->depth) {
         frame *top = &find->stack[find->depth - 1];
         edge edges[MAX_EDGES];
         int count = edges_of(find, top->event, edges);
@@ -297,33 +281,31 @@ static sl_status explore(search *find, uint32_t root, sl_wait **out_waits,
         }
         uint32_t next = edges[top->edge].to;
         if (next == SL__NOWHERE)
-            return tell(find, find->depth - 1, out_waits, out_count);
+            return write_waits(find, find->depth - 1);
         if (find->color[next] == ON_STACK)
-            return tell(find, frame_of(find, next), out_waits, out_count);
-        status = push(find, next);
+            return write_waits(find, frame_of(find, next));
+        SL__TRY(push(find, next));
     }
-    return status;
+    return SL_OK;
 }
 
-static sl_status explore_node(search *find, uint32_t node, sl_wait **out_waits,
-                              size_t *out_count)
+static sl_status explore_node(search *find, uint32_t node)
 {
-    sl_status status = explore(find, passed(node), out_waits, out_count);
-    if (!status && !*out_count && has_lanes(find->reading) &&
-        is_comm(find->events, node))
-        status =
-            explore(find, complete(find->events, node), out_waits, out_count);
-    return status;
+    SL__TRY(explore(find, passed(node)));
+    if (find->wait_count || !find->before_comm || !is_comm(find->events, node))
+        return SL_OK;
+    return explore(find, complete(find->events, node));
 }
 
 /* Starts from every action, step by step across ranks, so that what an action
  * waits for is mostly explored before it and the stack stays low. `going` has
  * the ranks whose rows are not over yet. */
-static sl_status explore_steps(search *find, int *going, sl_wait **out_waits,
-                               size_t *out_count)
+static sl_status explore_all(search *find)
 {
     const sl__events *events = find->events;
     int ranks = events->extent.ranks;
+    int *going;
+    SL__TRY(SL__TAKE(&find->memory, (size_t)ranks, &going));
     for (int rank = 0; rank < ranks; rank++)
         going[rank] = rank;
     for (uint32_t step = 0; ranks > 0; step++) {
@@ -333,44 +315,33 @@ static sl_status explore_steps(search *find, int *going, sl_wait **out_waits,
             if (node >= events->first[going[i] + 1])
                 continue;
             going[kept++] = going[i];
-            sl_status status = explore_node(find, node, out_waits, out_count);
-            if (status || *out_count)
-                return status;
+            SL__TRY(explore_node(find, node));
+            if (find->wait_count)
+                return SL_OK;
         }
         ranks = kept;
     }
     return SL_OK;
 }
 
-static sl_status explore_all(search *find, sl_wait **out_waits,
-                             size_t *out_count)
+static sl_status run(search *find)
 {
-    int *going;
-    sl_status status =
-        sl__alloc((size_t)find->events->extent.ranks, sizeof *going, &going);
-    if (status)
-        return status;
-    status = explore_steps(find, going, out_waits, out_count);
-    free(going);
-    return status;
+    SL__TRY(
+        SL__TAKE(&find->memory, 2 * (size_t)find->events->nodes, &find->color));
+    if (sl__completes_in_order(find->reading))
+        SL__TRY(sl__link_messages(find->events, find->reading, &find->memory,
+                                  &find->before_comm));
+    return explore_all(find);
 }
 
 sl_status sl__find_deadlock(const sl__events *events, sl_reading reading,
                             sl_wait **out_waits, size_t *out_count)
 {
     search find = {.events = events, .reading = reading};
-    *out_waits = NULL;
-    *out_count = 0;
-    sl_status status = sl__alloc(2 * (size_t)events->nodes, 1, &find.color);
-    if (!status && has_lanes(reading))
-        status = sl__alloc(events->nodes, sizeof *find.before_comm,
-                           &find.before_comm);
-    if (!status && has_lanes(reading))
-        status = sl__link_messages(events, reading, find.before_comm);
-    if (!status)
-        status = explore_all(&find, out_waits, out_count);
-    free(find.color);
-    free(find.before_comm);
+    sl_status status = run(&find);
+    *out_waits = find.waits;
+    *out_count = find.wait_count;
+    sl__arena_clear(&find.memory);
     free(find.stack);
     return status;
 }

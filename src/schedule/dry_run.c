@@ -6,13 +6,13 @@
  * second try at the end of the step. Where messages are implied, a result of
  * another rank can be used from the step after.
  *
- * A turn is half a step: 2 * step for the first tries, 2 * step + 1 for the
+ * A round is half a step: 2 * step for the first tries, 2 * step + 1 for the
  * second. A rank that cannot move is parked at what it waits for. */
 #include "schedule/events.h"
 #include "schedule/action.h"
 #include "schedule/visits.h"
 #include "base/arguments.h"
-#include "base/memory.h"
+#include "base/try.h"
 
 typedef struct dry_run {
     const sl__events *events;
@@ -21,13 +21,14 @@ typedef struct dry_run {
     uint32_t last;  /* the latest step in which something was done */
     sl__visits visits;
     sl__waiters waiters;
-    uint64_t turn; /* the visit being made, */
-    int rank;      /* and to whom */
+    uint64_t round; /* of the visit being made, */
+    int rank;       /* and to whom */
+    sl__arena memory;
 } dry_run;
 
-static uint32_t step_of(uint64_t turn)
+static uint32_t step_of(uint64_t round)
 {
-    return (uint32_t)(turn / 2);
+    return (uint32_t)(round / 2);
 }
 
 static void skip_idle(dry_run *run, int rank)
@@ -38,7 +39,7 @@ static void skip_idle(dry_run *run, int rank)
 }
 
 /* What the node still waits for: SL__NOWHERE in `*out` when it never comes.
- * `*out_next_step` tells that it only has to wait for the step to end. */
+ * `*out_next_step` says whether it only has to wait for the step to end. */
 static bool is_ready(const dry_run *run, uint32_t node, uint32_t *out,
                      bool *out_next_step)
 {
@@ -52,25 +53,25 @@ static bool is_ready(const dry_run *run, uint32_t node, uint32_t *out,
         *out = inputs[i].node;
         if (*out == SL__NOWHERE || !run->done[*out])
             return false;
-        if (inputs[i].edge >= 0 && run->done[*out] == step_of(run->turn))
+        if (inputs[i].edge >= 0 && run->done[*out] == step_of(run->round))
             *out_next_step = true;
     }
     return !*out_next_step;
 }
 
-/* Visits ranks that waited for what was just done: in this turn if theirs is
- * still to come, else in the next. A rank that moved in this step is not among
+/* Visits ranks that waited for what was just done: in this round if they come
+ * later in it, else in the next. A rank that moved in this step is not among
  * them: its next visit is in the next step already. */
 static void wake(dry_run *run, uint32_t node)
 {
     for (int rank; (rank = sl__waiters_take(&run->waiters, node)) >= 0;)
-        sl__visits_push(&run->visits, run->turn + (rank <= run->rank), rank);
+        sl__visits_push(&run->visits, run->round + (rank <= run->rank), rank);
 }
 
 /* Lets a rank do one action if it can, else parks it. */
 static void visit(dry_run *run, int rank)
 {
-    uint32_t node = run->at[rank], waits_for, step = step_of(run->turn);
+    uint32_t node = run->at[rank], waits_for, step = step_of(run->round);
     bool next_step;
     if (is_ready(run, node, &waits_for, &next_step)) {
         run->done[node] = step;
@@ -103,13 +104,19 @@ static sl_status report_stuck(const dry_run *run)
 
 static sl_status run_all(dry_run *run)
 {
-    for (int rank = 0; rank < run->events->extent.ranks; rank++) {
+    size_t nodes = run->events->nodes;
+    int ranks = run->events->extent.ranks;
+    SL__TRY(SL__TAKE(&run->memory, nodes, &run->done));
+    SL__TRY(SL__TAKE(&run->memory, (size_t)ranks, &run->at));
+    SL__TRY(sl__visits_open(&run->visits, ranks, &run->memory));
+    SL__TRY(sl__waiters_open(&run->waiters, nodes, ranks, &run->memory));
+    for (int rank = 0; rank < ranks; rank++) {
         run->at[rank] = run->events->first[rank];
         skip_idle(run, rank);
         if (run->at[rank] < run->events->first[rank + 1])
             sl__visits_push(&run->visits, 2, rank);
     }
-    while (sl__visits_pop(&run->visits, &run->turn, &run->rank))
+    while (sl__visits_pop(&run->visits, &run->round, &run->rank))
         visit(run, run->rank);
     return report_stuck(run);
 }
@@ -118,26 +125,12 @@ sl_status sl_dry_run(const sl_schedule *schedule, size_t *out_steps)
 {
     SL__NEED(schedule, out_steps);
     sl__events events;
-    sl_status status = sl__events_open(schedule, &events);
-    if (status)
-        return status;
+    SL__TRY(sl__events_open(schedule, &events));
     dry_run run = {.events = &events};
-    int ranks = events.extent.ranks;
-    status = sl__alloc(events.nodes, sizeof *run.done, &run.done);
-    if (!status)
-        status = sl__alloc((size_t)ranks, sizeof *run.at, &run.at);
-    if (!status)
-        status = sl__visits_open(&run.visits, ranks);
-    if (!status)
-        status = sl__waiters_open(&run.waiters, events.nodes, ranks);
-    if (!status)
-        status = run_all(&run);
+    sl_status status = run_all(&run);
     if (!status)
         *out_steps = run.last;
-    free(run.done);
-    free(run.at);
-    sl__visits_close(&run.visits);
-    sl__waiters_close(&run.waiters);
+    sl__arena_clear(&run.memory);
     sl__events_close(&events);
     return status;
 }

@@ -4,8 +4,9 @@
  * what every node waits for. */
 #include "schedule/events.h"
 #include "schedule/action.h"
-#include "base/memory.h"
+#include "base/try.h"
 
+#include <assert.h>
 #include <string.h>
 
 static const sl_action_kind tabled[] = {
@@ -22,19 +23,16 @@ static sl_status number_nodes(sl__events *events)
         return sl_fail(SL_EINVAL, "the schedule has too many cells: %zu",
                        events->extent.cells);
     events->nodes = (uint32_t)events->extent.cells;
-    sl_status status = sl__alloc((size_t)schedule->ranks + 1,
-                                 sizeof *events->first, &events->first);
-    if (!status)
-        status =
-            sl__alloc(events->nodes, sizeof *events->rank_of, &events->rank_of);
-    if (status)
-        return status;
+    SL__TRY(
+        SL__TAKE(&events->memory, (size_t)schedule->ranks + 1, &events->first));
+    SL__TRY(SL__TAKE(&events->memory, events->nodes, &events->rank_of));
     uint32_t node = 0;
     for (int rank = 0; rank < schedule->ranks; rank++) {
         events->first[rank] = node;
         for (size_t i = schedule->rows[rank].length; i > 0; i--)
             events->rank_of[node++] = (uint16_t)rank;
     }
+    assert(node == events->nodes);
     events->first[schedule->ranks] = node;
     return SL_OK;
 }
@@ -44,14 +42,26 @@ static sl_status cut_tables(sl__events *events)
     size_t size =
         (size_t)events->extent.stages * (size_t)events->extent.microbatches;
     size_t all = TABLED * size + (size_t)events->extent.stages;
-    sl_status status = sl__alloc(all, sizeof *events->memory, &events->memory);
-    if (status)
-        return status;
-    memset(events->memory, 0xff, all * sizeof *events->memory);
+    uint32_t *tables;
+    SL__TRY(SL__TAKE(&events->memory, all, &tables));
+    memset(tables, 0xff, all * sizeof *tables);
     for (size_t i = 0; i < TABLED; i++)
-        events->table[tabled[i]] = events->memory + i * size;
-    events->reduction = events->memory + TABLED * size;
+        events->table[tabled[i]] = tables + i * size;
+    events->reduction = tables + TABLED * size;
     return SL_OK;
+}
+
+static size_t cell_of(const sl__events *events, int stage, int microbatch)
+{
+    return (size_t)stage * (size_t)events->extent.microbatches +
+           (size_t)microbatch;
+}
+
+/* The first node met keeps its entry. */
+static void enter(uint32_t *entry, uint32_t node)
+{
+    if (*entry == SL__NOWHERE)
+        *entry = node;
 }
 
 static void fill_tables(sl__events *events)
@@ -61,22 +71,18 @@ static void fill_tables(sl__events *events)
         int count = sl_action_parts(sl__action_at(events, node), parts);
         for (int i = 0; i < count; i++) {
             uint32_t *table = events->table[parts[i].kind];
-            uint32_t *reduction = &events->reduction[parts[i].stage];
-            if (parts[i].kind == SL_REDUCE_GRAD && *reduction == SL__NOWHERE)
-                *reduction = node;
-            if (!table)
-                continue;
-            size_t at =
-                (size_t)parts[i].stage * (size_t)events->extent.microbatches +
-                (size_t)parts[i].microbatch;
-            if (table[at] == SL__NOWHERE)
-                table[at] = node;
+            if (parts[i].kind == SL_REDUCE_GRAD)
+                enter(&events->reduction[parts[i].stage], node);
+            else if (table)
+                enter(&table[cell_of(events, parts[i].stage,
+                                     parts[i].microbatch)],
+                      node);
         }
     }
 }
 
 /* Counts a rank's actions by stage, and below that, for ties, how many of them
- * compute; tells which stages it computes. */
+ * compute; marks the stages it computes. */
 #define ONE_ACTION (UINT64_C(1) << 32)
 
 static void count_rank(const sl__events *events, int rank, uint64_t *counts,
@@ -120,55 +126,47 @@ static void claim_stages(sl__events *events, int rank, uint64_t *counts,
 static sl_status place_stages(sl__events *events)
 {
     size_t stages = (size_t)events->extent.stages;
-    uint64_t *counts = NULL, *most = NULL;
-    uint8_t *computed = NULL;
-    sl_status status = sl__alloc(stages, sizeof *events->home, &events->home);
-    if (!status)
-        status = sl__alloc(stages, sizeof *counts, &counts);
-    if (!status)
-        status = sl__alloc(stages, sizeof *most, &most);
-    if (!status)
-        status = sl__alloc(stages, 1, &computed);
-    for (int rank = 0; !status && rank < events->extent.ranks; rank++) {
+    uint64_t *counts, *most;
+    uint8_t *computed;
+    SL__TRY(SL__TAKE(&events->memory, stages, &events->home));
+    SL__TRY(SL__TAKE(&events->memory, stages, &counts));
+    SL__TRY(SL__TAKE(&events->memory, stages, &most));
+    SL__TRY(SL__TAKE(&events->memory, stages, &computed));
+    for (int rank = 0; rank < events->extent.ranks; rank++) {
         count_rank(events, rank, counts, computed);
         claim_stages(events, rank, counts, most);
     }
-    for (size_t stage = 0; !status && stage < stages; stage++) {
+    for (size_t stage = 0; stage < stages; stage++) {
         if (!computed[stage])
             events->home[stage] = -1;
     }
-    free(counts);
-    free(most);
-    free(computed);
-    return status;
+    return SL_OK;
+}
+
+static sl_status build(sl__events *events)
+{
+    SL__TRY(sl__check_density(&events->extent));
+    SL__TRY(number_nodes(events));
+    SL__TRY(cut_tables(events));
+    fill_tables(events);
+    return place_stages(events);
 }
 
 sl_status sl__events_open(const sl_schedule *schedule, sl__events *out)
 {
     sl__events events = {.schedule = schedule,
                          .extent = sl_schedule_extent(schedule)};
-    sl_status status = sl__check_density(&events.extent);
-    if (!status)
-        status = number_nodes(&events);
-    if (!status)
-        status = cut_tables(&events);
-    if (!status)
-        status = place_stages(&events);
-    if (status) {
+    sl_status status = build(&events);
+    if (status)
         sl__events_close(&events);
-        return status;
-    }
-    fill_tables(&events);
-    *out = events;
-    return SL_OK;
+    else
+        *out = events;
+    return status;
 }
 
 void sl__events_close(sl__events *events)
 {
-    free(events->first);
-    free(events->rank_of);
-    free(events->home);
-    free(events->memory);
+    sl__arena_clear(&events->memory);
 }
 
 uint32_t sl__event(const sl__events *events, sl_action_kind kind, int stage,
@@ -176,9 +174,8 @@ uint32_t sl__event(const sl__events *events, sl_action_kind kind, int stage,
 {
     if (stage < 0 || stage >= events->extent.stages)
         return SL__NOWHERE;
-    return events
-        ->table[kind][(size_t)stage * (size_t)events->extent.microbatches +
-                      (size_t)microbatch];
+    assert(events->table[kind]);
+    return events->table[kind][cell_of(events, stage, microbatch)];
 }
 
 uint32_t sl__backward_event(const sl__events *events, int stage, int microbatch)
@@ -189,7 +186,7 @@ uint32_t sl__backward_event(const sl__events *events, int stage, int microbatch)
     return sl__event(events, SL_BACKWARD_INPUT, stage, microbatch);
 }
 
-/* What brings a neighbour's result over a edge to `rank`: the neighbour
+/* What brings a neighbour's result over an edge to `rank`: the neighbour
  * itself where it is on the same rank or messages are implied, else the
  * receive. */
 static sl__input arrival(const sl__events *events, int rank, int edge,
@@ -321,13 +318,14 @@ static size_t way_of(const sl__events *events, uint32_t node)
 }
 
 sl_status sl__link_messages(const sl__events *events, sl_reading reading,
-                            uint32_t *before)
+                            sl__arena *memory, uint32_t **out_before)
 {
     size_t ways = 2 * ((size_t)events->extent.ranks + 1);
+    uint32_t *before;
     uint32_t *latest; /* by way, of the rank at hand; ordered: one for all */
-    sl_status status = sl__alloc(ways, sizeof *latest, &latest);
-    if (status)
-        return status;
+    assert(sl__completes_in_order(reading));
+    SL__TRY(SL__TAKE(memory, events->nodes, &before));
+    SL__TRY(SL__TAKE(memory, ways, &latest));
     for (int rank = 0; rank < events->extent.ranks; rank++) {
         memset(latest, 0xff, ways * sizeof *latest);
         for (uint32_t node = events->first[rank];
@@ -340,6 +338,6 @@ sl_status sl__link_messages(const sl__events *events, sl_reading reading,
             latest[way] = node;
         }
     }
-    free(latest);
+    *out_before = before;
     return SL_OK;
 }

@@ -10,6 +10,7 @@
 #define SL_SCHEDULE_EVENTS_H
 
 #include "schedule/schedule.h"
+#include "base/arena.h"
 
 #define SL__NOWHERE UINT32_MAX
 
@@ -24,7 +25,7 @@ typedef struct sl__events {
      * microbatch. */
     uint32_t *table[SL_ACTION_KINDS];
     uint32_t *reduction; /* by stage: its REDUCE_GRAD */
-    uint32_t *memory;    /* what the tables are cut from */
+    sl__arena memory;
 } sl__events;
 
 /* Fails where the schedule is too sparse for tables (sl__check_density). */
@@ -56,8 +57,8 @@ uint32_t sl__backward_event(const sl__events *events, int stage,
 typedef struct sl__input {
     uint32_t node; /* SL__NOWHERE: it never comes. A send or receive: its
                       message, complete */
-    int edge;      /* the edge e, between stages e and e + 1, that a result
-                      from another rank crosses unannounced; -1 if none */
+    int edge;      /* where messages are implied: the edge, between stages
+                      `edge` and `edge` + 1, that the result crosses; else -1 */
 } sl__input;
 #define SL__MAX_INPUTS 4
 
@@ -69,11 +70,17 @@ int sl__inputs(const sl__events *events, uint32_t node,
 /* For a send its receive, for a receive its send, or SL__NOWHERE. */
 uint32_t sl__peer(const sl__events *events, uint32_t node);
 
-/* Fills in, for every send and receive, the one that must be complete before it
- * can be, on its rank: under SL_ORDERED the message before it, under
- * SL_PER_EDGE the one before it that goes the same way to or from the same
- * rank. SL__NOWHERE for none, and for all else. */
+/* Whether messages complete in the order in which they were posted: each rank's
+ * all in one sequence, or in one per direction and peer. */
+static inline bool sl__completes_in_order(sl_reading reading)
+{
+    return reading == SL_ORDERED || reading == SL_PER_EDGE;
+}
+
+/* For every send and receive the one before it in its sequence, which must be
+ * complete first; SL__NOWHERE for the first ones and for all other nodes. The
+ * array is by node, from `memory`. Only where messages complete in order. */
 sl_status sl__link_messages(const sl__events *events, sl_reading reading,
-                            uint32_t *before);
+                            sl__arena *memory, uint32_t **out_before);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The machine that the simulator is: simulate.c runs it, simulate_messages.c
- * knows what sends and receives do in it. */
+ * The machine that the simulator runs: simulate.c steps through rows and
+ * compute, simulate_messages.c through sends and receives. */
 #ifndef SL_SCHEDULE_MACHINE_H
 #define SL_SCHEDULE_MACHINE_H
 
@@ -26,19 +26,21 @@ typedef struct sl__machine {
     uint32_t *cause;     /* by node: what it waited for last, or SL__NOWHERE */
     uint32_t *at;        /* by rank: the node it has come to */
     sl__moment *free_at; /* by rank */
-    /* Where messages complete in order, by node: those before and behind it in
-     * its lane, or SL__NOWHERE; and messages that may have come to the front. */
+    /* Where messages complete in order, by node: the message before and the one
+     * behind it in its sequence, or SL__NOWHERE; and a stack of messages whose
+     * predecessor is complete. Otherwise NULL. */
     uint32_t *before, *behind;
-    uint32_t *fronts;
-    size_t front_count;
+    uint32_t *next;
+    size_t next_count;
     int *in_flight;  /* by rank: microbatches of its stages */
     int64_t *held;   /* by rank: activation bytes */
-    uint16_t *queue; /* ranks to look at: a ring of as many as ranks */
+    uint16_t *queue; /* ranks to run: a ring of as many as ranks */
     uint8_t *queued; /* by rank */
     size_t queue_head;
     size_t queue_count;
     sl__waiters waiters;
     uint8_t *parked; /* by rank: whether it is among the waiters */
+    sl__arena memory;
 } sl__machine;
 
 /* Puts a moment off until `time`, if that is later. */
@@ -50,14 +52,14 @@ static inline void sl__later(sl__moment *of, double time, uint32_t cause)
 
 /* ---- simulate.c ---- */
 
-/* Has a rank run as far as it goes, soon. */
-void sl__look_at(sl__machine *m, int rank);
+/* Queues a rank, to be run as far as it goes. */
+void sl__enqueue_rank(sl__machine *m, int rank);
 
 /* Whether all inputs of a node are there; if so, `ready` is put off until the
  * last of them is. If not, its rank is parked until the first missing one. */
 bool sl__inputs_ready(sl__machine *m, uint32_t node, sl__moment *ready);
 
-/* Completes a node and has whoever waits for it looked at. */
+/* Completes a node and enqueues the ranks that wait for it. */
 void sl__finish_node(sl__machine *m, uint32_t node, sl__moment start,
                      double end);
 
@@ -69,11 +71,7 @@ void sl__keep_bytes(sl__machine *m, int rank, uint32_t node);
 /* Runs the send or receive that a rank has come to; false if it cannot. */
 bool sl__run_message(sl__machine *m, int rank, uint32_t node);
 
-/* Whether messages complete in the order in which they were posted. */
-bool sl__has_lanes(const sl__machine *m);
-
-/* Lays out the lanes, before anything runs. */
-sl_status sl__lanes_open(sl__machine *m);
-void sl__lanes_close(sl__machine *m);
+/* Finds what comes before and behind each message, before anything runs. */
+sl_status sl__order_messages(sl__machine *m);
 
 #endif

@@ -2,30 +2,33 @@
  *
  * The simulator: a machine in which every rank runs its row in order. An
  * action starts when its rank is free and its inputs are there; a rank that
- * cannot go on is parked at what it waits for and looked at again then.
- * Costs do not change what can happen, only when: so each rank is run as far
- * as it goes, and times are the maxima over what an action waited for.
+ * cannot go on is parked at what it waits for, and run again once that is
+ * complete. Costs do not change what can happen, only when: so each rank is run
+ * as far as it goes, and times are the maxima over what an action waited for.
  *
- * What sends and receives do is simulate_messages.c's. */
+ * What sends and receives do is in simulate_messages.c. */
 #include "schedule/machine.h"
 #include "schedule/action.h"
 #include "base/arguments.h"
 #include "base/memory.h"
+#include "base/try.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-void sl__look_at(sl__machine *m, int rank)
+void sl__enqueue_rank(sl__machine *m, int rank)
 {
     if (m->queued[rank])
         return;
     size_t ranks = (size_t)m->events->extent.ranks;
+    assert(m->queue_count < ranks);
     m->queued[rank] = 1;
     m->queue[(m->queue_head + m->queue_count++) % ranks] = (uint16_t)rank;
 }
 
-/* Has a rank looked at once `node` is complete. Its row may have come to the
- * same place before, so it may be parked already. */
+/* Has a rank run again once `node` is complete. It may have come to the same
+ * place before, and be parked already. */
 static void park(sl__machine *m, uint32_t node, int rank)
 {
     if (m->parked[rank])
@@ -41,7 +44,7 @@ static sl__moment input_at(const sl__machine *m, const sl__input *input)
 {
     const sl_simulation *result = m->result;
     sl__moment at = {result->end[input->node], input->node};
-    /* Of a message that was waited for, blame the sender. */
+    /* What waited for a message waited for its sender. */
     if (sl__is_communication(sl__action_at(m->events, input->node)->kind) &&
         m->cause[input->node] == sl__peer(m->events, input->node))
         at.cause = m->cause[input->node];
@@ -133,6 +136,7 @@ static void give_back_bytes(sl__machine *m, int rank, uint32_t node)
 void sl__finish_node(sl__machine *m, uint32_t node, sl__moment start,
                      double end)
 {
+    assert(m->state[node] != SL__COMPLETE && end >= start.time);
     m->result->start[node] = start.time;
     m->result->end[node] = end;
     m->cause[node] = start.cause;
@@ -141,7 +145,7 @@ void sl__finish_node(sl__machine *m, uint32_t node, sl__moment start,
         m->result->makespan = end;
     for (int rank; (rank = sl__waiters_take(&m->waiters, node)) >= 0;) {
         m->parked[rank] = 0;
-        sl__look_at(m, rank);
+        sl__enqueue_rank(m, rank);
     }
 }
 
@@ -193,23 +197,8 @@ static bool run_node(sl__machine *m, int rank, uint32_t node)
 static void run_rank(sl__machine *m, int rank)
 {
     uint32_t end = m->events->first[rank + 1];
-    for (;;) {
-        if (m->at[rank] == end || !run_node(m, rank, m->at[rank]))
-            break;
+    while (m->at[rank] < end && run_node(m, rank, m->at[rank]))
         m->at[rank]++;
-    }
-}
-
-static void run_queue(sl__machine *m)
-{
-    size_t ranks = (size_t)m->events->extent.ranks;
-    while (m->queue_count) {
-        int rank = m->queue[m->queue_head];
-        m->queue_head = (m->queue_head + 1) % ranks;
-        m->queue_count--;
-        m->queued[rank] = 0;
-        run_rank(m, rank);
-    }
 }
 
 static void run(sl__machine *m)
@@ -220,8 +209,14 @@ static void run(sl__machine *m)
         m->free_at[rank] = (sl__moment){0, SL__NOWHERE};
     }
     for (int rank = 0; rank < ranks; rank++)
-        sl__look_at(m, rank);
-    run_queue(m);
+        sl__enqueue_rank(m, rank);
+    while (m->queue_count) {
+        int rank = m->queue[m->queue_head];
+        m->queue_head = (m->queue_head + 1) % (size_t)ranks;
+        m->queue_count--;
+        m->queued[rank] = 0;
+        run_rank(m, rank);
+    }
 }
 
 /* The first message of a rank that never became complete, or its row's end. */
@@ -242,7 +237,7 @@ static sl_status report_stuck(const sl__machine *m)
     for (int rank = 0; rank < m->events->extent.ranks; rank++) {
         uint32_t end = m->events->first[rank + 1];
         uint32_t node = m->at[rank];
-        if (node == end && sl__has_lanes(m))
+        if (node == end && sl__completes_in_order(m->result->reading))
             node = first_posted(m, rank);
         if (node == end)
             continue;
@@ -284,9 +279,7 @@ static sl_status trace_path(sl__machine *m)
     size_t count = 0;
     for (uint32_t node = last; node != SL__NOWHERE; node = m->cause[node])
         count++;
-    sl_status status = sl__alloc(count, sizeof *result->path, &result->path);
-    if (status)
-        return status;
+    SL__TRY(SL__TAKE(&result->memory, count, &result->path));
     result->path_count = count;
     for (uint32_t node = last; node != SL__NOWHERE; node = m->cause[node])
         result->path[--count] = (sl_place){m->events->rank_of[node],
@@ -294,99 +287,62 @@ static sl_status trace_path(sl__machine *m)
     return SL_OK;
 }
 
-static sl_status result_create(const sl__events *events, sl_reading reading,
-                               sl_simulation **out)
+static sl_status result_open(const sl__events *events, sl_simulation *result)
 {
     size_t ranks = (size_t)events->extent.ranks, nodes = events->nodes;
-    sl_simulation *result;
-    sl_status status = sl__alloc(1, sizeof *result, &result);
-    if (status)
-        return status;
-    result->ranks = events->extent.ranks;
-    result->reading = reading;
-    status = sl__alloc(ranks + 1, sizeof *result->first, &result->first);
-    if (!status)
-        status = sl__alloc(nodes, sizeof *result->start, &result->start);
-    if (!status)
-        status = sl__alloc(nodes, sizeof *result->end, &result->end);
-    if (!status)
-        status = sl__alloc(nodes, sizeof *result->bytes, &result->bytes);
-    if (!status)
-        status = sl__alloc(ranks, sizeof *result->busy, &result->busy);
-    if (!status)
-        status = sl__alloc(ranks, sizeof *result->peak, &result->peak);
-    if (!status)
-        status = sl__alloc(ranks, sizeof *result->slots, &result->slots);
-    if (status) {
-        sl_simulation_destroy(result);
-        return status;
-    }
+    sl__arena *memory = &result->memory;
+    SL__TRY(SL__TAKE(memory, ranks + 1, &result->first));
+    SL__TRY(SL__TAKE(memory, nodes, &result->start));
+    SL__TRY(SL__TAKE(memory, nodes, &result->end));
+    SL__TRY(SL__TAKE(memory, nodes, &result->bytes));
+    SL__TRY(SL__TAKE(memory, ranks, &result->busy));
+    SL__TRY(SL__TAKE(memory, ranks, &result->peak));
+    SL__TRY(SL__TAKE(memory, ranks, &result->slots));
     memcpy(result->first, events->first, (ranks + 1) * sizeof *result->first);
-    *out = result;
+    result->ranks = events->extent.ranks;
     return SL_OK;
 }
 
 static sl_status machine_open(sl__machine *m)
 {
     size_t ranks = (size_t)m->events->extent.ranks, nodes = m->events->nodes;
-    sl_status status = sl__alloc(nodes, 1, &m->state);
-    if (!status)
-        status = sl__alloc(nodes, sizeof *m->cause, &m->cause);
-    if (!status)
-        status = sl__alloc(ranks, sizeof *m->at, &m->at);
-    if (!status)
-        status = sl__alloc(ranks, sizeof *m->free_at, &m->free_at);
-    if (!status)
-        status = sl__lanes_open(m);
-    if (!status)
-        status = sl__alloc(ranks, sizeof *m->held, &m->held);
-    if (!status)
-        status = sl__alloc(ranks, sizeof *m->in_flight, &m->in_flight);
-    if (!status)
-        status = sl__alloc(ranks, sizeof *m->queue, &m->queue);
-    if (!status)
-        status = sl__alloc(ranks, 1, &m->queued);
-    if (!status)
-        status = sl__alloc(ranks, 1, &m->parked);
-    if (!status)
-        status = sl__waiters_open(&m->waiters, nodes, m->events->extent.ranks);
-    return status;
+    SL__TRY(SL__TAKE(&m->memory, nodes, &m->state));
+    SL__TRY(SL__TAKE(&m->memory, nodes, &m->cause));
+    SL__TRY(SL__TAKE(&m->memory, ranks, &m->at));
+    SL__TRY(SL__TAKE(&m->memory, ranks, &m->free_at));
+    SL__TRY(SL__TAKE(&m->memory, ranks, &m->held));
+    SL__TRY(SL__TAKE(&m->memory, ranks, &m->in_flight));
+    SL__TRY(SL__TAKE(&m->memory, ranks, &m->queue));
+    SL__TRY(SL__TAKE(&m->memory, ranks, &m->queued));
+    SL__TRY(SL__TAKE(&m->memory, ranks, &m->parked));
+    SL__TRY(sl__waiters_open(&m->waiters, nodes, m->events->extent.ranks,
+                             &m->memory));
+    return sl__order_messages(m);
 }
 
-static void machine_close(sl__machine *m)
+static sl_status simulate_into(sl__machine *m)
 {
-    free(m->state);
-    free(m->cause);
-    free(m->at);
-    free(m->free_at);
-    sl__lanes_close(m);
-    free(m->held);
-    free(m->in_flight);
-    free(m->queue);
-    free(m->queued);
-    free(m->parked);
-    sl__waiters_close(&m->waiters);
+    SL__TRY(sl__costs_check(m->costs, &m->events->extent));
+    SL__TRY(result_open(m->events, m->result));
+    SL__TRY(machine_open(m));
+    run(m);
+    SL__TRY(report_stuck(m));
+    return trace_path(m);
 }
 
 static sl_status simulate(const sl__events *events, const sl_costs *costs,
                           sl_reading reading, sl_simulation **out)
 {
-    sl__machine m = {.events = events, .costs = costs};
-    sl_status status = result_create(events, reading, &m.result);
+    sl_simulation *result;
+    SL__TRY(sl__alloc(1, sizeof *result, &result));
+    result->reading = reading;
+    sl__machine m = {.events = events, .costs = costs, .result = result};
+    sl_status status = simulate_into(&m);
+    sl__arena_clear(&m.memory);
     if (status)
-        return status;
-    status = machine_open(&m);
-    if (!status) {
-        run(&m);
-        status = report_stuck(&m);
-    }
-    if (!status)
-        status = trace_path(&m);
-    machine_close(&m);
-    if (status)
-        sl_simulation_destroy(m.result);
+        sl_simulation_destroy(result);
     else
-        *out = m.result;
+        *out = result;
     return status;
 }
 
@@ -396,17 +352,12 @@ sl_status sl_simulate(const sl_schedule *schedule, const sl_costs *costs,
     SL__NEED(schedule, out);
     static const sl_costs defaults = SL_COSTS_INIT;
     sl__events events;
-    if (!costs)
-        costs = &defaults;
     if ((unsigned)reading >= SL_READINGS)
         return sl_fail(SL_EINVAL, "unknown reading of communication: %d",
                        (int)reading);
-    sl_status status = sl__events_open(schedule, &events);
-    if (status)
-        return status;
-    status = sl__costs_check(costs, &events.extent);
-    if (!status)
-        status = simulate(&events, costs, reading, out);
+    SL__TRY(sl__events_open(schedule, &events));
+    sl_status status =
+        simulate(&events, costs ? costs : &defaults, reading, out);
     sl__events_close(&events);
     return status;
 }

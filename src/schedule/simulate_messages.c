@@ -4,10 +4,10 @@
  *
  *   async     a send is on its way at once; a compute waits for the receive it
  *             uses; neither occupies the rank
- *   per-edge  what a rank sends to another forms a lane, and what it receives
- *             from it; a message starts when both its ends are posted and at
- *             the front of their lanes
- *   ordered   the same, where all that a rank sends and receives is one lane
+ *   per-edge  what a rank sends to another forms a sequence, and what it
+ *             receives from it; a message starts when both its ends are posted
+ *             and those before them in their sequences are complete
+ *   ordered   the same, where all that a rank sends and receives is one sequence
  *   blocking  a message starts when both ranks have come to it, and holds both
  *             until its end
  *
@@ -15,9 +15,9 @@
  * them to it. */
 #include "schedule/machine.h"
 #include "schedule/action.h"
-#include "base/memory.h"
 #include "base/try.h"
 
+#include <assert.h>
 #include <string.h>
 
 static double comm_cost(const sl__machine *m, uint32_t node)
@@ -33,7 +33,7 @@ static double comm_cost(const sl__machine *m, uint32_t node)
 /* Completes a posted receive whose message was sent. It is shown while its
  * message is on the way; who waits for it waited for the sender, unless it was
  * posted later than the message came. */
-static void settle_receive(sl__machine *m, uint32_t receive, uint32_t send)
+static void finish_receive(sl__machine *m, uint32_t receive, uint32_t send)
 {
     const sl_simulation *result = m->result;
     sl__moment start = {result->start[receive], m->cause[receive]};
@@ -55,34 +55,28 @@ static bool run_async(sl__machine *m, int rank, uint32_t node)
             return false;
         sl__finish_node(m, node, now, now.time + comm_cost(m, node));
         if (peer != SL__NOWHERE && m->state[peer] == SL__POSTED)
-            settle_receive(m, peer, node);
+            finish_receive(m, peer, node);
         return true;
     }
     m->result->start[node] = m->result->end[node] = now.time;
     m->cause[node] = now.cause;
     m->state[node] = SL__POSTED;
     if (peer != SL__NOWHERE && m->state[peer] == SL__COMPLETE)
-        settle_receive(m, node, peer);
+        finish_receive(m, node, peer);
     return true;
 }
 
-/* ----------------------------------------------------------------- lanes -- */
+/* ----------------------------------------- messages that complete in order -- */
 
-bool sl__has_lanes(const sl__machine *m)
-{
-    sl_reading reading = m->result->reading;
-    return reading == SL_ORDERED || reading == SL_PER_EDGE;
-}
-
-sl_status sl__lanes_open(sl__machine *m)
+sl_status sl__order_messages(sl__machine *m)
 {
     size_t nodes = m->events->nodes;
-    if (!sl__has_lanes(m))
+    if (!sl__completes_in_order(m->result->reading))
         return SL_OK;
-    SL__TRY(sl__alloc(nodes, sizeof *m->before, &m->before));
-    SL__TRY(sl__alloc(nodes, sizeof *m->behind, &m->behind));
-    SL__TRY(sl__alloc(nodes, sizeof *m->fronts, &m->fronts));
-    SL__TRY(sl__link_messages(m->events, m->result->reading, m->before));
+    SL__TRY(SL__TAKE(&m->memory, nodes, &m->behind));
+    SL__TRY(SL__TAKE(&m->memory, nodes, &m->next));
+    SL__TRY(sl__link_messages(m->events, m->result->reading, &m->memory,
+                              &m->before));
     memset(m->behind, 0xff, nodes * sizeof *m->behind);
     for (uint32_t node = 0; node < nodes; node++) {
         if (m->before[node] != SL__NOWHERE)
@@ -91,26 +85,19 @@ sl_status sl__lanes_open(sl__machine *m)
     return SL_OK;
 }
 
-void sl__lanes_close(sl__machine *m)
-{
-    free(m->before);
-    free(m->behind);
-    free(m->fronts);
-}
-
-static bool is_in_front(const sl__machine *m, uint32_t node)
+static bool may_start(const sl__machine *m, uint32_t node)
 {
     return m->state[node] == SL__POSTED &&
            (m->before[node] == SL__NOWHERE ||
             m->state[m->before[node]] == SL__COMPLETE);
 }
 
-/* Completes a message if both its ends are posted and in front of their lanes;
- * those behind them may then be in front. */
+/* Completes a message if both its ends may start; those behind them may then be
+ * able to. */
 static void move_message(sl__machine *m, uint32_t node)
 {
     uint32_t peer = sl__peer(m->events, node);
-    if (peer == SL__NOWHERE || !is_in_front(m, node) || !is_in_front(m, peer))
+    if (peer == SL__NOWHERE || !may_start(m, node) || !may_start(m, peer))
         return;
     const uint32_t ends[2] = {node, peer};
     sl__moment start = {0, SL__NOWHERE};
@@ -124,11 +111,12 @@ static void move_message(sl__machine *m, uint32_t node)
     for (int i = 0; i < 2; i++) {
         sl__finish_node(m, ends[i], start, end);
         if (m->behind[ends[i]] != SL__NOWHERE)
-            m->fronts[m->front_count++] = m->behind[ends[i]];
+            m->next[m->next_count++] = m->behind[ends[i]];
     }
+    assert(m->next_count <= m->events->nodes);
 }
 
-static bool run_in_lane(sl__machine *m, int rank, uint32_t node)
+static bool run_in_order(sl__machine *m, int rank, uint32_t node)
 {
     sl__moment now = m->free_at[rank];
     if (!sl__inputs_ready(m, node, &now))
@@ -137,8 +125,8 @@ static bool run_in_lane(sl__machine *m, int rank, uint32_t node)
     m->cause[node] = now.cause;
     m->state[node] = SL__POSTED;
     move_message(m, node);
-    while (m->front_count)
-        move_message(m, m->fronts[--m->front_count]);
+    while (m->next_count)
+        move_message(m, m->next[--m->next_count]);
     return true;
 }
 
@@ -163,7 +151,7 @@ static bool run_blocking(sl__machine *m, int rank, uint32_t node)
     m->free_at[rank] = (sl__moment){end, node};
     m->free_at[other] = (sl__moment){end, peer};
     m->at[other]++;
-    sl__look_at(m, other);
+    sl__enqueue_rank(m, other);
     return true;
 }
 
@@ -173,7 +161,7 @@ bool sl__run_message(sl__machine *m, int rank, uint32_t node)
     switch (m->result->reading) {
     case SL_ASYNC: return run_async(m, rank, node);
     case SL_PER_EDGE:
-    case SL_ORDERED: return run_in_lane(m, rank, node);
+    case SL_ORDERED: return run_in_order(m, rank, node);
     default: return run_blocking(m, rank, node);
     }
 }

@@ -4,21 +4,16 @@
 #include "schedule/simulation.h"
 #include "schedule/schedule.h"
 #include "base/arguments.h"
-#include "base/memory.h"
+#include "base/try.h"
 #include "base/writer.h"
+
+#include <stdlib.h>
 
 void sl_simulation_destroy(sl_simulation *simulation)
 {
     if (!simulation)
         return;
-    free(simulation->first);
-    free(simulation->start);
-    free(simulation->end);
-    free(simulation->bytes);
-    free(simulation->busy);
-    free(simulation->peak);
-    free(simulation->slots);
-    free(simulation->path);
+    sl__arena_clear(&simulation->memory);
     free(simulation);
 }
 
@@ -165,9 +160,7 @@ sl_status sl_simulation_write_json(const sl_simulation *simulation,
 {
     SL__NEED(simulation, schedule, write);
     sl__writer writer;
-    sl_status status = sl__check_simulated(simulation, schedule);
-    if (status)
-        return status;
+    SL__TRY(sl__check_simulated(simulation, schedule));
     sl__writer_start(&writer, write, context);
     sl__puts(&writer, "{\n  \"makespan\": ");
     sl__put_number(&writer, simulation->makespan);

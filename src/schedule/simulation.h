@@ -5,6 +5,7 @@
 #define SL_SCHEDULE_SIMULATION_H
 
 #include "sluice/schedule.h"
+#include "base/arena.h"
 
 struct sl_simulation {
     int ranks;
@@ -19,6 +20,7 @@ struct sl_simulation {
     int *slots;           /* by rank: most microbatches in flight */
     sl_place *path;       /* the critical path, in order of time */
     size_t path_count;
+    sl__arena memory; /* of all arrays */
 };
 
 /* Refuses a simulation of a schedule with other rows. */
@@ -27,7 +29,6 @@ sl_status sl__check_simulated(const sl_simulation *simulation,
 
 /* Costs of one schedule, looked up. */
 const sl_stage_cost *sl__stage_cost(const sl_costs *costs, int stage);
-const sl_edge_cost *sl__edge_cost(const sl_costs *costs, int edge);
 double sl__message_cost(const sl_costs *costs, int edge);
 double sl__action_cost(const sl_costs *costs, const sl_action *action);
 

@@ -3,32 +3,23 @@
  * A heap of visits and lists of waiters: both sized once, by the ranks and
  * nodes, so that nothing here fails after it is open. */
 #include "schedule/visits.h"
-#include "base/memory.h"
+#include "base/try.h"
 
 #include <assert.h>
 #include <string.h>
 
-sl_status sl__visits_open(sl__visits *visits, int ranks)
+sl_status sl__visits_open(sl__visits *visits, int ranks, sl__arena *memory)
 {
-    size_t count = (size_t)ranks;
     *visits = (sl__visits){.ranks = (uint64_t)ranks};
-    sl_status status = sl__alloc(count, sizeof *visits->heap, &visits->heap);
-    if (!status)
-        status = sl__alloc(count, 1, &visits->queued);
-    return status;
+    SL__TRY(SL__TAKE(memory, visits->ranks, &visits->heap));
+    return SL__TAKE(memory, visits->ranks, &visits->queued);
 }
 
-void sl__visits_close(sl__visits *visits)
-{
-    free(visits->heap);
-    free(visits->queued);
-}
-
-void sl__visits_push(sl__visits *visits, uint64_t turn, int rank)
+void sl__visits_push(sl__visits *visits, uint64_t round, int rank)
 {
     assert(!visits->queued[rank]);
     visits->queued[rank] = 1;
-    uint64_t visit = turn * visits->ranks + (uint64_t)rank;
+    uint64_t visit = round * visits->ranks + (uint64_t)rank;
     size_t at = visits->count++;
     while (at > 0 && visits->heap[(at - 1) / 2] > visit) {
         visits->heap[at] = visits->heap[(at - 1) / 2];
@@ -37,11 +28,11 @@ void sl__visits_push(sl__visits *visits, uint64_t turn, int rank)
     visits->heap[at] = visit;
 }
 
-bool sl__visits_pop(sl__visits *visits, uint64_t *turn, int *rank)
+bool sl__visits_pop(sl__visits *visits, uint64_t *round, int *rank)
 {
     if (visits->count == 0)
         return false;
-    *turn = visits->heap[0] / visits->ranks;
+    *round = visits->heap[0] / visits->ranks;
     *rank = (int)(visits->heap[0] % visits->ranks);
     visits->queued[*rank] = 0;
     uint64_t moved = visits->heap[--visits->count];
@@ -59,23 +50,13 @@ bool sl__visits_pop(sl__visits *visits, uint64_t *turn, int *rank)
     return true;
 }
 
-sl_status sl__waiters_open(sl__waiters *waiters, size_t nodes, int ranks)
+sl_status sl__waiters_open(sl__waiters *waiters, size_t nodes, int ranks,
+                           sl__arena *memory)
 {
-    *waiters = (sl__waiters){0};
-    sl_status status =
-        sl__alloc(nodes, sizeof *waiters->first, &waiters->first);
-    if (!status)
-        status =
-            sl__alloc((size_t)ranks, sizeof *waiters->next, &waiters->next);
-    if (!status)
-        memset(waiters->first, 0xff, nodes * sizeof *waiters->first);
-    return status;
-}
-
-void sl__waiters_close(sl__waiters *waiters)
-{
-    free(waiters->first);
-    free(waiters->next);
+    SL__TRY(SL__TAKE(memory, nodes, &waiters->first));
+    SL__TRY(SL__TAKE(memory, (size_t)ranks, &waiters->next));
+    memset(waiters->first, 0xff, nodes * sizeof *waiters->first);
+    return SL_OK;
 }
 
 void sl__waiters_park(sl__waiters *waiters, uint32_t node, int rank)

@@ -14,14 +14,16 @@
 #include "schedule/action.h"
 #include "schedule/deadlock.h"
 #include "base/arguments.h"
-#include "base/memory.h"
 #include "base/try.h"
+
+#include <assert.h>
+#include <stdlib.h>
 
 #define NONE UINT32_MAX
 
 /* Receives deferred in the row at hand, by their step, in a queue per peer. */
 typedef struct deferral {
-    const sl_placement *placement;
+    sl_placement *placement;
     size_t microbatches;
     uint32_t *step_of; /* by direction, stage and microbatch: the receive's */
     uint8_t *waits;    /* by step: deferred and not yet posted */
@@ -29,6 +31,7 @@ typedef struct deferral {
     uint32_t *first;   /* by peer: or NONE */
     uint32_t *last;
     size_t deferred; /* how many are */
+    sl__arena memory;
 } deferral;
 
 static int peer_of(const deferral *own, const sl_action *action)
@@ -53,6 +56,7 @@ static sl_status refuse(const sl_action *receive, int rank, const char *why)
 static sl_status defer(deferral *own, const sl_action *receive, uint32_t step,
                        int rank)
 {
+    assert(!own->waits[step]);
     int peer = peer_of(own, receive);
     if (peer < 0)
         return refuse(receive, rank, "has no stage at its other end");
@@ -114,7 +118,6 @@ static sl_status defer_row(const sl__row *from, sl__row *to, int rank,
     own->deferred = 0;
     for (int peer = 0; peer < sl_placement_ranks(own->placement); peer++)
         own->first[peer] = NONE;
-    SL__TRY(sl__row_reserve(to, from->length));
     for (size_t step = 0; step < from->length; step++) {
         const sl_action *action = &from->actions[step];
         bool is_send = sl__is_send(action->kind);
@@ -139,18 +142,19 @@ static sl_status defer_row(const sl__row *from, sl__row *to, int rank,
     return SL_OK;
 }
 
-static sl_status lower(const sl_schedule *in, deferral *own, sl_schedule **out)
+static sl_status defer_rows(const sl_schedule *in, deferral *own,
+                            sl_schedule **out)
 {
     sl_extent extent = sl_schedule_extent(in);
     size_t cells = (size_t)extent.stages * (size_t)extent.microbatches;
     size_t ranks = (size_t)in->ranks;
     own->microbatches = (size_t)extent.microbatches;
     SL__TRY(sl__check_density(&extent));
-    SL__TRY(sl__alloc(2 * cells, sizeof *own->step_of, &own->step_of));
-    SL__TRY(sl__alloc(extent.longest, sizeof *own->waits, &own->waits));
-    SL__TRY(sl__alloc(extent.longest, sizeof *own->next, &own->next));
-    SL__TRY(sl__alloc(ranks, sizeof *own->first, &own->first));
-    SL__TRY(sl__alloc(ranks, sizeof *own->last, &own->last));
+    SL__TRY(SL__TAKE(&own->memory, 2 * cells, &own->step_of));
+    SL__TRY(SL__TAKE(&own->memory, extent.longest, &own->waits));
+    SL__TRY(SL__TAKE(&own->memory, extent.longest, &own->next));
+    SL__TRY(SL__TAKE(&own->memory, ranks, &own->first));
+    SL__TRY(SL__TAKE(&own->memory, ranks, &own->last));
     return sl__lower_rows(in, defer_row, own, out);
 }
 
@@ -179,23 +183,17 @@ static sl_status check_waits(const sl_schedule *in, const sl_schedule *made)
 sl_status sl_lower_defer_recv(const sl_schedule *in, sl_schedule **out)
 {
     SL__NEED(in, out);
-    sl_placement *placement;
     deferral own = {0};
-    SL__TRY(sl_placement_derive(in, &placement));
-    own.placement = placement;
     sl_schedule *made = NULL;
-    sl_status status = lower(in, &own, &made);
+    SL__TRY(sl_placement_derive(in, &own.placement));
+    sl_status status = defer_rows(in, &own, &made);
     if (!status)
         status = check_waits(in, made);
     if (status)
         sl_schedule_destroy(made);
     else
         *out = made;
-    free(own.step_of);
-    free(own.waits);
-    free(own.next);
-    free(own.first);
-    free(own.last);
-    sl_placement_destroy(placement);
+    sl__arena_clear(&own.memory);
+    sl_placement_destroy(own.placement);
     return status;
 }

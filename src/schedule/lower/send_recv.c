@@ -19,26 +19,29 @@
 #include "schedule/action.h"
 #include "schedule/visits.h"
 #include "base/arguments.h"
-#include "base/memory.h"
+#include "base/try.h"
+
+#include <assert.h>
 
 enum { FORWARD_DONE = 1, BACKWARD_DONE = 2 };
 
 typedef struct lowering {
     const sl_schedule *in;
     sl_schedule *out;
-    const sl_placement *placement;
+    sl_placement *placement;
     sl_recv recv;
     int stages;
     size_t microbatches;
     uint8_t *done; /* by stage and microbatch: FORWARD_DONE, BACKWARD_DONE */
     size_t *next;  /* by rank: its next action in `in` */
     sl__visits visits;
+    sl__arena memory;
     uint64_t round; /* of the visit being made, */
     int rank;       /* and to whom */
 } lowering;
 
-/* Has a parked rank visited again: in this round if its turn is still to
- * come, else in the next. */
+/* Has a parked rank visited again: in this round if it comes later in it, else in
+ * the next. */
 static void wake(lowering *low, int rank)
 {
     if (low->visits.queued[rank] ||
@@ -147,12 +150,12 @@ static sl_status emit_send(lowering *low, int rank, const sl_action *part)
     if (target < 0 || !crosses_ranks(low, part->stage, target))
         return SL_OK;
     sl_action_kind kind = part->kind == SL_FORWARD ? SL_SEND_F : SL_SEND_B;
-    sl_status status =
-        emit(low, rank, sl_action_make(kind, part->stage, part->microbatch));
-    if (!status && low->recv == SL_RECV_ASAP)
-        status = emit(low, sl_placement_rank_of(low->placement, target),
-                      receive_of(part, target));
-    return status;
+    SL__TRY(
+        emit(low, rank, sl_action_make(kind, part->stage, part->microbatch)));
+    if (low->recv == SL_RECV_LATE)
+        return SL_OK;
+    return emit(low, sl_placement_rank_of(low->placement, target),
+                receive_of(part, target));
 }
 
 static void mark_done(lowering *low, const sl_action *part)
@@ -169,16 +172,14 @@ static sl_status schedule_action(lowering *low, int rank,
                                  const sl_action *action,
                                  const sl_action *parts, int count)
 {
-    sl_status status = SL_OK;
-    for (int i = 0; low->recv == SL_RECV_LATE && i < count && !status; i++)
-        status = emit_receive(low, rank, &parts[i]);
-    if (!status)
-        status = emit(low, rank, *action);
-    for (int i = 0; i < count && !status; i++)
-        status = emit_send(low, rank, &parts[i]);
-    for (int i = 0; i < count && !status; i++)
+    for (int i = 0; low->recv == SL_RECV_LATE && i < count; i++)
+        SL__TRY(emit_receive(low, rank, &parts[i]));
+    SL__TRY(emit(low, rank, *action));
+    for (int i = 0; i < count; i++)
+        SL__TRY(emit_send(low, rank, &parts[i]));
+    for (int i = 0; i < count; i++)
         mark_done(low, &parts[i]);
-    return status;
+    return SL_OK;
 }
 
 static void skip_idle(lowering *low, int rank)
@@ -193,6 +194,7 @@ static void skip_idle(lowering *low, int rank)
 static sl_status visit(lowering *low, int rank)
 {
     const sl__row *row = &low->in->rows[rank];
+    assert(low->next[rank] < row->length);
     const sl_action *action = &row->actions[low->next[rank]];
     sl_action parts[2];
     int count = sl_action_parts(action, parts);
@@ -203,10 +205,10 @@ static sl_status visit(lowering *low, int rank)
     }
     low->next[rank]++;
     skip_idle(low, rank);
-    sl_status status = schedule_action(low, rank, action, parts, count);
-    if (!status && low->next[rank] < row->length && !low->visits.queued[rank])
+    SL__TRY(schedule_action(low, rank, action, parts, count));
+    if (low->next[rank] < row->length && !low->visits.queued[rank])
         sl__visits_push(&low->visits, low->round + 1, rank);
-    return status;
+    return SL_OK;
 }
 
 /* Names the first action that could not be scheduled. */
@@ -244,70 +246,44 @@ static sl_status walk(lowering *low)
         if (low->next[rank] < low->in->rows[rank].length)
             sl__visits_push(&low->visits, 0, rank);
     }
-    while (sl__visits_pop(&low->visits, &low->round, &low->rank)) {
-        sl_status status = visit(low, low->rank);
-        if (status)
-            return status;
-    }
+    while (sl__visits_pop(&low->visits, &low->round, &low->rank))
+        SL__TRY(visit(low, low->rank));
     return report_stuck(low);
 }
 
-static sl_status reserve_rows(lowering *low)
+static sl_status lower(lowering *low)
 {
-    sl_status status = SL_OK;
-    for (int rank = 0; rank < low->in->ranks && !status; rank++)
-        status =
-            sl__row_reserve(&low->out->rows[rank], low->in->rows[rank].length);
-    return status;
-}
-
-static sl_status lower(const sl_schedule *in, const sl_placement *placement,
-                       sl_recv recv, sl_schedule **out)
-{
+    const sl_schedule *in = low->in;
     sl_extent extent = sl_schedule_extent(in);
-    lowering low = {.in = in,
-                    .placement = placement,
-                    .recv = recv,
-                    .stages = extent.stages,
-                    .microbatches = (size_t)extent.microbatches};
-    sl_status status = sl__check_density(&extent);
-    if (!status)
-        status = sl_schedule_create(in->ranks, &low.out);
-    if (!status)
-        status =
-            sl__alloc((size_t)extent.stages * low.microbatches, 1, &low.done);
-    if (!status)
-        status = sl__alloc((size_t)in->ranks, sizeof *low.next, &low.next);
-    if (!status)
-        status = sl__visits_open(&low.visits, in->ranks);
-    if (!status)
-        status = reserve_rows(&low);
-    if (!status)
-        status = walk(&low);
-    free(low.done);
-    free(low.next);
-    sl__visits_close(&low.visits);
-    if (status)
-        sl_schedule_destroy(low.out);
-    else
-        *out = low.out;
-    return status;
+    low->stages = extent.stages;
+    low->microbatches = (size_t)extent.microbatches;
+    SL__TRY(sl__check_density(&extent));
+    SL__TRY(sl_schedule_create(in->ranks, &low->out));
+    SL__TRY(SL__TAKE(&low->memory, (size_t)extent.stages * low->microbatches,
+                     &low->done));
+    SL__TRY(SL__TAKE(&low->memory, (size_t)in->ranks, &low->next));
+    SL__TRY(sl__visits_open(&low->visits, in->ranks, &low->memory));
+    for (int rank = 0; rank < in->ranks; rank++)
+        SL__TRY(sl__row_reserve(&low->out->rows[rank], in->rows[rank].length));
+    return walk(low);
 }
 
 sl_status sl_lower_send_recv(const sl_schedule *in, sl_recv recv,
                              sl_schedule **out)
 {
     SL__NEED(in, out);
-    sl_placement *placement;
     if (recv != SL_RECV_ASAP && recv != SL_RECV_LATE)
         return sl_fail(SL_EINVAL, "unknown placement of receives: %d",
                        (int)recv);
-    sl_status status = sl__refuse_kinds(in, "send-recv", sl__is_communication);
-    if (!status)
-        status = sl_placement_derive(in, &placement);
+    lowering low = {.in = in, .recv = recv};
+    SL__TRY(sl__refuse_kinds(in, "send-recv", sl__is_communication));
+    SL__TRY(sl_placement_derive(in, &low.placement));
+    sl_status status = lower(&low);
+    sl__arena_clear(&low.memory);
+    sl_placement_destroy(low.placement);
     if (status)
-        return status;
-    status = lower(in, placement, recv, out);
-    sl_placement_destroy(placement);
+        sl_schedule_destroy(low.out);
+    else
+        *out = low.out;
     return status;
 }
