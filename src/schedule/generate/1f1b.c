@@ -11,27 +11,24 @@ static sl_status admit(const sl_sizes *sizes)
     return sl__admit_stages_per_rank("1F1B", sizes, 1);
 }
 
-static sl_status generate_rank(const sl_sizes *sizes, int rank,
-                               sl_schedule *out)
+static void generate_rank(const sl_sizes *sizes, int rank, sl__emitter *row)
 {
     int hops_to_last = sizes->ranks - 1 - rank;
     int microbatches = sizes->microbatches;
     int warmup = hops_to_last < microbatches ? hops_to_last : microbatches;
     int forward = 0, backward = 0;
-    sl__emitter row = sl__emit_to(out, rank);
-    sl__emit_idle(&row, rank);
+    sl__emit_idle(row, rank);
     while (forward < warmup)
-        sl__emit(&row, SL_FORWARD, rank, forward++);
-    sl__emit_idle(&row, 2 * hops_to_last);
+        sl__emit(row, SL_FORWARD, rank, forward++);
+    sl__emit_idle(row, 2 * hops_to_last);
     while (forward < microbatches) {
-        sl__emit(&row, SL_FORWARD, rank, forward++);
-        sl__emit(&row, SL_BACKWARD, rank, backward++);
+        sl__emit(row, SL_FORWARD, rank, forward++);
+        sl__emit(row, SL_BACKWARD, rank, backward++);
     }
     while (backward < microbatches) {
-        sl__emit_idle(&row, 1);
-        sl__emit(&row, SL_BACKWARD, rank, backward++);
+        sl__emit_idle(row, 1);
+        sl__emit(row, SL_BACKWARD, rank, backward++);
     }
-    return row.status;
 }
 
 static sl_status generate(const sl_sizes *sizes, sl_schedule *out)

@@ -6,13 +6,16 @@
  * description. W's owed by split backwards wait in a queue, oldest first. */
 #include "schedule/generate/generate.h"
 #include "base/memory.h"
+#include "base/try.h"
+
+#include <assert.h>
 
 static sl_status admit(const sl_sizes *sizes)
 {
     int stages = 2 * sizes->ranks;
-    sl_status status = sl__admit_stages_per_rank("DualPipeV", sizes, 2);
-    if (status || sizes->microbatches >= stages)
-        return status;
+    SL__TRY(sl__admit_stages_per_rank("DualPipeV", sizes, 2));
+    if (sizes->microbatches >= stages)
+        return SL_OK;
     return sl_fail(SL_EINVAL,
                    "DualPipeV needs at least as many microbatches as stages: "
                    "%d are fewer than %d",
@@ -27,7 +30,7 @@ typedef struct progress {
 } progress;
 
 typedef struct builder {
-    sl__emitter row;
+    sl__emitter *row;
     sl_action *owed; /* W's not yet emitted: owed[first..last) */
     size_t first;
     size_t last;
@@ -35,14 +38,14 @@ typedef struct builder {
 
 static void forward(builder *to, progress *of)
 {
-    sl__emit(&to->row, SL_FORWARD, of->stage, of->forward++);
+    sl__emit(to->row, SL_FORWARD, of->stage, of->forward++);
 }
 
 /* A whole backward, or its I with the W owed. */
 static void backward(builder *to, progress *of, bool split)
 {
     int microbatch = of->backward++;
-    sl__emit(&to->row, split ? SL_BACKWARD_INPUT : SL_BACKWARD, of->stage,
+    sl__emit(to->row, split ? SL_BACKWARD_INPUT : SL_BACKWARD, of->stage,
              microbatch);
     if (split)
         to->owed[to->last++] =
@@ -55,13 +58,13 @@ static void overlap(builder *to, progress *f, progress *b)
         sl_action_make(SL_FORWARD, f->stage, f->forward++),
         sl_action_make(SL_BACKWARD, b->stage, b->backward++),
     };
-    sl__emit_action(&to->row, sl_action_overlap(halves[0], halves[1]));
+    sl__emit_action(to->row, sl_action_overlap(halves[0], halves[1]));
 }
 
 static void owed_weight(builder *to)
 {
     if (to->first < to->last)
-        sl__emit_action(&to->row, to->owed[to->first++]);
+        sl__emit_action(to->row, to->owed[to->first++]);
 }
 
 /* Phases 1 to 3: fill the pipe. */
@@ -124,23 +127,22 @@ static void cool_down(builder *to, int hops_to_last, int rank, progress *early,
         owed_weight(to);
 }
 
-static sl_status generate_rank(const sl_sizes *sizes, int rank,
-                               sl_schedule *out)
+static void generate_rank(const sl_sizes *sizes, int rank, sl__emitter *row)
 {
     int hops_to_last = sizes->ranks - 1 - rank;
-    builder to = {.row = sl__emit_to(out, rank)};
+    builder to = {.row = row};
     /* Each backward of either stage may owe one W. */
-    sl_status status =
+    row->status =
         sl__alloc(2 * (size_t)sizes->microbatches, sizeof *to.owed, &to.owed);
-    if (status)
-        return status;
+    if (row->status)
+        return;
     progress early = {.stage = rank};
     progress late = {.stage = 2 * sizes->ranks - 1 - rank};
     warm_up(&to, hops_to_last, rank, &early, &late);
     steady(&to, sizes, rank, &early, &late);
     cool_down(&to, hops_to_last, rank, &early, &late);
+    assert(to.first == to.last);
     free(to.owed);
-    return to.row.status;
 }
 
 static sl_status generate(const sl_sizes *sizes, sl_schedule *out)

@@ -4,13 +4,10 @@
  * stages. */
 #include "schedule/generate/generate.h"
 
-static sl_status generate_rank(const sl_sizes *sizes, int rank,
-                               sl_schedule *out)
+static void generate_rank(const sl_sizes *sizes, int rank, sl__emitter *row)
 {
-    sl__emitter row = sl__emit_to(out, rank);
-    sl__emit_idle(&row, rank);
-    sl__emit_forwards(&row, sizes, rank);
-    return row.status;
+    sl__emit_idle(row, rank);
+    sl__emit_forwards(row, sizes, rank);
 }
 
 static sl_status generate(const sl_sizes *sizes, sl_schedule *out)

@@ -22,11 +22,6 @@ typedef struct sl__emitter {
     sl_status status;
 } sl__emitter;
 
-static inline sl__emitter sl__emit_to(sl_schedule *schedule, int rank)
-{
-    return (sl__emitter){&schedule->rows[rank], SL_OK};
-}
-
 static inline void sl__emit_action(sl__emitter *to, sl_action action)
 {
     if (!to->status)
@@ -53,11 +48,13 @@ static inline void sl__emit_idle(sl__emitter *to, int count)
  * that it does (sizes.c). */
 sl_status sl__admit(const sl_generator *generator, const sl_sizes *sizes);
 
-/* Calls `generate_rank` for every rank. */
+/* Appends a rank's row; a failure of its own goes to row->status. */
+typedef void (*sl__generate_rank_fn)(const sl_sizes *sizes, int rank,
+                                     sl__emitter *row);
+
+/* Calls `generate_rank` for every rank, until one fails. */
 sl_status sl__generate_ranks(const sl_sizes *sizes, sl_schedule *out,
-                             sl_status (*generate_rank)(const sl_sizes *sizes,
-                                                        int rank,
-                                                        sl_schedule *out));
+                             sl__generate_rank_fn generate_rank);
 
 /* Appends all forwards of a rank's stages, placed as a loop, breadth first. */
 void sl__emit_forwards(sl__emitter *to, const sl_sizes *sizes, int rank);
@@ -74,7 +71,7 @@ sl_status sl__admit_rounds(const char *name, const sl_sizes *sizes);
 /* Appends a rank's row. `hop` is how many more forwards a rank starts with
  * than the next one; with `split`, backward is I, and W follows from the
  * rank-th I on. */
-sl_status sl__generate_interleaved(const sl_sizes *sizes, int rank, int hop,
-                                   bool split, sl_schedule *out);
+void sl__generate_interleaved(const sl_sizes *sizes, int rank, int hop,
+                              bool split, sl__emitter *row);
 
 #endif

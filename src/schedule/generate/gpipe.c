@@ -8,18 +8,15 @@ static sl_status admit(const sl_sizes *sizes)
     return sl__admit_stages_per_rank("GPipe", sizes, 1);
 }
 
-static sl_status generate_rank(const sl_sizes *sizes, int rank,
-                               sl_schedule *out)
+static void generate_rank(const sl_sizes *sizes, int rank, sl__emitter *row)
 {
     int hops_to_last = sizes->ranks - 1 - rank;
-    sl__emitter row = sl__emit_to(out, rank);
-    sl__emit_idle(&row, rank);
-    sl__emit_forwards(&row, sizes, rank);
+    sl__emit_idle(row, rank);
+    sl__emit_forwards(row, sizes, rank);
     /* A hop costs an F on the way out and, B counted double, 2 back. */
-    sl__emit_idle(&row, 3 * hops_to_last);
+    sl__emit_idle(row, 3 * hops_to_last);
     for (int microbatch = 0; microbatch < sizes->microbatches; microbatch++)
-        sl__emit(&row, SL_BACKWARD, rank, microbatch);
-    return row.status;
+        sl__emit(row, SL_BACKWARD, rank, microbatch);
 }
 
 static sl_status generate(const sl_sizes *sizes, sl_schedule *out)

@@ -34,7 +34,7 @@ typedef struct stream {
 } stream;
 
 typedef struct walker {
-    sl__emitter row;
+    sl__emitter *row;
     const sl_sizes *sizes;
     int rank;
     int per_round;
@@ -46,7 +46,7 @@ static void emit_next(walker *walk, stream *work)
     int local = (work->position++ / walk->per_round) % stages;
     if (work->from_last)
         local = stages - 1 - local;
-    sl__emit(&walk->row, work->kind, local * walk->sizes->ranks + walk->rank,
+    sl__emit(walk->row, work->kind, local * walk->sizes->ranks + walk->rank,
              work->next_microbatch[local]++);
 }
 
@@ -69,17 +69,17 @@ static int compute_wait(const sl_sizes *sizes, int rank, int warmup, bool split)
            rank;
 }
 
-sl_status sl__generate_interleaved(const sl_sizes *sizes, int rank, int hop,
-                                   bool split, sl_schedule *out)
+void sl__generate_interleaved(const sl_sizes *sizes, int rank, int hop,
+                              bool split, sl__emitter *row)
 {
     size_t stages = (size_t)sizes->stages_per_rank;
     int *counters;
-    sl_status status = sl__alloc(3 * stages, sizeof *counters, &counters);
-    if (status)
-        return status;
+    row->status = sl__alloc(3 * stages, sizeof *counters, &counters);
+    if (row->status)
+        return;
 
     walker walk = {
-        .row = sl__emit_to(out, rank),
+        .row = row,
         .sizes = sizes,
         .rank = rank,
         .per_round =
@@ -92,16 +92,16 @@ sl_status sl__generate_interleaved(const sl_sizes *sizes, int rank, int hop,
     int all = sizes->stages_per_rank * sizes->microbatches;
     int warmup = compute_warmup(sizes, rank, walk.per_round, hop);
 
-    sl__emit_idle(&walk.row, rank);
+    sl__emit_idle(row, rank);
     while (forward.position < warmup)
         emit_next(&walk, &forward);
     if (warmup > 0)
-        sl__emit_idle(&walk.row, compute_wait(sizes, rank, warmup, split));
+        sl__emit_idle(row, compute_wait(sizes, rank, warmup, split));
     while (backward.position < all) {
         if (forward.position < all)
             emit_next(&walk, &forward);
         else if (!split)
-            sl__emit_idle(&walk.row, 1);
+            sl__emit_idle(row, 1);
         emit_next(&walk, &backward);
         if (split && backward.position > rank)
             emit_next(&walk, &weight);
@@ -109,5 +109,4 @@ sl_status sl__generate_interleaved(const sl_sizes *sizes, int rank, int hop,
     while (split && weight.position < all)
         emit_next(&walk, &weight);
     free(counters);
-    return walk.row.status;
 }

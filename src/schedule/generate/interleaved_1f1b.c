@@ -9,10 +9,9 @@ static sl_status admit(const sl_sizes *sizes)
     return sl__admit_rounds("Interleaved1F1B", sizes);
 }
 
-static sl_status generate_rank(const sl_sizes *sizes, int rank,
-                               sl_schedule *out)
+static void generate_rank(const sl_sizes *sizes, int rank, sl__emitter *row)
 {
-    return sl__generate_interleaved(sizes, rank, 2, false, out);
+    sl__generate_interleaved(sizes, rank, 2, false, row);
 }
 
 static sl_status generate(const sl_sizes *sizes, sl_schedule *out)

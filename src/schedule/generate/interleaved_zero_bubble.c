@@ -5,7 +5,8 @@
  * by step over all ranks, delays every forward whose input is not there yet by
  * idle cells. */
 #include "schedule/generate/generate.h"
-#include "base/memory.h"
+#include "base/arena.h"
+#include "base/try.h"
 
 static sl_status admit(const sl_sizes *sizes)
 {
@@ -21,6 +22,7 @@ typedef struct delayer {
     uint32_t *done_at;
     int microbatches;
     uint32_t step; /* from 1 */
+    sl__arena memory;
 } delayer;
 
 static bool must_wait(const delayer *walk, const sl_action *action)
@@ -46,8 +48,10 @@ static sl_status delay_rank(delayer *walk, int rank)
     return sl__row_append(&walk->out->rows[rank], action);
 }
 
-static sl_status delay_all(delayer *walk)
+static sl_status delay_all(delayer *walk, size_t forwards)
 {
+    SL__TRY(SL__TAKE(&walk->memory, (size_t)walk->in->ranks, &walk->next));
+    SL__TRY(SL__TAKE(&walk->memory, forwards, &walk->done_at));
     /* Forwards appear in pipeline order, so some rank always moves and the
      * loop ends. */
     bool running = true;
@@ -57,9 +61,7 @@ static sl_status delay_all(delayer *walk)
             if (walk->next[rank] == walk->in->rows[rank].length)
                 continue;
             running = true;
-            sl_status status = delay_rank(walk, rank);
-            if (status)
-                return status;
+            SL__TRY(delay_rank(walk, rank));
         }
     }
     return SL_OK;
@@ -70,31 +72,21 @@ static sl_status delay(const sl_sizes *sizes, const sl_schedule *in,
 {
     size_t stages = (size_t)sizes->ranks * (size_t)sizes->stages_per_rank;
     delayer walk = {.in = in, .out = out, .microbatches = sizes->microbatches};
-    sl_status status =
-        sl__alloc((size_t)sizes->ranks, sizeof *walk.next, &walk.next);
-    if (!status)
-        status = sl__alloc(stages * (size_t)sizes->microbatches,
-                           sizeof *walk.done_at, &walk.done_at);
-    if (!status)
-        status = delay_all(&walk);
-    free(walk.next);
-    free(walk.done_at);
+    sl_status status = delay_all(&walk, stages * (size_t)sizes->microbatches);
+    sl__arena_clear(&walk.memory);
     return status;
 }
 
-static sl_status generate_rank(const sl_sizes *sizes, int rank,
-                               sl_schedule *out)
+static void generate_rank(const sl_sizes *sizes, int rank, sl__emitter *row)
 {
-    return sl__generate_interleaved(sizes, rank, 1, true, out);
+    sl__generate_interleaved(sizes, rank, 1, true, row);
 }
 
 static sl_status generate(const sl_sizes *sizes, sl_schedule *out)
 {
     sl_schedule *raw;
-    sl_status status = sl_schedule_create(sizes->ranks, &raw);
-    if (status)
-        return status;
-    status = sl__generate_ranks(sizes, raw, generate_rank);
+    SL__TRY(sl_schedule_create(sizes->ranks, &raw));
+    sl_status status = sl__generate_ranks(sizes, raw, generate_rank);
     if (!status)
         status = delay(sizes, raw, out);
     sl_schedule_destroy(raw);

@@ -5,7 +5,9 @@
 #include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/try.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -103,15 +105,11 @@ sl_status sl_generator_register(const sl_generator *generator)
         generator->default_stages_per_rank < 1)
         return sl_fail(SL_EINVAL, "a generator needs a name, a default number "
                                   "of stages per rank and a generate function");
-    sl_status status = check_free(generator->name);
-    if (!status && generator->short_name)
-        status = check_free(generator->short_name);
-    if (status)
-        return status;
+    SL__TRY(check_free(generator->name));
+    if (generator->short_name)
+        SL__TRY(check_free(generator->short_name));
     registered *entry;
-    status = sl__alloc(1, sizeof *entry, &entry);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc(1, sizeof *entry, &entry));
     entry->generator = *generator;
     registered **end = &first_registered;
     while (*end)
@@ -125,21 +123,16 @@ sl_status sl_generate(const char *name, const sl_sizes *sizes,
 {
     SL__NEED(name, sizes, out);
     const sl_generator *generator;
-    sl_status status = sl_generator_find(name, &generator);
-    if (!status)
-        status = sl__admit(generator, sizes);
     sl_schedule *schedule;
-    if (!status)
-        status = sl_schedule_create(sizes->ranks, &schedule);
+    SL__TRY(sl_generator_find(name, &generator));
+    SL__TRY(sl__admit(generator, sizes));
+    SL__TRY(sl_schedule_create(sizes->ranks, &schedule));
+    sl_status status = generator->generate(sizes, schedule);
     if (status)
-        return status;
-    status = generator->generate(sizes, schedule);
-    if (status) {
         sl_schedule_destroy(schedule);
-        return status;
-    }
-    *out = schedule;
-    return SL_OK;
+    else
+        *out = schedule;
+    return status;
 }
 
 sl_status sl__admit_stages_per_rank(const char *name, const sl_sizes *sizes,
@@ -153,14 +146,15 @@ sl_status sl__admit_stages_per_rank(const char *name, const sl_sizes *sizes,
 }
 
 sl_status sl__generate_ranks(const sl_sizes *sizes, sl_schedule *out,
-                             sl_status (*generate_rank)(const sl_sizes *sizes,
-                                                        int rank,
-                                                        sl_schedule *out))
+                             sl__generate_rank_fn generate_rank)
 {
-    sl_status status = SL_OK;
-    for (int rank = 0; rank < sizes->ranks && !status; rank++)
-        status = generate_rank(sizes, rank, out);
-    return status;
+    for (int rank = 0; rank < sizes->ranks; rank++) {
+        sl__emitter row = {&out->rows[rank], SL_OK};
+        assert(out->rows[rank].length == 0);
+        generate_rank(sizes, rank, &row);
+        SL__TRY(row.status);
+    }
+    return SL_OK;
 }
 
 void sl__emit_forwards(sl__emitter *to, const sl_sizes *sizes, int rank)

@@ -5,6 +5,7 @@
  * are served, found by asking again with others; so a suggestion always works.
  */
 #include "schedule/generate/generate.h"
+#include "base/try.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -52,10 +53,8 @@ static sl_status admit_limits(const sl_sizes *sizes)
 
 static sl_status admit(const sl_generator *generator, const sl_sizes *sizes)
 {
-    sl_status status = admit_limits(sizes);
-    if (!status && generator->admit)
-        status = generator->admit(sizes);
-    return status;
+    SL__TRY(admit_limits(sizes));
+    return generator->admit ? generator->admit(sizes) : SL_OK;
 }
 
 static bool serves(const sl_generator *generator, int ranks,
@@ -67,8 +66,8 @@ static bool serves(const sl_generator *generator, int ranks,
 
 /* ---------------------------------------------------- the nearest sizes -- */
 
-/* How far from a count of microbatches one that works is looked for; schedules
- * ask for at most a few times the ranks. */
+/* The distance from a count of microbatches in which one that works is looked
+ * for; schedules ask for at most a few times the ranks. */
 #define REACH (4 * SL_MAX_RANKS)
 
 /* The nearest counts below and above that are served; 0 where there is none. */
@@ -155,11 +154,9 @@ static void describe(const sl_sizes *asked, const sl_sizes *works, int or_else,
         join = ", ";
     }
     if (works->stages_per_rank != asked->stages_per_rank) {
-        used += (size_t)snprintf(out + used, size - used,
-                                 "%s%d stage%s per "
-                                 "rank",
-                                 join, works->stages_per_rank,
-                                 works->stages_per_rank == 1 ? "" : "s");
+        used += (size_t)snprintf(
+            out + used, size - used, "%s%d stage%s per rank", join,
+            works->stages_per_rank, works->stages_per_rank == 1 ? "" : "s");
         join = ", ";
     }
     if (works->microbatches != asked->microbatches)
@@ -207,14 +204,10 @@ static sl_status admit_positive(const char *what, int size)
 
 sl_status sl__admit(const sl_generator *generator, const sl_sizes *sizes)
 {
-    sl_status status = admit_positive("ranks", sizes->ranks);
-    if (!status)
-        status = admit_positive("stages per rank", sizes->stages_per_rank);
-    if (!status)
-        status = admit_positive("microbatches", sizes->microbatches);
-    if (status)
-        return status;
-    status = admit(generator, sizes);
+    SL__TRY(admit_positive("ranks", sizes->ranks));
+    SL__TRY(admit_positive("stages per rank", sizes->stages_per_rank));
+    SL__TRY(admit_positive("microbatches", sizes->microbatches));
+    sl_status status = admit(generator, sizes);
     if (!status)
         return SL_OK;
     char reason[512], nearest[128];

@@ -5,6 +5,7 @@
  * first. Built for at least 2p - 1 microbatches; cells of microbatches beyond
  * those asked for become idle. */
 #include "schedule/generate/generate.h"
+#include "base/try.h"
 
 static int padded(const sl_sizes *sizes)
 {
@@ -14,9 +15,7 @@ static int padded(const sl_sizes *sizes)
 
 static sl_status admit(const sl_sizes *sizes)
 {
-    sl_status status = sl__admit_stages_per_rank("ZBVZeroBubble", sizes, 2);
-    if (status)
-        return status;
+    SL__TRY(sl__admit_stages_per_rank("ZBVZeroBubble", sizes, 2));
     /* Six cells a microbatch, padding included, as many as may be in all. */
     if ((int64_t)sizes->ranks * padded(sizes) * 6 > SL__MAX_CELLS)
         return sl_fail(SL_EINVAL,
@@ -35,16 +34,16 @@ typedef struct progress {
 } progress;
 
 typedef struct builder {
-    sl__emitter row;
+    sl__emitter *row;
     int microbatches;
 } builder;
 
 static void emit(builder *to, sl_action_kind kind, int stage, int microbatch)
 {
     if (microbatch < to->microbatches)
-        sl__emit(&to->row, kind, stage, microbatch);
+        sl__emit(to->row, kind, stage, microbatch);
     else
-        sl__emit_idle(&to->row, 1);
+        sl__emit_idle(to->row, 1);
 }
 
 static void forward(builder *to, progress *of)
@@ -100,16 +99,15 @@ static void cool_down(builder *to, int ranks, int rank, progress *early,
         weight(to, early);
 }
 
-static sl_status generate_rank(const sl_sizes *sizes, int rank,
-                               sl_schedule *out)
+static void generate_rank(const sl_sizes *sizes, int rank, sl__emitter *row)
 {
     int ranks = sizes->ranks;
     int total = padded(sizes);
-    builder to = {sl__emit_to(out, rank), sizes->microbatches};
+    builder to = {row, sizes->microbatches};
     progress early = {.stage = rank};
     progress late = {.stage = 2 * ranks - 1 - rank};
 
-    sl__emit_idle(&to.row, rank);
+    sl__emit_idle(row, rank);
     warm_up(&to, ranks, rank, &early, &late);
     while (late.forward < early.forward || early.forward < total) {
         if (early.forward < total)
@@ -119,7 +117,6 @@ static sl_status generate_rank(const sl_sizes *sizes, int rank,
         backward(&to, &late);
     }
     cool_down(&to, ranks, rank, &early, &late);
-    return to.row.status;
 }
 
 static sl_status generate(const sl_sizes *sizes, sl_schedule *out)
