@@ -9,6 +9,7 @@
 #include "schedule/action.h"
 #include "base/arguments.h"
 #include "base/memory.h"
+#include "base/try.h"
 
 /* ----------------------------------------------------------- sizes -- */
 
@@ -41,10 +42,7 @@ static void check_duplicate(sl__check *check, uint32_t node,
         sl__event(&check->events, part->kind, part->stage, part->microbatch);
     if (first == node)
         return;
-    sl__check_add(check, SL_FINDING_DUPLICATE, node,
-                  "was done before, on rank %d at step %u",
-                  check->events.rank_of[first],
-                  sl__step_of(&check->events, first));
+    sl__check_repeated(check, node, first);
 }
 
 static void check_rank(sl__check *check, uint32_t node, const sl_action *part)
@@ -77,21 +75,21 @@ typedef struct work {
     uint32_t f, i, w, b;
 } work;
 
-/* A place to show for work that is absent: near related work if there is any,
- * else only the stage's rank. */
+/* Work that is absent is shown at related work if there is any, else only on the
+ * stage's rank. */
 static void report_missing(sl__check *check, const work *of,
                            sl_finding_code code, const char *what)
 {
-    uint32_t near = of->f;
-    if (near == SL__NOWHERE)
-        near = of->b != SL__NOWHERE ? of->b : of->i;
-    if (near == SL__NOWHERE)
-        near = of->w;
+    uint32_t at = of->f;
+    if (at == SL__NOWHERE)
+        at = of->b != SL__NOWHERE ? of->b : of->i;
+    if (at == SL__NOWHERE)
+        at = of->w;
     if (code == SL_FINDING_MISSING_WEIGHT)
-        near = of->i;
+        at = of->i;
     int home = check->events.home[of->stage];
-    if (near != SL__NOWHERE)
-        sl__check_add(check, code, near,
+    if (at != SL__NOWHERE)
+        sl__check_add(check, code, at,
                       "is not all: stage %d never runs %s of microbatch %d",
                       of->stage, what, of->microbatch);
     else
@@ -220,10 +218,7 @@ static void check_reduce_part(sl__check *check, stage_state *state,
     if (part->kind != SL_REDUCE_GRAD)
         return;
     if (state->reduce != SL__NOWHERE)
-        sl__check_add(check, SL_FINDING_DUPLICATE, node,
-                      "was done before, on rank %d at step %u",
-                      check->events.rank_of[state->reduce],
-                      sl__step_of(&check->events, state->reduce));
+        sl__check_repeated(check, node, state->reduce);
     else
         state->reduce = node;
 }
@@ -274,10 +269,8 @@ static void check_states(sl__check *check, stage_state *states)
 static sl_status check_state_actions(sl__check *check)
 {
     stage_state *states;
-    sl_status status =
-        sl__alloc((size_t)check->events.extent.stages, sizeof *states, &states);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc((size_t)check->events.extent.stages, sizeof *states,
+                      &states));
     check_states(check, states);
     free(states);
     return SL_OK;
@@ -291,10 +284,8 @@ static sl_status check_deadlocks(sl__check *check)
     for (int i = 0; i < SL_READINGS; i++) {
         sl_wait *waits;
         size_t count;
-        sl_status status =
-            sl__find_deadlock(&check->events, (sl_reading)i, &waits, &count);
-        if (status)
-            return status;
+        SL__TRY(
+            sl__find_deadlock(&check->events, (sl_reading)i, &waits, &count));
         if (i == SL_ASYNC)
             sl__check_blocked_receives(check, waits, count);
         if (count)
@@ -303,6 +294,17 @@ static sl_status check_deadlocks(sl__check *check)
     }
     report->deadlock_known = true;
     return SL_OK;
+}
+
+static sl_status check_events(sl__check *check)
+{
+    check_actions(check);
+    check_work(check);
+    if (check->events.extent.has_communication)
+        sl__check_messages(check);
+    SL__TRY(check_state_actions(check));
+    SL__TRY(sl__check_waits(check));
+    return check_deadlocks(check);
 }
 
 static sl_status check_all(const sl_schedule *schedule,
@@ -317,19 +319,9 @@ static sl_status check_all(const sl_schedule *schedule,
         sl__report_finish(report, options->reading);
         return report->status;
     }
-    sl_status status = sl__events_open(schedule, &check.events);
-    if (status)
-        return status;
+    SL__TRY(sl__events_open(schedule, &check.events));
     check.has_backward = extent.has_backward || extent.has_reduce_grad;
-    check_actions(&check);
-    check_work(&check);
-    if (extent.has_communication)
-        sl__check_messages(&check);
-    status = check_state_actions(&check);
-    if (!status)
-        status = sl__check_waits(&check);
-    if (!status)
-        status = check_deadlocks(&check);
+    sl_status status = check_events(&check);
     sl__events_close(&check.events);
     sl__report_finish(report, options->reading);
     return status ? status : report->status;
@@ -347,15 +339,12 @@ sl_status sl_check(const sl_schedule *schedule, const sl_check_options *options,
                        (int)options->reading);
     sl_report *report;
     size_t most = options->max_findings;
-    sl_status status =
-        sl__report_create(most < SIZE_MAX / 4 ? most : SIZE_MAX / 4, &report);
+    SL__TRY(
+        sl__report_create(most < SIZE_MAX / 4 ? most : SIZE_MAX / 4, &report));
+    sl_status status = check_all(schedule, options, report);
     if (status)
-        return status;
-    status = check_all(schedule, options, report);
-    if (status) {
         sl_report_destroy(report);
-        return status;
-    }
-    *out = report;
-    return SL_OK;
+    else
+        *out = report;
+    return status;
 }

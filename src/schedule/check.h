@@ -19,6 +19,9 @@ void sl__check_add(sl__check *check, sl_finding_code code, uint32_t node,
                    const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* Adds that `node` does again what `first` has done. */
+void sl__check_repeated(sl__check *check, uint32_t node, uint32_t first);
+
 /* Checks sends and receives: in pairs, on the right ranks, in order. */
 void sl__check_messages(sl__check *check);
 

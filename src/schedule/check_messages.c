@@ -24,6 +24,14 @@ void sl__check_add(sl__check *check, sl_finding_code code, uint32_t node,
                    rank, step, action, what);
 }
 
+void sl__check_repeated(sl__check *check, uint32_t node, uint32_t first)
+{
+    sl__check_add(check, SL_FINDING_DUPLICATE, node,
+                  "was done before, on rank %d at step %u",
+                  check->events.rank_of[first],
+                  sl__step_of(&check->events, first));
+}
+
 /* Whether the message leads anywhere; if not, says so. */
 static bool check_needed(sl__check *check, uint32_t node,
                          const sl_action *action)

@@ -6,6 +6,9 @@
 #include "schedule/check.h"
 #include "schedule/action.h"
 #include "base/memory.h"
+#include "base/try.h"
+
+#include <string.h>
 
 /* `wait` stands before what it waits for, or that is nowhere. */
 static void check_awaited(sl__check *check, uint32_t wait, uint32_t awaited,
@@ -84,9 +87,7 @@ static void check_reduction_wait(sl__check *check, reductions *state,
     uint32_t first = state->waits[wait->stage];
     check_awaited(check, node, events->reduction[wait->stage], "REDUCE_GRAD");
     if (first != node)
-        sl__check_add(check, SL_FINDING_DUPLICATE, node,
-                      "was done before, on rank %d at step %u",
-                      events->rank_of[first], sl__step_of(events, first));
+        sl__check_repeated(check, node, first);
     if (state->pending != SL__NOWHERE &&
         sl__action_at(events, state->pending)->stage == wait->stage)
         state->pending = SL__NOWHERE;
@@ -121,11 +122,8 @@ sl_status sl__check_waits(sl__check *check)
     reductions state;
     if (!events->extent.has_send_waits && !events->extent.has_reduce_waits)
         return SL_OK;
-    sl_status status = sl__alloc(stages, sizeof *state.waits, &state.waits);
-    if (status)
-        return status;
-    for (size_t stage = 0; stage < stages; stage++)
-        state.waits[stage] = SL__NOWHERE;
+    SL__TRY(sl__alloc(stages, sizeof *state.waits, &state.waits));
+    memset(state.waits, 0xff, stages * sizeof *state.waits);
     for (uint32_t node = events->nodes; node-- > 0;) {
         const sl_action *action = sl__action_at(events, node);
         if (action->kind == SL_WAIT_REDUCE_GRAD)

@@ -9,6 +9,7 @@
 #include "base/arguments.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "base/writer.h"
 
 #include <string.h>
@@ -48,9 +49,7 @@ static sl_status read_line(const char *line, const char *end, int rank,
         const char *expected = sl__action_read(text, length, &action);
         if (expected)
             return bad_cell(rank, row->length, text, length, expected);
-        sl_status status = sl__row_append(row, action);
-        if (status)
-            return status;
+        SL__TRY(sl__row_append(row, action));
         if (!comma)
             return SL_OK;
         cell = comma;
@@ -68,9 +67,9 @@ static int count_lines(const char *text, size_t length)
     return lines;
 }
 
-/* Reads as many lines as the schedule has ranks, and counts their actions. */
+/* Reads as many lines as the schedule has ranks. */
 static sl_status read_lines(const char *text, size_t length,
-                            sl_schedule *schedule, size_t *out_actions)
+                            sl_schedule *schedule)
 {
     const char *end = text + length;
     const char *at = text;
@@ -82,14 +81,19 @@ static sl_status read_lines(const char *text, size_t length,
         if (line_end > at && line_end[-1] == '\r')
             line_end--;
         sl__row *row = &schedule->rows[rank];
-        sl_status status = read_line(at, line_end, rank, row);
-        if (status)
-            return status;
+        SL__TRY(read_line(at, line_end, rank, row));
         for (size_t step = 0; step < row->length; step++)
             actions += row->actions[step].kind != SL_IDLE;
         at = newline ? newline + 1 : end;
     }
-    *out_actions = actions;
+    if (at < end)
+        return sl_fail(SL_EPARSE,
+                       "the schedule has more than %d lines: expected one per "
+                       "rank",
+                       SL_MAX_RANKS);
+    if (actions == 0)
+        return sl_fail(SL_EPARSE, "the schedule has no actions: expected one "
+                                  "line of cells like 0F0,0B0 per rank");
     return SL_OK;
 }
 
@@ -106,28 +110,15 @@ sl_status sl_schedule_read_csv(const char *text, size_t length,
         return sl_fail(SL_EPARSE, "the schedule is empty: expected one line of "
                                   "cells like 0F0,0B0 per rank");
     /* A wrong cell says more about a file than its many lines do. */
-    bool too_many = ranks > SL_MAX_RANKS;
     sl_schedule *schedule;
-    sl_status status =
-        sl_schedule_create(too_many ? SL_MAX_RANKS : ranks, &schedule);
+    SL__TRY(sl_schedule_create(ranks < SL_MAX_RANKS ? ranks : SL_MAX_RANKS,
+                               &schedule));
+    sl_status status = read_lines(text, length, schedule);
     if (status)
-        return status;
-    size_t actions = 0;
-    status = read_lines(text, length, schedule, &actions);
-    if (!status && too_many)
-        status = sl_fail(SL_EPARSE,
-                         "the schedule has more than %d lines: expected one "
-                         "per rank",
-                         SL_MAX_RANKS);
-    else if (!status && actions == 0)
-        status = sl_fail(SL_EPARSE, "the schedule has no actions: expected one "
-                                    "line of cells like 0F0,0B0 per rank");
-    if (status) {
         sl_schedule_destroy(schedule);
-        return status;
-    }
-    *out = schedule;
-    return SL_OK;
+    else
+        *out = schedule;
+    return status;
 }
 
 sl_status sl_schedule_write_csv(const sl_schedule *schedule, sl_write_fn write,

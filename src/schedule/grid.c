@@ -6,6 +6,7 @@
 #include "schedule/action.h"
 #include "base/arguments.h"
 #include "base/memory.h"
+#include "base/try.h"
 #include "base/writer.h"
 
 #include <stdio.h>
@@ -74,10 +75,7 @@ sl_status sl_schedule_write_grid(const sl_schedule *schedule, size_t first,
 {
     SL__NEED(schedule, write);
     size_t *widths;
-    sl_status status =
-        sl__alloc((size_t)schedule->ranks, sizeof *widths, &widths);
-    if (status)
-        return status;
+    SL__TRY(sl__alloc((size_t)schedule->ranks, sizeof *widths, &widths));
     size_t steps = sl_schedule_extent(schedule).longest;
     if (last >= steps)
         last = steps ? steps - 1 : 0;

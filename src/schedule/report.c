@@ -6,8 +6,10 @@
 #include "base/arguments.h"
 #include "base/memory.h"
 #include "base/numbers.h"
+#include "base/try.h"
 #include "base/writer.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,16 +60,9 @@ sl_status sl_reading_parse(const char *text, sl_reading *out)
 
 sl_status sl__report_create(size_t max, sl_report **out)
 {
-    sl_status status = sl__alloc(1, sizeof **out, out);
-    if (!status)
-        (*out)->max = max;
-    return status;
-}
-
-static void finding_clear(sl_finding *finding)
-{
-    free((char *)finding->text);
-    free((sl_wait *)finding->waits);
+    SL__TRY(sl__alloc(1, sizeof **out, out));
+    (*out)->max = max;
+    return SL_OK;
 }
 
 void sl_report_destroy(sl_report *report)
@@ -75,9 +70,11 @@ void sl_report_destroy(sl_report *report)
     if (!report)
         return;
     for (size_t i = 0; i < report->count; i++)
-        finding_clear(&report->findings[i]);
-    for (int i = 0; i < SL_READINGS; i++)
-        finding_clear(&report->deadlock[i]);
+        free((char *)report->findings[i].text);
+    for (int i = 0; i < SL_READINGS; i++) {
+        free((char *)report->deadlock[i].text);
+        free((sl_wait *)report->deadlock[i].waits);
+    }
     free(report->findings);
     free(report);
 }
@@ -99,28 +96,32 @@ static void keep_first(sl_report *report, size_t most)
         qsort(report->findings, report->count, sizeof *report->findings,
               by_place);
     while (report->count > most)
-        finding_clear(&report->findings[--report->count]);
+        free((char *)report->findings[--report->count].text);
 }
 
 /* Collects up to twice as many findings as are kept before it drops any. */
-static void add(sl_report *report, const sl_finding *finding, const char *text)
+static sl_status add(sl_report *report, const sl_finding *finding,
+                     const char *text)
 {
-    report->total++;
-    if (report->status)
-        return;
     if (report->count >= 2 * report->max)
         keep_first(report, report->max);
-    report->status = sl__grow(&report->findings, &report->capacity,
-                              report->count + 1, sizeof *report->findings);
-    char *copy = report->status ? NULL : strdup(text);
-    if (!copy) {
-        if (!report->status)
-            report->status = sl_fail(SL_ENOMEM, "out of memory for a finding");
-        return;
-    }
+    SL__TRY(sl__grow(&report->findings, &report->capacity, report->count + 1,
+                     sizeof *report->findings));
+    char *copy = strdup(text);
+    if (!copy)
+        return sl_fail(SL_ENOMEM, "out of memory for a finding");
     sl_finding *kept = &report->findings[report->count++];
     *kept = *finding;
     kept->text = copy;
+    return SL_OK;
+}
+
+static void add_or_remember(sl_report *report, const sl_finding *finding,
+                            const char *text)
+{
+    report->total++;
+    if (!report->status)
+        report->status = add(report, finding, text);
 }
 
 void sl__report_add(sl_report *report, sl_finding_code code, int rank, int step,
@@ -132,7 +133,7 @@ void sl__report_add(sl_report *report, sl_finding_code code, int rank, int step,
     sl__vformat(text, sizeof text, format, arguments);
     va_end(arguments);
     sl_finding finding = {.code = code, .rank = rank, .step = step};
-    add(report, &finding, text);
+    add_or_remember(report, &finding, text);
 }
 
 /* --------------------------------------------------------- deadlocks -- */
@@ -166,71 +167,47 @@ void sl_wait_print(const sl_schedule *schedule, const sl_wait *wait, char *text)
              wait->rank, wait->step, waiter, wait->on_rank, wait->on_step, on);
 }
 
-static char *describe(const sl_schedule *schedule, sl_reading reading,
-                      const sl_wait *waits, size_t count)
+static sl_status describe(const sl_schedule *schedule, sl_reading reading,
+                          const sl_wait *waits, size_t count, sl_string *out)
 {
     enum { SHOWN = 8 };
-    size_t shown = count < SHOWN ? count : SHOWN;
-    size_t size = 160 + shown * (SL_WAIT_TEXT_MAX + 2);
-    char *text = malloc(size);
-    if (!text)
-        return NULL;
-    size_t used = (size_t)snprintf(
-        text, size, "deadlock under %s: ", sl_reading_text(reading));
-    for (size_t i = 0; i < shown; i++) {
-        char line[SL_WAIT_TEXT_MAX];
-        sl_wait_print(schedule, &waits[i], line);
-        used += (size_t)snprintf(text + used, size - used, "%s%s",
-                                 i ? "; " : "", line);
+    sl__writer writer;
+    sl__writer_start(&writer, sl_write_string, out);
+    sl__printf(&writer, "deadlock under %s: ", sl_reading_text(reading));
+    for (size_t i = 0; i < count && i < SHOWN; i++) {
+        char text[SL_WAIT_TEXT_MAX];
+        sl_wait_print(schedule, &waits[i], text);
+        sl__printf(&writer, "%s%s", i ? "; " : "", text);
     }
-    if (count > shown)
-        snprintf(text + used, size - used, "; and %zu more waits in the cycle",
-                 count - shown);
-    return text;
+    if (count > SHOWN)
+        sl__printf(&writer, "; and %zu more waits in the cycle", count - SHOWN);
+    return sl__writer_finish(&writer);
 }
 
 void sl__report_deadlock(sl_report *report, const sl_schedule *schedule,
                          sl_reading reading, sl_wait *waits, size_t count)
 {
-    sl_finding *finding = &report->deadlock[reading];
-    *finding = (sl_finding){.code = SL_FINDING_DEADLOCK,
-                            .rank = waits[0].rank,
-                            .step = waits[0].step,
-                            .text = describe(schedule, reading, waits, count),
-                            .waits = waits,
-                            .wait_count = count};
-    if (!finding->text && !report->status)
-        report->status = sl_fail(SL_ENOMEM, "out of memory for a finding");
-}
-
-/* Makes the deadlock under a reading a finding. */
-static void add_deadlock(sl_report *report, sl_reading reading)
-{
-    const sl_finding *deadlock = &report->deadlock[reading];
-    sl_finding finding = *deadlock;
-    size_t size = deadlock->wait_count * sizeof *deadlock->waits;
-    sl_wait *waits = malloc(size);
-    if (!waits) {
-        report->status = sl_fail(SL_ENOMEM, "out of memory for a finding");
-        return;
-    }
-    memcpy(waits, deadlock->waits, size);
-    finding.waits = waits;
-    size_t before = report->count;
-    add(report, &finding, deadlock->text);
-    if (report->count == before)
-        free(waits);
+    sl_string text = SL_STRING_INIT;
+    assert(count > 0 && !report->deadlock[reading].waits);
+    sl_status status = describe(schedule, reading, waits, count, &text);
+    if (status && !report->status)
+        report->status = status;
+    report->deadlock[reading] = (sl_finding){.code = SL_FINDING_DEADLOCK,
+                                             .rank = waits[0].rank,
+                                             .step = waits[0].step,
+                                             .text = text.data,
+                                             .waits = waits,
+                                             .wait_count = count};
 }
 
 /* ---------------------------------------------------------- reading it -- */
 
 void sl__report_finish(sl_report *report, sl_reading required)
 {
-    bool deadlocks = report->deadlock[required].text != NULL;
-    keep_first(report,
-               deadlocks && report->max ? report->max - 1 : report->max);
-    if (deadlocks)
-        add_deadlock(report, required);
+    const sl_finding *deadlock = sl_report_deadlock(report, required);
+    keep_first(report, deadlock && report->max ? report->max - 1 : report->max);
+    if (deadlock)
+        add_or_remember(report, deadlock, deadlock->text);
     keep_first(report, report->max);
 }
 

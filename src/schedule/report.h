@@ -7,7 +7,7 @@
 #include "sluice/schedule.h"
 
 struct sl_report {
-    sl_finding *findings;
+    sl_finding *findings; /* own their text; waits are those in `deadlock` */
     size_t count;
     size_t capacity;
     size_t max;   /* findings kept */

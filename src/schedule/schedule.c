@@ -6,6 +6,9 @@
 #include "schedule/action.h"
 #include "base/arguments.h"
 #include "base/memory.h"
+#include "base/try.h"
+
+#include <assert.h>
 
 sl_status sl_schedule_create(int ranks, sl_schedule **out)
 {
@@ -14,14 +17,9 @@ sl_status sl_schedule_create(int ranks, sl_schedule **out)
         return sl_fail(SL_EINVAL, "a schedule has 1 to %d ranks, not %d",
                        SL_MAX_RANKS, ranks);
     sl_schedule *schedule;
-    sl_status status = sl__alloc(1, sizeof *schedule, &schedule);
-    if (status)
-        return status;
-    status = sl__alloc((size_t)ranks, sizeof *schedule->rows, &schedule->rows);
-    if (status) {
-        free(schedule);
-        return status;
-    }
+    SL__TRY(sl__alloc(1,
+                      sizeof *schedule + (size_t)ranks * sizeof *schedule->rows,
+                      &schedule));
     schedule->ranks = ranks;
     *out = schedule;
     return SL_OK;
@@ -33,7 +31,6 @@ void sl_schedule_destroy(sl_schedule *schedule)
         return;
     for (int rank = 0; rank < schedule->ranks; rank++)
         free(schedule->rows[rank].actions);
-    free(schedule->rows);
     free(schedule);
 }
 
@@ -45,11 +42,9 @@ sl_status sl__row_reserve(sl__row *row, size_t more)
 
 sl_status sl__row_append(sl__row *row, sl_action action)
 {
-    if (row->length == row->capacity) {
-        sl_status status = sl__row_reserve(row, 1);
-        if (status)
-            return status;
-    }
+    if (row->length == row->capacity)
+        SL__TRY(sl__row_reserve(row, 1));
+    assert(action.kind < SL_ACTION_KINDS);
     row->actions[row->length++] = action;
     return SL_OK;
 }

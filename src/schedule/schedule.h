@@ -14,7 +14,7 @@ typedef struct sl__row {
 
 struct sl_schedule {
     int ranks;
-    sl__row *rows;
+    sl__row rows[]; /* by rank */
 };
 
 /* Makes room for `more` further actions on a rank. */
