@@ -118,7 +118,7 @@ SL_API size_t sl_schedule_length(const sl_schedule *schedule, int rank);
 /* A rank's actions, contiguous; valid until the schedule changes. */
 SL_API const sl_action *sl_schedule_row(const sl_schedule *schedule, int rank);
 
-/* What a schedule's actions span, read off its cells. */
+/* Which ranks, stages, microbatches and kinds of action a schedule has. */
 typedef struct sl_extent {
     int ranks;
     int stages;       /* the highest stage named, plus one */
@@ -239,8 +239,9 @@ SL_API sl_status sl_lower_drop_idle(const sl_schedule *in, sl_schedule **out);
 SL_API sl_status sl_lower_merge_bw(const sl_schedule *in, sl_schedule **out);
 
 /* Holds the W's of a stage back until those of `together` microbatches stand
- * next to each other, or with 0 all of them; B is cut into I and W. A pipeline
- * runs neighbouring W's of a stage as one product, with the same bits. */
+ * next to each other, or with 0 all of them; B is split into I and W. A
+ * pipeline runs neighbouring W's of a stage as one matrix product, with bitwise
+ * the same result. */
 SL_API sl_status sl_lower_delay_w(const sl_schedule *in, int together,
                                   sl_schedule **out);
 
@@ -258,7 +259,8 @@ typedef struct sl_lookahead {
     int ranks;          /* how many numbers there are */
 } sl_lookahead;
 
-/* UNSHARD before use, RESHARD after: at most `window` stages stay whole.
+/* UNSHARD before use, RESHARD after: at most `window` stages are unsharded at
+ * once, one more where an overlapped pair would be split.
  * `lookahead` may be NULL for SL_LOOKAHEAD_FULL. */
 SL_API sl_status sl_lower_unshard(const sl_schedule *in, int window,
                                   const sl_lookahead *lookahead,
@@ -298,9 +300,9 @@ SL_API sl_status sl_lower_wait_send(const sl_schedule *in, sl_schedule **out);
  * for a receive without a user. */
 SL_API sl_status sl_lower_defer_recv(const sl_schedule *in, sl_schedule **out);
 
-/* Moves waits forward so that no rank has more than `most` sends pending; with
- * 0 each send is waited for at once. SL_EUNSOUND where no wait can be moved
- * without a deadlock, or sends and waits do not pair. */
+/* Moves waits to earlier places so that no rank has more than `most` sends
+ * pending; with 0 each send is waited for at once. SL_EUNSOUND where no wait
+ * can be moved without a deadlock, or sends and waits do not pair. */
 SL_API sl_status sl_lower_send_budget(const sl_schedule *in, int most,
                                       sl_schedule **out);
 
@@ -323,9 +325,9 @@ typedef struct sl_lower_options {
 #define SL_LOWER_DEFAULT_PASSES "unshard,reduce-grad,send-recv,wait-send"
 
 /* Runs the passes named in a comma-separated list, in that order; `options`
- * may be NULL. Names: drop-idle, merge-bw, delay-w=N, unshard, reduce-grad, wait-reduce,
- * send-recv, wait-send, defer-recv, send-budget=N, drop-waits. An empty list
- * only drops idle cells. */
+ * may be NULL. Names: drop-idle, merge-bw, delay-w=N, unshard, reduce-grad,
+ * wait-reduce, send-recv, wait-send, defer-recv, send-budget=N, drop-waits. An
+ * empty list only drops idle cells. */
 SL_API sl_status sl_lower(const sl_schedule *in, const char *passes,
                           const sl_lower_options *options, sl_schedule **out);
 
@@ -353,8 +355,8 @@ typedef enum sl_finding_code {
 SL_API const char *sl_finding_code_text(sl_finding_code code);
 SL_API const char *sl_finding_code_meaning(sl_finding_code code);
 
-/* One link of a chain of waits: the action at (rank, step) waits for the one
- * at (on_rank, on_step); on_rank is -1 where what it waits for is nowhere. */
+/* One wait: the action at (rank, step) waits for the one at (on_rank, on_step);
+ * on_rank is -1 where no rank has what it waits for. */
 typedef struct sl_wait {
     int rank;
     int step;
@@ -409,7 +411,8 @@ SL_API const sl_finding *sl_report_findings(const sl_report *report,
 /* How many findings there are in all, kept or not. */
 SL_API size_t sl_report_total(const sl_report *report);
 
-/* Whether deadlock was looked for: not where most of the work is absent. */
+/* Whether the checker looked for deadlocks; it does not where most of the work
+ * is absent. */
 SL_API bool sl_report_deadlock_known(const sl_report *report);
 
 /* How the schedule deadlocks under a reading, or NULL when it cannot. */
@@ -431,8 +434,8 @@ typedef struct sl_stage_cost {
     double backward;
     double reduce_grad;
     int64_t activation_bytes;  /* held from F's start to the end of W or B */
-    int64_t input_freed_bytes; /* the part given back at the end of I */
-    int64_t handed_bytes;      /* besides, from I's start to the end of W */
+    int64_t input_freed_bytes; /* the part of these freed at the end of I */
+    int64_t handed_bytes; /* held in addition from I's start to the end of W */
 } sl_stage_cost;
 
 /* The boundary between two neighbouring stages, either way. A message costs
@@ -467,9 +470,9 @@ SL_API void sl_costs_clear(sl_costs *costs);
 
 typedef struct sl_simulation sl_simulation;
 
-/* Runs the schedule on paper; `costs` may be NULL for SL_COSTS_INIT. Where the
- * schedule has no communication, messages are implied. SL_EUNSOUND when it
- * cannot run to its end: the sentence says who waits for whom. */
+/* Simulates one step; `costs` may be NULL for SL_COSTS_INIT. Where the schedule
+ * has no communication, messages are implied. SL_EUNSOUND when it cannot run to
+ * its end: the sentence says which ranks are stuck, and where. */
 SL_API sl_status sl_simulate(const sl_schedule *schedule, const sl_costs *costs,
                              sl_reading reading, sl_simulation **out);
 SL_API void sl_simulation_destroy(sl_simulation *simulation);
@@ -492,8 +495,8 @@ typedef struct sl_rank_usage {
 SL_API sl_rank_usage sl_simulation_rank(const sl_simulation *simulation,
                                         int rank);
 
-/* When an action ran. A send or receive runs while its message is on the way;
- * a receive that is posted later, for no time. */
+/* When an action ran. A send or receive runs while its message is under way; a
+ * receive that is posted after its message arrived runs for no time. */
 typedef struct sl_interval {
     double start;
     double end;
@@ -509,8 +512,8 @@ typedef struct sl_held_bytes {
 SL_API sl_held_bytes sl_simulation_bytes(const sl_simulation *simulation,
                                          int rank, size_t step);
 
-/* A chain of actions from time 0 to the makespan, each starting when the one
- * before it ends, or when its message, implied, arrives. */
+/* The critical path: a chain of actions from time 0 to the makespan. Each
+ * starts when the one before it ends, or when its implied message arrives. */
 typedef struct sl_place {
     int rank;
     int step;

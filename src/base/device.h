@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * A device, as far as layers see it that must not know each other: streams, and
- * operations on its memory. `tensor` has them for each backend; `comm` moves and
- * sums messages by them; nobody else touches memory of a device.
+ * operations on its memory. `tensor` has them for each backend; `comm` moves
+ * and sums messages by them; nobody else touches memory of a device.
  *
  * Work on a stream is done in the order in which it was enqueued. An operation
  * that takes or gives memory of this process (write, read) has done so when it

@@ -11,7 +11,8 @@
 /* Whether it has gradients; false for what is no dtype. */
 bool sl__is_float(sl_dtype dtype);
 
-/* The dtype that sums of it are kept in: gradients of parameters, reductions. */
+/* The dtype that sums of it are kept in: gradients of parameters,
+ * reductions. */
 sl_dtype sl__accumulator(sl_dtype dtype);
 
 /* "there is no dtype 9", or what `what` cannot do with one that there is. */

@@ -25,8 +25,8 @@ static sl_status fail_work(const char *path, const char *what)
 
 /* --------------------------------------------------------------- opening -- */
 
-/* Opens what is a regular file. O_NONBLOCK does nothing to one, and keeps open()
- * from waiting for the other end of a pipe. */
+/* Opens what is a regular file. O_NONBLOCK does nothing to one, and keeps
+ * open() from waiting for the other end of a pipe. */
 static sl_status open_regular(const char *path, int flags, const char *what,
                               int *out_fd, int64_t *out_bytes)
 {

@@ -3,10 +3,9 @@
  * Files, opened without waiting and read and written as a whole: every read and
  * write of the library goes through here.
  *
- * Invariants: what is no regular file is refused, so that nobody waits for a
- * pipe; a call that a signal interrupts is made again; a call that does less
- * than it was asked to is followed by another. Failures name the path: SL_EIO
- * where it cannot be opened, SL_EFAIL where it could. */
+ * Invariants: anything but a regular file is refused, so that nobody waits for
+ * a pipe; interrupted calls and short reads and writes are continued. Failures
+ * name the path: SL_EIO where it cannot be opened, SL_EFAIL after that. */
 #ifndef SL_BASE_FILES_H
 #define SL_BASE_FILES_H
 
@@ -14,18 +13,19 @@
 
 #include <stdint.h>
 
-/* Says that `what`, as "read", cannot be done to a file, and why: errno. */
+/* Fails with "cannot read 'path'", where `what` is "read", and why: errno. */
 sl_status sl__fail_file(const char *path, const char *what);
 
-/* Opens a regular file to read, and says how long it is. */
+/* Opens a regular file for reading, and gives its length. */
 sl_status sl__open_file(const char *path, int *out_fd, int64_t *out_bytes);
 
-/* Reads `bytes` from where the file stands; fewer only at its end. */
+/* Reads `bytes` from the current position; fewer only at the end of the
+ * file. */
 sl_status sl__read_some(int fd, const char *path, void *out, size_t bytes,
                         size_t *out_bytes);
 
-/* Reads `bytes` from place `at`, which were there when the file was opened; one
- * that has become shorter since is SL_EFAIL. Any thread may. */
+/* Reads `bytes` from offset `at`; SL_EFAIL where the file has become too short
+ * for that since it was opened. Threads may share the descriptor. */
 sl_status sl__read_at(int fd, const char *path, int64_t at, void *out,
                       size_t bytes);
 
@@ -42,7 +42,7 @@ sl_status sl__read_file(const char *path, char **out, size_t *out_length);
 /* Writes a file that is on the disk when this returns. */
 sl_status sl__write_file(const char *path, const char *text, size_t length);
 
-/* Makes what was done in a folder lasting. */
+/* Makes files created and renamed in a folder survive a crash: fsync. */
 sl_status sl__sync_folder(const char *path);
 
 #endif

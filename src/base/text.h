@@ -9,7 +9,8 @@
 /* Room for the sentence of a failure, or a report of several lines. */
 enum { SL__ERROR_TEXT_MAX = 8192 };
 
-/* The same for what another rank is told: its number comes before it. */
+/* The same for an error sent to another rank, which puts the sender's number
+ * before it. */
 enum { SL__REPORT_MAX = SL__ERROR_TEXT_MAX - 32 };
 
 /* Fails with a text that may have several lines, and nothing of anybody's input

@@ -75,8 +75,8 @@ typedef struct work {
     uint32_t f, i, w, b;
 } work;
 
-/* Work that is absent is shown at related work if there is any, else only on the
- * stage's rank. */
+/* Work that is absent is shown at related work if there is any, else only on
+ * the stage's rank. */
 static void report_missing(sl__check *check, const work *of,
                            sl_finding_code code, const char *what)
 {

@@ -57,7 +57,8 @@ static void check_send_wait(sl__check *check, uint32_t node,
 
 /* ----------------------------------------------------------- reductions -- */
 
-/* Along the rows: the reduction that is pending, and by stage the first wait. */
+/* Along the rows: the reduction that is pending, and by stage the first
+ * wait. */
 typedef struct reductions {
     uint32_t pending;
     uint32_t *waits;

@@ -64,7 +64,7 @@ double sl__action_cost(const sl_costs *costs, const sl_action *action)
             plain_cost(costs, action->b_kind, action->b_stage));
 }
 
-/* -------------------------------------------------------- the keys of JSON -- */
+/* ---------------------------------------------------- the keys of JSON -- */
 
 /* What a key is of: a stage, an edge, or all. */
 enum { STAGE, EDGE, GLOBAL, PARTS };
@@ -231,7 +231,7 @@ static sl_status read_field(const char *where, const field *into, void *part,
 }
 
 /* Reads an object's members into the parts they are of; NULL are those of which
- * it has none. The arrays, which are where all parts are, are left for later. */
+ * it has none. The object that has all is the root; its arrays are not read. */
 static sl_status read_object(const char *where, const json_t *object,
                              void *const parts[PARTS])
 {

@@ -11,16 +11,15 @@ typedef struct sl__means sl__means;
 sl_status sl__means_create(int stages, sl__means **out);
 void sl__means_destroy(sl__means *means);
 
-/* Notes that compute took so long, for a microbatch that holds so many bytes
- * from F to its end; two at once took half of it each. REDUCE_GRAD is what was
- * left to the end of a step. Other actions, and stages that are not there, are
- * not noted. */
+/* Adds one measurement: compute took that long, for a microbatch that holds so
+ * many bytes (F: until its end; I: until its W). Of an overlap each half took
+ * half. Actions that do not compute, and unknown stages, are ignored. */
 void sl__means_add(sl__means *means, const sl_action *action, double took,
                    int64_t bytes);
 
-/* Costs of these means, messages free; to be cleared. What was never measured
- * is taken from what was: B is I and W, each of these half a B, or B is all I
- * where W was left to the end. */
+/* The means as costs, with messages free; the caller clears them. A kind that
+ * was never measured is derived from the others: B is I + W, of which a missing
+ * one counts as 0, and I and W are half a B each. */
 sl_status sl__means_costs(const sl__means *means, sl_costs *out);
 
 #endif

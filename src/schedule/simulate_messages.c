@@ -7,7 +7,7 @@
  *   per-edge  what a rank sends to another forms a sequence, and what it
  *             receives from it; a message starts when both its ends are posted
  *             and those before them in their sequences are complete
- *   ordered   the same, where all that a rank sends and receives is one sequence
+ *   ordered   the same, with all that a rank sends and receives in one sequence
  *   blocking  a message starts when both ranks have come to it, and holds both
  *             until its end
  *
@@ -66,7 +66,7 @@ static bool run_async(sl__machine *m, int rank, uint32_t node)
     return true;
 }
 
-/* ----------------------------------------- messages that complete in order -- */
+/* --------------------------------------- messages that complete in order -- */
 
 sl_status sl__order_messages(sl__machine *m)
 {

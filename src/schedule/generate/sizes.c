@@ -110,8 +110,9 @@ static int nearest_stages(const sl_generator *generator, const sl_sizes *sizes)
     return 0;
 }
 
-/* The most ranks that work with the stages of `sizes` on each, and some count of
- * microbatches, which replaces the one in `sizes`; 0 where there are none. */
+/* The most ranks that work with the stages of `sizes` on each, and some count
+ * of microbatches, which replaces the one in `sizes`; 0 where there are
+ * none. */
 static int most_ranks(const sl_generator *generator, sl_sizes *sizes)
 {
     int from = sizes->ranks < SL_MAX_RANKS ? sizes->ranks : SL_MAX_RANKS;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * delay-w=N: the weight gradients of a stage are held back until those of N
- * microbatches stand next to each other; with N = 0, until all do. B is cut into
- * I and W for that. What is left of a stage comes before its gradients are
+ * microbatches stand next to each other; with N = 0, until all do. B is cut
+ * into I and W for that. What is left of a stage comes before its gradients are
  * reduced or its parameters resharded, or at the end of the row.
  *
  * W's that stand next to each other are added to the gradient in one pass over

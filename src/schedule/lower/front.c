@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The front of front.h, and the graph it follows. An attempt to extend the front
- * that leads back to the place's own rank, at or behind the place, is undone. */
+ * The front of front.h, and the graph it follows. An attempt to extend the
+ * front that leads back to the place's own rank, at or behind the place, is
+ * undone. */
 #include "schedule/lower/front.h"
 #include "base/memory.h"
 #include "base/try.h"
@@ -225,8 +226,8 @@ static inline bool take_inputs(sl__front *front, const sl__front_inputs *from,
     return true;
 }
 
-/* Takes in what is missing, until nothing is; false where the place itself would
- * be among it, or `so_far` is. */
+/* Takes in what is missing, until nothing is; false where the place itself
+ * would be among it. `so_far` is false where that is known already. */
 static bool complete(sl__front *front, bool so_far)
 {
     while (front->todo_count) {

@@ -6,8 +6,8 @@
  * graph is kept as a list of inputs by rank and step.
  *
  * All that must have come before a place is a prefix of every row. These
- * prefixes are the front; it moves along one rank's row, and takes in each input
- * that it meets. */
+ * prefixes are the front; it moves along one rank's row, and takes in each
+ * input that it meets. */
 #ifndef SL_SCHEDULE_FRONT_H
 #define SL_SCHEDULE_FRONT_H
 
@@ -59,7 +59,7 @@ sl_status sl__front_find_cycle(sl__front *front, uint32_t *out_node);
  * so where that is true at all, and found without the front. */
 bool sl__front_implies(sl__front *front, uint32_t node);
 
-/* Brings the front to the place, whose own inputs included. */
+/* Brings the front to the place, the inputs of what is there included. */
 void sl__front_catch_up(sl__front *front);
 
 /* Whether `node` is inside the front: it has come before the place. */

@@ -14,8 +14,8 @@
  * A receive inside the front (front.h) of a place in the row has been posted
  * there. For another, the front is extended to it: if that leads back to this
  * place, the receive waits for it, and waiting for the receive here would never
- * end. Waits whose receive was in the front add nothing to the graph; the others
- * add an input. */
+ * end. Waits whose receive was in the front add nothing to the graph; the
+ * others add an input. */
 #include "schedule/lower/front.h"
 #include "schedule/lower/list.h"
 #include "schedule/lower/lower.h"

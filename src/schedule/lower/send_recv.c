@@ -40,8 +40,8 @@ typedef struct lowering {
     int rank;       /* and to whom */
 } lowering;
 
-/* Has a parked rank visited again: in this round if it comes later in it, else in
- * the next. */
+/* Has a parked rank visited again: in this round if it comes later in it, else
+ * in the next. */
 static void wake(lowering *low, int rank)
 {
     if (low->visits.queued[rank] ||
