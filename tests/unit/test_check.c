@@ -102,7 +102,7 @@ static void work_before_what_it_needs_is_found(void **state)
 static void a_stage_on_two_ranks_is_found(void **state)
 {
     (void)state;
-    /* One of two computes moved: the rest of the stage tells where it lives. */
+    /* One of two computes moved: the rest of the stage shows where it lives. */
     expect_finding("0UNSHARD,0F0,1F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD,"
                    "0RESHARD\n"
                    "1UNSHARD,1RECV_F0,1B0,1SEND_B0,1REDUCE_GRAD,1RESHARD\n",
@@ -196,7 +196,7 @@ static void unexpected_sizes_are_found(void **state)
 }
 
 /* Two ranks that both send first: fine when posted, not when each message
- * holds the rank or its lane. */
+ * holds the rank or the messages behind it. */
 static const char both_send_first[] =
     "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
     "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n";

@@ -11,7 +11,7 @@ static void expect_ranks(const sl_placement *placement, const int *ranks,
         assert_int_equal(sl_placement_rank_of(placement, stage), ranks[stage]);
 }
 
-/* Both directions tell the same, and a rank's stages ascend. */
+/* Both directions agree, and a rank's stages ascend. */
 static void expect_inverse(const sl_placement *placement)
 {
     int seen = 0;

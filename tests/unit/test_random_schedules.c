@@ -643,7 +643,7 @@ static bool same_way(const brute *b, int rank, int one, int two)
 
 /* Whether every message that must be before (rank, step) is complete; of all
  * where that is the row's end. */
-static bool first_in_lane(const brute *b, int rank, int step)
+static bool first_in_sequence(const brute *b, int rank, int step)
 {
     for (int s = 0; s < step; s++) {
         bool before =
@@ -664,7 +664,7 @@ static bool complete_message(brute *b, int rank, int step, int stages)
     bool go;
     if (b->reading != SL_BLOCKING)
         go = passed(b, rank, step) && passed(b, r, s) &&
-             first_in_lane(b, rank, step) && first_in_lane(b, r, s);
+             first_in_sequence(b, rank, step) && first_in_sequence(b, r, s);
     else
         go = b->at[rank] == step && b->at[r] == s &&
              inputs_there(b, rank, b->d->rows[rank][step], stages) &&
@@ -707,7 +707,7 @@ static bool brute_deadlocks(const draft *d, sl_reading reading)
     for (int rank = 0; rank < d->ranks; rank++)
         if (b.at[rank] < d->lengths[rank] ||
             (reading != SL_ASYNC && reading != SL_BLOCKING &&
-             !first_in_lane(&b, rank, d->lengths[rank])))
+             !first_in_sequence(&b, rank, d->lengths[rank])))
             return true;
     return false;
 }
@@ -756,7 +756,7 @@ static void expect_agreement(const draft *d, int *deadlocks)
     sl_schedule_destroy(schedule);
 }
 
-/* Waits for what is sent, and reductions with theirs; far forward if `early`. */
+/* Waits for what is sent, and reductions with theirs; as early as they can be if `early`. */
 static void add_waits(sl_schedule **schedule, bool early)
 {
     sl_schedule *made;

@@ -15,12 +15,12 @@
 #include "base/try.h"
 
 typedef struct pending {
-    const sl_action *
-        *sends; /* of the row at hand, in order; NULL: waited for */
+    /* Of the row at hand, in order; NULL where it is waited for. */
+    const sl_action **sends;
     size_t count;
     size_t capacity;
-    uint32_t *place; /* by direction, stage and microbatch: in `sends`, if that
-                        is where this very send is */
+    uint32_t *place; /* by direction, stage and microbatch: the send's place in
+                        `sends`, if it is there */
     size_t microbatches;
 } pending;
 
