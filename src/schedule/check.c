@@ -39,7 +39,7 @@ static void check_duplicate(sl__check *check, uint32_t node,
     if (!table)
         return;
     uint32_t first =
-        sl__event(&check->events, part->kind, part->stage, part->microbatch);
+        sl__event_of(&check->events, part->kind, part->stage, part->microbatch);
     if (first == node)
         return;
     sl__check_repeated(check, node, first);
@@ -146,8 +146,9 @@ static void check_order(sl__check *check, const work *of)
     check_after(check, of->b, of->f);
     check_after(check, of->i, of->f);
     check_after(check, of->w, of->i);
-    check_after(check, of->f,
-                sl__event(events, SL_FORWARD, of->stage - 1, of->microbatch));
+    check_after(
+        check, of->f,
+        sl__event_of(events, SL_FORWARD, of->stage - 1, of->microbatch));
     uint32_t next = sl__backward_event(events, of->stage + 1, of->microbatch);
     check_after(check, of->b, next);
     check_after(check, of->i, next);
@@ -165,12 +166,13 @@ static void check_work(sl__check *check)
         }
         for (int microbatch = 0; microbatch < events->extent.microbatches;
              microbatch++) {
-            work of = {stage,
-                       microbatch,
-                       sl__event(events, SL_FORWARD, stage, microbatch),
-                       sl__event(events, SL_BACKWARD_INPUT, stage, microbatch),
-                       sl__event(events, SL_BACKWARD_WEIGHT, stage, microbatch),
-                       sl__event(events, SL_BACKWARD, stage, microbatch)};
+            work of = {
+                stage,
+                microbatch,
+                sl__event_of(events, SL_FORWARD, stage, microbatch),
+                sl__event_of(events, SL_BACKWARD_INPUT, stage, microbatch),
+                sl__event_of(events, SL_BACKWARD_WEIGHT, stage, microbatch),
+                sl__event_of(events, SL_BACKWARD, stage, microbatch)};
             check_whole(check, &of);
             check_order(check, &of);
         }

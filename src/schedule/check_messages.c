@@ -59,8 +59,8 @@ static void check_paired(sl__check *check, uint32_t node,
     if (sl__peer(&check->events, node) != SL__NOWHERE)
         return;
     /* A repetition is reported as such. */
-    if (sl__event(&check->events, action->kind, action->stage,
-                  action->microbatch) != node)
+    if (sl__event_of(&check->events, action->kind, action->stage,
+                     action->microbatch) != node)
         return;
     if (sl__is_send(action->kind))
         sl__check_add(check, SL_FINDING_MISSING_RECEIVE, node,
@@ -81,7 +81,8 @@ static uint32_t compute_of(const sl__events *events, const sl_action *action)
 {
     bool forward = action->kind == SL_SEND_F || action->kind == SL_RECV_F;
     if (forward)
-        return sl__event(events, SL_FORWARD, action->stage, action->microbatch);
+        return sl__event_of(events, SL_FORWARD, action->stage,
+                            action->microbatch);
     return sl__backward_event(events, action->stage, action->microbatch);
 }
 
@@ -119,10 +120,10 @@ static void check_fed(sl__check *check, uint32_t node, const sl_action *part)
     if (source < 0 || source >= events->extent.stages ||
         events->home[source] < 0 || events->home[source] == events->home[stage])
         return;
-    uint32_t receive =
-        sl__event(events, forward ? SL_RECV_F : SL_RECV_B, stage, microbatch);
-    uint32_t send =
-        sl__event(events, forward ? SL_SEND_F : SL_SEND_B, source, microbatch);
+    uint32_t receive = sl__event_of(events, forward ? SL_RECV_F : SL_RECV_B,
+                                    stage, microbatch);
+    uint32_t send = sl__event_of(events, forward ? SL_SEND_F : SL_SEND_B,
+                                 source, microbatch);
     if (receive == SL__NOWHERE && send == SL__NOWHERE)
         sl__check_add(check, SL_FINDING_MISSING_RECEIVE, node,
                       "needs stage %d's result from rank %d, and nothing "

@@ -41,8 +41,8 @@ static void check_send(sl__check *check, uint32_t node, const sl_action *send)
     sl_action_kind wait = forward ? SL_WAIT_SEND_F : SL_WAIT_SEND_B;
     int stage = send->stage, microbatch = send->microbatch;
     /* A repetition is reported as such. */
-    if (sl__event(events, send->kind, stage, microbatch) == node &&
-        sl__event(events, wait, stage, microbatch) == SL__NOWHERE)
+    if (sl__event_of(events, send->kind, stage, microbatch) == node &&
+        sl__event_of(events, wait, stage, microbatch) == SL__NOWHERE)
         check_missing(check, node, sl_action_kind_text(wait));
 }
 
@@ -50,8 +50,8 @@ static void check_send_wait(sl__check *check, uint32_t node,
                             const sl_action *wait)
 {
     check_awaited(check, node,
-                  sl__event(&check->events, sl__awaited_send(wait->kind),
-                            wait->stage, wait->microbatch),
+                  sl__event_of(&check->events, sl__awaited_send(wait->kind),
+                               wait->stage, wait->microbatch),
                   "send");
 }
 

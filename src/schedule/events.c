@@ -169,8 +169,8 @@ void sl__events_close(sl__events *events)
     sl__arena_clear(&events->memory);
 }
 
-uint32_t sl__event(const sl__events *events, sl_action_kind kind, int stage,
-                   int microbatch)
+uint32_t sl__event_of(const sl__events *events, sl_action_kind kind, int stage,
+                      int microbatch)
 {
     if (stage < 0 || stage >= events->extent.stages)
         return SL__NOWHERE;
@@ -180,10 +180,10 @@ uint32_t sl__event(const sl__events *events, sl_action_kind kind, int stage,
 
 uint32_t sl__backward_event(const sl__events *events, int stage, int microbatch)
 {
-    uint32_t node = sl__event(events, SL_BACKWARD, stage, microbatch);
+    uint32_t node = sl__event_of(events, SL_BACKWARD, stage, microbatch);
     if (node != SL__NOWHERE)
         return node;
-    return sl__event(events, SL_BACKWARD_INPUT, stage, microbatch);
+    return sl__event_of(events, SL_BACKWARD_INPUT, stage, microbatch);
 }
 
 /* What brings a neighbour's result over an edge to `rank`: the neighbour
@@ -205,8 +205,8 @@ static sl__input forward_input(const sl__events *events, int rank,
 {
     int stage = part->stage, microbatch = part->microbatch;
     return arrival(events, rank, stage - 1,
-                   sl__event(events, SL_FORWARD, stage - 1, microbatch),
-                   sl__event(events, SL_RECV_F, stage, microbatch));
+                   sl__event_of(events, SL_FORWARD, stage - 1, microbatch),
+                   sl__event_of(events, SL_RECV_F, stage, microbatch));
 }
 
 static sl__input backward_input(const sl__events *events, int rank,
@@ -215,25 +215,25 @@ static sl__input backward_input(const sl__events *events, int rank,
     int stage = part->stage, microbatch = part->microbatch;
     return arrival(events, rank, stage,
                    sl__backward_event(events, stage + 1, microbatch),
-                   sl__event(events, SL_RECV_B, stage, microbatch));
+                   sl__event_of(events, SL_RECV_B, stage, microbatch));
 }
 
 /* The I whose W this is; a W after a B is tolerated. */
 static uint32_t weight_input(const sl__events *events, const sl_action *part)
 {
     uint32_t node =
-        sl__event(events, SL_BACKWARD_INPUT, part->stage, part->microbatch);
+        sl__event_of(events, SL_BACKWARD_INPUT, part->stage, part->microbatch);
     if (node != SL__NOWHERE)
         return node;
-    return sl__event(events, SL_BACKWARD, part->stage, part->microbatch);
+    return sl__event_of(events, SL_BACKWARD, part->stage, part->microbatch);
 }
 
 /* A send that is waited for is complete when its receive is. */
 static int send_wait_inputs(const sl__events *events, const sl_action *part,
                             sl__input *inputs)
 {
-    uint32_t send = sl__event(events, sl__awaited_send(part->kind), part->stage,
-                              part->microbatch);
+    uint32_t send = sl__event_of(events, sl__awaited_send(part->kind),
+                                 part->stage, part->microbatch);
     inputs[0] = (sl__input){send, -1};
     if (send == SL__NOWHERE)
         return 1;
@@ -252,8 +252,8 @@ static int part_inputs(const sl__events *events, int rank,
         break;
     case SL_BACKWARD:
     case SL_BACKWARD_INPUT:
-        inputs[count++] =
-            (sl__input){sl__event(events, SL_FORWARD, stage, microbatch), -1};
+        inputs[count++] = (sl__input){
+            sl__event_of(events, SL_FORWARD, stage, microbatch), -1};
         if (stage + 1 < events->extent.stages)
             inputs[count++] = backward_input(events, rank, part);
         break;
@@ -261,8 +261,8 @@ static int part_inputs(const sl__events *events, int rank,
         inputs[count++] = (sl__input){weight_input(events, part), -1};
         break;
     case SL_SEND_F:
-        inputs[count++] =
-            (sl__input){sl__event(events, SL_FORWARD, stage, microbatch), -1};
+        inputs[count++] = (sl__input){
+            sl__event_of(events, SL_FORWARD, stage, microbatch), -1};
         break;
     case SL_SEND_B:
         inputs[count++] =
@@ -300,11 +300,11 @@ uint32_t sl__peer(const sl__events *events, uint32_t node)
     };
     const sl_action *action = sl__action_at(events, node);
     /* A repeated send or receive has no peer: the first one has. */
-    if (sl__event(events, action->kind, action->stage, action->microbatch) !=
+    if (sl__event_of(events, action->kind, action->stage, action->microbatch) !=
         node)
         return SL__NOWHERE;
-    return sl__event(events, other[action->kind], sl__peer_stage(action),
-                     action->microbatch);
+    return sl__event_of(events, other[action->kind], sl__peer_stage(action),
+                        action->microbatch);
 }
 
 /* The way a message goes as seen from its rank: to or from which rank. */

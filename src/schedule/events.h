@@ -46,8 +46,8 @@ static inline const sl_action *sl__action_at(const sl__events *events,
 
 /* The node of an action, or SL__NOWHERE; any stage and microbatch may be asked
  * for, also those that do not exist. */
-uint32_t sl__event(const sl__events *events, sl_action_kind kind, int stage,
-                   int microbatch);
+uint32_t sl__event_of(const sl__events *events, sl_action_kind kind, int stage,
+                      int microbatch);
 
 /* The B of a stage and microbatch, else its I, else SL__NOWHERE. */
 uint32_t sl__backward_event(const sl__events *events, int stage,

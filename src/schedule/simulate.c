@@ -100,8 +100,8 @@ static bool ends_microbatch(const sl__machine *m, const sl_action *part)
     if (part->kind == SL_FORWARD)
         return !m->events->extent.has_backward;
     if (part->kind == SL_BACKWARD_WEIGHT)
-        return sl__event(m->events, SL_BACKWARD, part->stage,
-                         part->microbatch) == SL__NOWHERE;
+        return sl__event_of(m->events, SL_BACKWARD, part->stage,
+                            part->microbatch) == SL__NOWHERE;
     return part->kind == SL_BACKWARD;
 }
 

@@ -192,7 +192,7 @@ static void put_comm(encoder *own, const sl__block *block, cursor *at)
     at->ticks = start;
 }
 
-static void put_message(encoder *own, const sl__message *message, cursor *at)
+static void put_message(encoder *own, const sl__transfer *message, cursor *at)
 {
     int64_t sent = ticks_of(own, message->sent);
     int64_t arrived = ticks_of(own, message->arrived);

@@ -70,16 +70,16 @@ static sl_status check_event(const maker *own, const sl_event *event)
  * says (note_posts). */
 static sl_status add_message(maker *own, const sl_event *event)
 {
-    const sl__message message = {.forward = event->action.kind == SL_RECV_F,
-                                 .from_rank = event->peer,
-                                 .to_rank = own->rank,
-                                 .from_stage = event->peer_stage,
-                                 .to_stage = event->action.stage,
-                                 .microbatch = event->action.microbatch,
-                                 .edge = event->edge,
-                                 .sent = event->start_s,
-                                 .arrived = event->end_s,
-                                 .bytes = event->bytes};
+    const sl__transfer message = {.forward = event->action.kind == SL_RECV_F,
+                                  .from_rank = event->peer,
+                                  .to_rank = own->rank,
+                                  .from_stage = event->peer_stage,
+                                  .to_stage = event->action.stage,
+                                  .microbatch = event->action.microbatch,
+                                  .edge = event->edge,
+                                  .sent = event->start_s,
+                                  .arrived = event->end_s,
+                                  .bytes = event->bytes};
     return sl__messages_add(own->timeline, &message);
 }
 
@@ -171,7 +171,7 @@ static bool has_backward(const sl_timeline *timeline)
 
 static int compare_sends(const void *a, const void *b)
 {
-    const sl__message *first = a, *second = b;
+    const sl__transfer *first = a, *second = b;
 #define COMPARE(field)                                                         \
     if (first->field != second->field)                                         \
         return first->field < second->field ? -1 : 1;
@@ -189,7 +189,7 @@ static int compare_sends(const void *a, const void *b)
 /* A message has left when its sender posted it, if that is known. */
 static void note_posts(sl_timeline *timeline)
 {
-    size_t count = timeline->message_count, size = sizeof(sl__message);
+    size_t count = timeline->message_count, size = sizeof(sl__transfer);
     if (count == 0)
         return;
     qsort(timeline->messages, count, size, compare_sends);
@@ -199,16 +199,16 @@ static void note_posts(sl_timeline *timeline)
             const sl__block *send = &comms->data[i];
             if (!sl__is_send(send->action.kind))
                 continue;
-            const sl__message wanted = {.forward =
-                                            send->action.kind == SL_SEND_F,
-                                        .from_rank = r,
-                                        .to_rank = send->peer,
-                                        .from_stage = send->action.stage,
-                                        .to_stage = send->peer_stage,
-                                        .microbatch = send->action.microbatch,
-                                        .edge = send->edge};
-            sl__message *found = bsearch(&wanted, timeline->messages, count,
-                                         size, compare_sends);
+            const sl__transfer wanted = {.forward =
+                                             send->action.kind == SL_SEND_F,
+                                         .from_rank = r,
+                                         .to_rank = send->peer,
+                                         .from_stage = send->action.stage,
+                                         .to_stage = send->peer_stage,
+                                         .microbatch = send->action.microbatch,
+                                         .edge = send->edge};
+            sl__transfer *found = bsearch(&wanted, timeline->messages, count,
+                                          size, compare_sends);
             if (found && send->start <= found->arrived)
                 found->sent = send->start;
         }

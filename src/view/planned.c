@@ -53,7 +53,7 @@ static sl_status measure_bytes(const sl_timeline *run, const uint8_t *replicas,
     SL__TRY(sl__alloc(count, sizeof *costs->edges, &costs->edges));
     costs->edge_count = count;
     for (size_t i = 0; i < run->message_count; i++) {
-        const sl__message *message = &run->messages[i];
+        const sl__transfer *message = &run->messages[i];
         if (!message->forward || message->to_stage != message->from_stage + 1 ||
             (size_t)message->from_stage >= count ||
             replicas[message->from_rank])

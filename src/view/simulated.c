@@ -48,7 +48,7 @@ static sl_status add_message(maker *own, bool forward, int stage, int rank,
                  : -1;
     if (to < 0 || to == rank)
         return SL_OK;
-    const sl__message message = {
+    const sl__transfer message = {
         .forward = forward,
         .from_rank = rank,
         .to_rank = to,

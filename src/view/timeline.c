@@ -60,7 +60,7 @@ sl_status sl__blocks_add(sl__blocks *blocks, sl__block **out)
     return SL_OK;
 }
 
-sl_status sl__messages_add(sl_timeline *timeline, const sl__message *message)
+sl_status sl__messages_add(sl_timeline *timeline, const sl__transfer *message)
 {
     assert(message->from_rank >= 0 && message->from_rank < timeline->ranks);
     assert(message->to_rank >= 0 && message->to_rank < timeline->ranks);
@@ -107,7 +107,7 @@ static int compare_blocks(const void *a, const void *b)
 
 static int compare_messages(const void *a, const void *b)
 {
-    const sl__message *first = a, *second = b;
+    const sl__transfer *first = a, *second = b;
     return (first->sent > second->sent) - (first->sent < second->sent);
 }
 
@@ -184,7 +184,7 @@ static void sum_all(sl_timeline *timeline)
     if (timeline->measured && timeline->makespan > 0)
         timeline->bubble = 1 - busy / (timeline->ranks * timeline->makespan);
     for (size_t i = 0; i < timeline->message_count; i++) {
-        const sl__message *message = &timeline->messages[i];
+        const sl__transfer *message = &timeline->messages[i];
         sl__track *from = &timeline->tracks[message->from_rank];
         from->sent++;
         from->sent_bytes = sl__add_bytes(from->sent_bytes, message->bytes);
@@ -210,7 +210,7 @@ sl_status sl__timeline_finish(sl_timeline *timeline)
         span_blocks(timeline, &track->comms);
     }
     for (size_t i = 0; i < timeline->message_count; i++) {
-        const sl__message *message = &timeline->messages[i];
+        const sl__transfer *message = &timeline->messages[i];
         timeline->begin = fmin(timeline->begin, message->sent);
         timeline->end = fmax(timeline->end, message->arrived);
     }

@@ -58,7 +58,7 @@ typedef struct sl__blocks {
 } sl__blocks;
 
 /* From the end of its compute, or when it was posted, to its arrival. */
-typedef struct sl__message {
+typedef struct sl__transfer {
     bool forward;
     int from_rank;
     int to_rank;
@@ -69,7 +69,7 @@ typedef struct sl__message {
     double sent;
     double arrived;
     int64_t bytes;
-} sl__message;
+} sl__transfer;
 
 typedef struct sl__track {
     sl__blocks blocks; /* compute, state, and what only runs have */
@@ -116,7 +116,7 @@ struct sl_timeline {
     double makespan; /* to the end of the last compute, or of the simulation */
     double bubble;
     sl__track *tracks; /* by rank */
-    sl__message *messages;
+    sl__transfer *messages;
     size_t message_count;
     size_t message_capacity;
 };
@@ -125,7 +125,7 @@ sl_status sl__timeline_create(const char *title, int ranks, sl_timeline **out);
 
 /* The new block is zero but for what is unknown. */
 sl_status sl__blocks_add(sl__blocks *blocks, sl__block **out);
-sl_status sl__messages_add(sl_timeline *timeline, const sl__message *message);
+sl_status sl__messages_add(sl_timeline *timeline, const sl__transfer *message);
 
 /* Puts the blocks of each rank in order of time. */
 void sl__timeline_sort(sl_timeline *timeline);

@@ -19,15 +19,15 @@ static void generate_rank(const sl_sizes *sizes, int rank, sl__emitter *row)
     int forward = 0, backward = 0;
     sl__emit_idle(row, rank);
     while (forward < warmup)
-        sl__emit(row, SL_FORWARD, rank, forward++);
+        sl__emit_cell(row, SL_FORWARD, rank, forward++);
     sl__emit_idle(row, 2 * hops_to_last);
     while (forward < microbatches) {
-        sl__emit(row, SL_FORWARD, rank, forward++);
-        sl__emit(row, SL_BACKWARD, rank, backward++);
+        sl__emit_cell(row, SL_FORWARD, rank, forward++);
+        sl__emit_cell(row, SL_BACKWARD, rank, backward++);
     }
     while (backward < microbatches) {
         sl__emit_idle(row, 1);
-        sl__emit(row, SL_BACKWARD, rank, backward++);
+        sl__emit_cell(row, SL_BACKWARD, rank, backward++);
     }
 }
 

@@ -38,15 +38,15 @@ typedef struct builder {
 
 static void forward(builder *to, progress *of)
 {
-    sl__emit(to->row, SL_FORWARD, of->stage, of->forward++);
+    sl__emit_cell(to->row, SL_FORWARD, of->stage, of->forward++);
 }
 
 /* A whole backward, or its I with the W owed. */
 static void backward(builder *to, progress *of, bool split)
 {
     int microbatch = of->backward++;
-    sl__emit(to->row, split ? SL_BACKWARD_INPUT : SL_BACKWARD, of->stage,
-             microbatch);
+    sl__emit_cell(to->row, split ? SL_BACKWARD_INPUT : SL_BACKWARD, of->stage,
+                  microbatch);
     if (split)
         to->owed[to->last++] =
             sl_action_make(SL_BACKWARD_WEIGHT, of->stage, microbatch);

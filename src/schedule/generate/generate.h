@@ -28,8 +28,8 @@ static inline void sl__emit_action(sl__emitter *to, sl_action action)
         to->status = sl__row_append(to->row, action);
 }
 
-static inline void sl__emit(sl__emitter *to, sl_action_kind kind, int stage,
-                            int microbatch)
+static inline void sl__emit_cell(sl__emitter *to, sl_action_kind kind,
+                                 int stage, int microbatch)
 {
     sl__emit_action(to, sl_action_make(kind, stage, microbatch));
 }

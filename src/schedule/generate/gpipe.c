@@ -16,7 +16,7 @@ static void generate_rank(const sl_sizes *sizes, int rank, sl__emitter *row)
     /* A hop costs an F on the way out and, B counted double, 2 back. */
     sl__emit_idle(row, 3 * hops_to_last);
     for (int microbatch = 0; microbatch < sizes->microbatches; microbatch++)
-        sl__emit(row, SL_BACKWARD, rank, microbatch);
+        sl__emit_cell(row, SL_BACKWARD, rank, microbatch);
 }
 
 static sl_status generate(const sl_sizes *sizes, sl_schedule *out)

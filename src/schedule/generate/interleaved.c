@@ -46,8 +46,9 @@ static void emit_next(walker *walk, stream *work)
     int local = (work->position++ / walk->per_round) % stages;
     if (work->from_last)
         local = stages - 1 - local;
-    sl__emit(walk->row, work->kind, local * walk->sizes->ranks + walk->rank,
-             work->next_microbatch[local]++);
+    sl__emit_cell(walk->row, work->kind,
+                  local * walk->sizes->ranks + walk->rank,
+                  work->next_microbatch[local]++);
 }
 
 static int compute_warmup(const sl_sizes *sizes, int rank, int per_round,

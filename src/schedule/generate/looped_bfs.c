@@ -11,7 +11,8 @@ static void generate_rank(const sl_sizes *sizes, int rank, sl__emitter *row)
     sl__emit_idle(row, 2 * (sizes->ranks - 1 - rank));
     for (int local = sizes->stages_per_rank - 1; local >= 0; local--)
         for (int left = sizes->microbatches; left > 0; left--)
-            sl__emit(row, SL_BACKWARD, local * sizes->ranks + rank, left - 1);
+            sl__emit_cell(row, SL_BACKWARD, local * sizes->ranks + rank,
+                          left - 1);
 }
 
 static sl_status generate(const sl_sizes *sizes, sl_schedule *out)

@@ -161,5 +161,6 @@ void sl__emit_forwards(sl__emitter *to, const sl_sizes *sizes, int rank)
 {
     for (int local = 0; local < sizes->stages_per_rank; local++)
         for (int microbatch = 0; microbatch < sizes->microbatches; microbatch++)
-            sl__emit(to, SL_FORWARD, local * sizes->ranks + rank, microbatch);
+            sl__emit_cell(to, SL_FORWARD, local * sizes->ranks + rank,
+                          microbatch);
 }

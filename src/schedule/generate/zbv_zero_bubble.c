@@ -41,7 +41,7 @@ typedef struct builder {
 static void emit(builder *to, sl_action_kind kind, int stage, int microbatch)
 {
     if (microbatch < to->microbatches)
-        sl__emit(to->row, kind, stage, microbatch);
+        sl__emit_cell(to->row, kind, stage, microbatch);
     else
         sl__emit_idle(to->row, 1);
 }

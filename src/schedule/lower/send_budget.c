@@ -47,15 +47,15 @@ static sl_status refuse(const budget *b, uint32_t node, const char *why)
 
 static uint32_t wait_of(const budget *b, const sl_action *send)
 {
-    return sl__event(b->events,
-                     send->kind == SL_SEND_F ? SL_WAIT_SEND_F : SL_WAIT_SEND_B,
-                     send->stage, send->microbatch);
+    return sl__event_of(
+        b->events, send->kind == SL_SEND_F ? SL_WAIT_SEND_F : SL_WAIT_SEND_B,
+        send->stage, send->microbatch);
 }
 
 static uint32_t send_of(const budget *b, const sl_action *wait)
 {
-    return sl__event(b->events, sl__awaited_send(wait->kind), wait->stage,
-                     wait->microbatch);
+    return sl__event_of(b->events, sl__awaited_send(wait->kind), wait->stage,
+                        wait->microbatch);
 }
 
 /* Gives the front what an action waits for elsewhere, and refuses what does not
