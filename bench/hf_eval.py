@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The mean loss of an exported model over sequential windows of a file's bytes,
-by Hugging Face's own GPT-2: beside it, `sluice eval FOLDER FILE --max N`.
+by Hugging Face's own GPT-2, computed in f32 whatever the weights are stored in:
+beside it, `sluice eval FOLDER FILE --max N`.
 
     python3 bench/hf_eval.py run/latest README.md 16
 """
@@ -18,7 +19,7 @@ def main():
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if found[kind]:
             sys.exit(f"{kind}: {sorted(found[kind])}")
-    model.eval()
+    model.eval().float()
     data = open(path, "rb").read()
     length = model.config.n_positions
     count = min(most, (len(data) - 1) // length)

@@ -298,14 +298,16 @@ SL_API sl_status sl_claim_create(const char *folder, sl_claim **out);
 SL_API void sl_claim_destroy(sl_claim *claim);
 
 /* Writes `folder`/step-00000100: the model as Hugging Face lays it out, a file
- * per rank, the optimizer's state beside it, and where the run stands. All
+ * per rank, the optimizer's state beside it, and where the run stands. The model
+ * is written in `dtype`, SL_F32 or SL_BF16; beside one in bf16 the optimizer's
+ * files have the f32 parameters, which a run that is resumed goes on with. All
  * ranks call it. It is there as a whole, and lasting, when this returns, or not
  * at all. */
 SL_API sl_status sl_checkpoint_write(sl_pipeline *pipeline,
                                      const sl_optimizer *optimizer,
                                      const sl_gpt2_config *config,
                                      const sl_progress *progress,
-                                     const char *folder);
+                                     sl_dtype dtype, const char *folder);
 
 /* Whether a checkpoint is as it was written, to the last byte: SL_EPARSE where
  * it is damaged. */
@@ -365,6 +367,7 @@ typedef struct sl_train_options {
     const char *folder;         /* of checkpoints; NULL: none */
     int64_t save_every;         /* steps; 0: at the end alone */
     int keep;                   /* checkpoints */
+    sl_dtype save_dtype;        /* of the models in them: SL_F32 or SL_BF16 */
     const char *resume;         /* a checkpoint to continue from; or NULL */
     const char *init;           /* initial weights; or NULL */
     double timeout_s;

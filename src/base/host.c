@@ -119,18 +119,7 @@ static sl_status convert(sl__stream *stream, sl_dtype to_dtype, void *to,
 {
     if (to_dtype == from_dtype)
         return copy(stream, to, from, (size_t)count * sl_dtype_bytes(to_dtype));
-    if (to_dtype == SL_F64 && from_dtype == SL_F32) {
-        for (int64_t i = 0; i < count; i++)
-            ((double *)to)[i] = (double)((const float *)from)[i];
-        return SL_OK;
-    }
-    if (to_dtype == SL_F32 && from_dtype == SL_F64) {
-        for (int64_t i = 0; i < count; i++)
-            ((float *)to)[i] = (float)((const double *)from)[i];
-        return SL_OK;
-    }
-    return sl__refuse_dtype("a conversion between floats",
-                            sl__is_float(to_dtype) ? from_dtype : to_dtype);
+    return sl__convert_floats(to_dtype, to, from_dtype, from, count);
 }
 
 const sl__buffer_ops sl__host_buffers = {

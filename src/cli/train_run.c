@@ -530,6 +530,7 @@ static void fill_options(run *own)
     options->folder = r->out;
     options->save_every = r->save_every;
     options->keep = r->keep;
+    options->save_dtype = r->save_dtype == SAVE_BF16 ? SL_BF16 : SL_F32;
     options->resume = own->resume[0] ? own->resume : NULL;
     options->claim = own->claim;
     options->init = own->init[0] ? own->init : NULL;

@@ -99,6 +99,9 @@ static const cli_option options[] = {
     CLI_VALUED("out", "DIR", TEXT, out, "Folder for checkpoints"),
     CLI_OPTION("save-every", COUNT, save_every,
                "Steps between checkpoints; 0: only at the end (0)"),
+    CLI_VALUED("save-dtype", "f32|bf16", CHOICE, save_dtype,
+               "Element type of the models in checkpoints; beside bf16, f32 is "
+               "kept for --resume (f32)"),
     CLI_OPTION("keep", SIZE, keep,
                "Checkpoints to keep, besides the one with the least validation "
                "loss (3)"),

@@ -297,7 +297,9 @@ static sl_status allgather(const collective *c, size_t size, void *data,
 
 static sl_status check_sum(sl_dtype dtype)
 {
-    return sl__is_float(dtype) ? SL_OK : sl__refuse_dtype("a sum", dtype);
+    return sl__is_float(dtype) && sl__is_computed(dtype)
+               ? SL_OK
+               : sl__refuse_dtype("a sum", dtype);
 }
 
 sl_status sl__comm_allreduce(sl_comm *comm, sl__stream *stream,

@@ -280,8 +280,8 @@ sl_tensor *(sl_cast)(sl_tensor *x, sl_dtype dtype)
 {
     if (!usable("cast", 1, &x))
         return NULL;
-    if (!sl__is_float(dtype))
-        return sl__refuse(x->graph, "cast", "to %s, expected a float",
+    if (!sl__is_float(dtype) || !sl__is_computed(dtype))
+        return sl__refuse(x->graph, "cast", "to %s, expected f32 or f64",
                           sl_dtype_text(dtype));
     return sl__emit_cast(x, dtype);
 }

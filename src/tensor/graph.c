@@ -6,6 +6,7 @@
 #include "tensor/graph.h"
 
 #include "base/arguments.h"
+#include "base/dtype.h"
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "base/text.h"
@@ -191,6 +192,10 @@ static sl_tensor *new_leaf(sl_graph *graph, const char *op, const char *name,
         return NULL;
     if (sl_dtype_bytes(dtype) == 0)
         return sl__refuse(graph, op, "dtype %d does not exist", (int)dtype);
+    if (!sl__is_computed(dtype))
+        return sl__refuse(graph, op,
+                          "%s is a dtype of files, and not yet of graphs",
+                          sl_dtype_text(dtype));
     if (!sl__check_shape(graph, op, name, dtype, dims, shape))
         return NULL;
     sl_tensor *tensor = sl__new_tensor(graph, dtype, dims, shape);

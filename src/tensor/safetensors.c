@@ -6,6 +6,7 @@
 #include "tensor/safetensors.h"
 
 #include "base/arguments.h"
+#include "base/dtype.h"
 #include "base/files.h"
 #include "base/memory.h"
 #include "base/try.h"
@@ -211,6 +212,26 @@ sl_status sl__safetensor_read_part(const sl_safetensor *tensor, size_t first,
         return sl_fail(SL_EINVAL, "'%.64s' has no data", tensor->name);
     return sl__read_at(tensor->file->fd, tensor->file->path,
                        tensor->at + (int64_t)first, out, bytes);
+}
+
+sl_status sl__safetensor_read_as(const sl_safetensor *tensor, sl_dtype dtype,
+                                 size_t first, size_t bytes, void *out)
+{
+    enum { PIECE = 1 << 12 };
+    _Alignas(double) char piece[PIECE];
+    size_t from_size = sl_dtype_bytes(tensor->dtype);
+    size_t size = sl_dtype_bytes(dtype), most = PIECE / from_size;
+    if (tensor->dtype == dtype)
+        return sl__safetensor_read_part(tensor, first, bytes, out);
+    assert(size && first % size == 0 && bytes % size == 0);
+    for (size_t at = 0; at < bytes; at += most * size) {
+        size_t left = (bytes - at) / size, count = left < most ? left : most;
+        SL__TRY(sl__safetensor_read_part(
+            tensor, (first + at) / size * from_size, count * from_size, piece));
+        SL__TRY(sl__convert_floats(dtype, (char *)out + at, tensor->dtype,
+                                   piece, (int64_t)count));
+    }
+    return SL_OK;
 }
 
 sl_status sl_safetensor_read(const sl_safetensor *tensor, void *out)

@@ -40,4 +40,9 @@ sl_status sl__safetensors_read_header(sl_safetensors *file, const char *text,
 sl_status sl__safetensor_read_part(const sl_safetensor *tensor, size_t first,
                                    size_t bytes, void *out);
 
+/* The same of the tensor as if it had another float dtype, in which `first` and
+ * `bytes` count. */
+sl_status sl__safetensor_read_as(const sl_safetensor *tensor, sl_dtype dtype,
+                                 size_t first, size_t bytes, void *out);
+
 #endif

@@ -78,7 +78,9 @@ static sl_status read_tensor(const char *name, const json_t *entry,
     int64_t bytes = 0;
     if (!json_is_object(entry) ||
         !read_dtype(json_object_get(entry, "dtype"), &out->dtype))
-        return fail_tensor(name, "dtype is not F32, F64, I32, I64 or BOOL");
+        return fail_tensor(name,
+                           "dtype is not F32, F64, BF16, F16, I32, I64 or "
+                           "BOOL");
     SL__TRY(read_shape(name, json_object_get(entry, "shape"), out, &bytes));
     const json_t *range = json_object_get(entry, "data_offsets");
     const json_t *from = json_array_get(range, 0),

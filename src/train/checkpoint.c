@@ -437,10 +437,11 @@ static sl_status read_state(const sl_safetensor *found,
                             const sl__optimizer_state *own)
 {
     char piece[1 << 14];
-    for (size_t at = 0; at < found->bytes; at += sizeof piece) {
-        size_t left = found->bytes - at;
+    size_t bytes = (size_t)own->port.bytes;
+    for (size_t at = 0; at < bytes; at += sizeof piece) {
+        size_t left = bytes - at;
         size_t now = left < sizeof piece ? left : sizeof piece;
-        SL__TRY(sl__safetensor_read_part(found, at, now, piece));
+        SL__TRY(sl__safetensor_read_as(found, own->port.dtype, at, now, piece));
         SL__TRY(
             sl__device_write(own->stream, (char *)own->data + at, piece, now));
     }
@@ -453,7 +454,7 @@ static sl_status read_states(const sl_weights *states,
 {
     for (int i = 0; i < sl__optimizer_state_count(optimizer); i++) {
         const sl__optimizer_state *own = sl__optimizer_state_at(optimizer, i);
-        char name[512];
+        char name[SL__STATE_NAME_MAX];
         snprintf(name, sizeof name, "%s.%s", own->kind, own->parameter);
         const sl_safetensor *found = sl_weights_find(states, name);
         SL__TRY(sl__check_tensor(found, name, &own->port));
@@ -463,15 +464,18 @@ static sl_status read_states(const sl_weights *states,
     return SL_OK;
 }
 
-static sl_status read_optimizer(const char *path, sl_optimizer *optimizer,
-                                int64_t steps)
+/* The optimizer's states, and the model: its parameters in f32 are among the
+ * states where the model's own files have less. */
+static sl_status read_both(const sl_weights *weights, const char *path,
+                           sl_pipeline *pipeline, sl_optimizer *optimizer)
 {
     sl_weights *states;
     sl_status status;
     SL__TRY(sl__weights_open_as(path, "optimizer", &states));
     SL__TRY_OR(close, read_states(states, optimizer, false));
-    SL__TRY_OR(close, read_states(states, optimizer, true));
-    sl_optimizer_set_steps(optimizer, steps);
+    SL__TRY_OR(close, sl_weights_load(weights, pipeline));
+    SL__TRY_OR(close, sl__load_masters(states, pipeline));
+    status = read_states(states, optimizer, true);
 close:
     sl_weights_close(states);
     return status;
@@ -483,16 +487,15 @@ sl_status sl_checkpoint_read(const char *path, sl_pipeline *pipeline,
     SL__NEED(path, pipeline);
     json_t *root;
     sl_weights *weights;
-    sl_status status;
     SL__TRY(read_training(path, &root));
     int64_t steps =
         json_integer_value(json_object_get(root, "optimizer_steps"));
     json_decref(root);
     SL__TRY(sl_weights_open(path, &weights));
-    if (optimizer)
-        SL__TRY_OR(close, read_optimizer(path, optimizer, steps));
-    status = sl_weights_load(weights, pipeline);
-close:
+    sl_status status = optimizer ? read_both(weights, path, pipeline, optimizer)
+                                 : sl_weights_load(weights, pipeline);
     sl_weights_close(weights);
+    if (!status && optimizer)
+        sl_optimizer_set_steps(optimizer, steps);
     return status;
 }

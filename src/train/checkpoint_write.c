@@ -5,11 +5,13 @@
 #include "train/checkpoint.h"
 
 #include "base/arguments.h"
+#include "base/dtype.h"
 #include "base/memory.h"
 #include "base/try.h"
 #include "pipeline/pipeline.h"
 #include "tensor/program.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -48,31 +50,51 @@ static void name_file(const char *stem, int rank, int ranks, char *out,
 typedef struct collection {
     sl__arena arena;
     const sl_model *model;
+    sl_dtype dtype; /* that f32 is written in, where it narrows */
+    bool narrows;
     sl_safetensor *tensors;
     size_t count;
     size_t capacity;
 } collection;
 
-/* Where the bytes of a tensor are: in memory of a device, or, of callbacks,
- * copied out. */
+/* Where the bytes of a tensor are, in memory of a device or, of callbacks,
+ * copied out; what they are there, and in the file. */
 typedef struct source {
     sl__stream *stream;
     const char *data;
+    sl_dtype dtype, written;
 } source;
 
 static sl_status read_source(void *context, size_t first, void *out,
                              size_t bytes)
 {
     const source *from = context;
-    return sl__device_read(from->stream, out, from->data + first, bytes);
+    enum { PIECE = 1 << 12 };
+    _Alignas(double) char piece[PIECE];
+    size_t size = sl_dtype_bytes(from->written);
+    size_t held = sl_dtype_bytes(from->dtype), most = PIECE / held;
+    if (from->dtype == from->written)
+        return sl__device_read(from->stream, out, from->data + first, bytes);
+    assert(first % size == 0 && bytes % size == 0);
+    for (size_t at = 0; at < bytes; at += most * size) {
+        size_t left = (bytes - at) / size, count = left < most ? left : most;
+        SL__TRY(sl__device_read(from->stream, piece,
+                                from->data + (first + at) / size * held,
+                                count * held));
+        SL__TRY(sl__convert_floats(from->written, (char *)out + at, from->dtype,
+                                   piece, (int64_t)count));
+    }
+    return SL_OK;
 }
 
 /* A source that is there as long as the collection. */
 static sl_status add_source(collection *c, sl__stream *stream, const void *data,
-                            source **out)
+                            sl_dtype dtype, source **out)
 {
-    SL__TRY(sl__arena_take(&c->arena, 1, sizeof **out, out));
-    **out = (source){stream, data};
+    SL__TRY(SL__TAKE(&c->arena, 1, out));
+    **out = (source){stream, data, dtype, dtype};
+    if (c->narrows && dtype == SL_F32)
+        (*out)->written = c->dtype;
     return SL_OK;
 }
 
@@ -85,11 +107,13 @@ static sl_status collect(collection *c, const char *name, const sl_port *port,
     SL__TRY(sl__arena_text(&c->arena, name, strlen(name), &kept));
     sl_safetensor *new = &c->tensors[c->count++];
     *new = (sl_safetensor){.name = kept,
-                           .dtype = port->dtype,
+                           .dtype = from->written,
                            .dims = port->dims,
                            .read = read_source,
                            .context = from,
-                           .bytes = (size_t)port->bytes};
+                           .bytes = (size_t)port->bytes /
+                                    sl_dtype_bytes(from->dtype) *
+                                    sl_dtype_bytes(from->written)};
     memcpy(new->shape, port->shape, sizeof new->shape);
     return SL_OK;
 }
@@ -106,7 +130,8 @@ static sl_status copy_out(collection *c, const sl__parameter *own, source *out)
     char *data;
     size_t bytes = (size_t)own->port.bytes;
     SL__TRY(sl__arena_take(&c->arena, bytes, 1, &data));
-    *out = (source){&sl__host, data};
+    out->stream = &sl__host;
+    out->data = data;
     return sl_memory_read(own->memory, &own->port, 0, data, bytes);
 }
 
@@ -123,7 +148,8 @@ static sl_status collect_parameter(void *context, const sl__parameter *own)
         return SL_OK;
     /* Where it lies: a copy of the model is memory that nobody planned. */
     SL__TRY(add_source(c, sl__memory_stream(own->memory),
-                       sl__port_memory(own->memory, port, 0), &from));
+                       sl__port_memory(own->memory, port, 0), port->dtype,
+                       &from));
     if (!from->data)
         SL__TRY(copy_out(c, own, from));
     for (int i = 0; tie && i < tie->name_count; i++)
@@ -136,16 +162,38 @@ static sl_status collect_parameter(void *context, const sl__parameter *own)
     return SL_OK;
 }
 
+/* A parameter in f32, beside a model that is written in less. */
+static sl_status collect_master(void *context, const sl__parameter *own)
+{
+    collection *c = context;
+    const sl_port *port = &own->port;
+    char name[SL__STATE_NAME_MAX];
+    bool first;
+    source *from;
+    sl__find_tie(c->model, own->stage, port->name, &first);
+    if (!first || port->dtype != SL_F32)
+        return SL_OK;
+    SL__TRY(add_source(c, sl__memory_stream(own->memory),
+                       sl__port_memory(own->memory, port, 0), port->dtype,
+                       &from));
+    if (!from->data)
+        SL__TRY(copy_out(c, own, from));
+    snprintf(name, sizeof name, SL__MASTER ".%s",
+             sl__tied_name(c->model, own->stage, port->name));
+    return collect(c, name, port, from);
+}
+
 static sl_status collect_optimizer(collection *c, const sl_optimizer *optimizer)
 {
     for (int i = 0; i < sl__optimizer_state_count(optimizer); i++) {
         const sl__optimizer_state *state = sl__optimizer_state_at(optimizer, i);
-        char name[512];
+        char name[SL__STATE_NAME_MAX];
         source *from;
         snprintf(name, sizeof name, "%s.%s", state->kind, state->parameter);
         if (!state->first)
             continue;
-        SL__TRY(add_source(c, state->stream, state->data, &from));
+        SL__TRY(add_source(c, state->stream, state->data, state->port.dtype,
+                           &from));
         SL__TRY(collect(c, name, &state->port, from));
     }
     return SL_OK;
@@ -193,10 +241,13 @@ free_path:
 }
 
 static sl_status write_share(const sl_pipeline *pipeline,
-                             const sl_optimizer *optimizer, const char *folder,
-                             share *out)
+                             const sl_optimizer *optimizer, sl_dtype dtype,
+                             const char *folder, share *out)
 {
-    collection model = {.model = sl_pipeline_model(pipeline)}, state = {0};
+    collection model = {.model = sl_pipeline_model(pipeline),
+                        .dtype = dtype,
+                        .narrows = dtype != SL_F32};
+    collection state = {.model = model.model};
     const sl__pipeline_info at = sl__pipeline_describe(pipeline);
     name_file("model", at.rank, at.ranks, out->files[0].name,
               sizeof out->files[0].name);
@@ -206,6 +257,9 @@ static sl_status write_share(const sl_pipeline *pipeline,
     SL__TRY_OR(end, sl__each_parameter(pipeline, SL_PORT_PARAMETER,
                                        collect_parameter, &model));
     SL__TRY_OR(end, collect_optimizer(&state, optimizer));
+    if (model.narrows)
+        SL__TRY_OR(end, sl__each_parameter(pipeline, SL_PORT_PARAMETER,
+                                           collect_master, &state));
     SL__TRY_OR(end, check_finite(&model));
     SL__TRY_OR(end, check_finite(&state));
     SL__TRY_OR(end, write_collection(&model, folder, &out->files[0]));
@@ -361,6 +415,7 @@ typedef struct writing {
     const sl_optimizer *optimizer;
     const sl_gpt2_config *config;
     const sl_progress *progress;
+    sl_dtype dtype;
     const char *folder;
     char *partial, *final, *old;
     share *shares; /* by rank */
@@ -446,17 +501,27 @@ static sl_status write_all(const writing *w)
 {
     int rank = w->at.rank;
     SL__TRY(agree(w, rank == 0 ? make_folders(w) : SL_OK));
-    SL__TRY(agree(w, write_share(w->pipeline, w->optimizer, w->partial,
-                                 &w->shares[rank])));
+    SL__TRY(agree(w, write_share(w->pipeline, w->optimizer, w->dtype,
+                                 w->partial, &w->shares[rank])));
     return agree(w, rank == 0 ? finish(w) : SL_OK);
+}
+
+sl_status sl__check_save_dtype(sl_dtype dtype)
+{
+    if (dtype == SL_F32 || dtype == SL_BF16)
+        return SL_OK;
+    return sl_fail(SL_EINVAL, "models are saved in f32 or bf16, not in %s",
+                   sl_dtype_text(dtype));
 }
 
 sl_status sl_checkpoint_write(sl_pipeline *pipeline,
                               const sl_optimizer *optimizer,
                               const sl_gpt2_config *config,
-                              const sl_progress *progress, const char *folder)
+                              const sl_progress *progress, sl_dtype dtype,
+                              const char *folder)
 {
     SL__NEED(pipeline, optimizer, config, progress, folder);
+    SL__TRY(sl__check_save_dtype(dtype));
     if (sl__pipeline_describe(pipeline).replica > 0)
         return SL_OK; /* All replicas are the same. */
     writing w = {.pipeline = pipeline,
@@ -464,6 +529,7 @@ sl_status sl_checkpoint_write(sl_pipeline *pipeline,
                  .optimizer = optimizer,
                  .config = config,
                  .progress = progress,
+                 .dtype = dtype,
                  .folder = folder};
     sl_status status = make_room(&w);
     if (!status) {

@@ -42,6 +42,7 @@ sl_status sl__train_check(const sl_train_options *options)
         options->validate_every < 0)
         return sl_fail(SL_EINVAL, "training needs a schedule, a batch and "
                                   "steps");
+    SL__TRY(sl__check_save_dtype(options->save_dtype));
     if (!sl_schedule_extent(options->schedule).has_backward)
         return sl_fail(SL_EINVAL, "the schedule has no backward: nothing would "
                                   "be learnt");
@@ -179,7 +180,8 @@ static sl_status save(trainer *t)
 {
     const sl_train_options *options = t->options;
     SL__TRY(sl_checkpoint_write(t->pipeline, t->optimizer, &options->config,
-                                &t->progress, options->folder));
+                                &t->progress, options->save_dtype,
+                                options->folder));
     return is_first(t) ? sl_checkpoint_prune(options->folder, options->keep)
                        : SL_OK;
 }

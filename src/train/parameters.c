@@ -3,6 +3,7 @@
  * The parameters of a rank, one after the other, and which of them are tied. */
 #include "train/train.h"
 
+#include "base/dtype.h"
 #include "base/try.h"
 #include "tensor/program.h"
 
@@ -34,6 +35,17 @@ bool sl__is_finite(sl_dtype dtype, const void *data, size_t bytes)
         const float *x = data;
         for (size_t i = 0; i < bytes / sizeof *x; i++)
             all &= isfinite(x[i]) != 0;
+    } else if (dtype == SL_BF16 || dtype == SL_F16) {
+        /* Halves are finite as f32 as they are by themselves. */
+        const char *at = data;
+        float wide[512];
+        for (size_t left = bytes / 2, now; left > 0;
+             left -= now, at += 2 * now) {
+            now = left < 512 ? left : 512;
+            if (sl__convert_floats(SL_F32, wide, dtype, at, (int64_t)now))
+                return false;
+            all &= sl__is_finite(SL_F32, wide, now * sizeof *wide);
+        }
     } else if (dtype == SL_F64) {
         const double *x = data;
         for (size_t i = 0; i < bytes / sizeof *x; i++)

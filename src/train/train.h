@@ -110,6 +110,15 @@ sl_status sl__load_weights(const char *path, sl_pipeline *pipeline);
 
 /* ----------------------------------------------------------- weights.c -- */
 
+/* Names in the files of an optimizer, "exp_avg.h.0.ln_1.weight", and what
+ * parameters in f32 are there. */
+enum { SL__STATE_NAME_MAX = 512 };
+#define SL__MASTER "master"
+
+/* Writes the f32 parameters that are in the files of an optimizer, where there
+ * are any, over what the model's files had. */
+sl_status sl__load_masters(const sl_weights *states, sl_pipeline *pipeline);
+
 /* sl_weights_open of files whose names begin with another word than `model`. */
 sl_status sl__weights_open_as(const char *path, const char *stem,
                               sl_weights **out);
@@ -124,6 +133,9 @@ sl_status sl__check_tensor(const sl_safetensor *found, const char *name,
                            const sl_port *port);
 
 /* -------------------------------------------------------- checkpoint.c -- */
+
+/* Refuses dtypes that models are not saved in. (checkpoint_write.c) */
+sl_status sl__check_save_dtype(sl_dtype dtype);
 
 /* Puts checkpoints that are newer than a step aside, all of which must be
  * damaged. */

@@ -4,6 +4,7 @@
 #include "train/train.h"
 
 #include "base/arguments.h"
+#include "base/dtype.h"
 #include "base/memory.h"
 #include "base/try.h"
 #include "base/text.h"
@@ -154,13 +155,20 @@ const sl_safetensor *sl_weights_find(const sl_weights *weights,
 
 /* -------------------------------------------------------------- loading -- */
 
+/* Whether it can be read as `port` is: floats of any precision are converted. */
+static bool has_dtype(const sl_safetensor *found, const sl_port *port)
+{
+    return found->dtype == port->dtype ||
+           (sl__is_float(found->dtype) && sl__is_float(port->dtype));
+}
+
 sl_status sl__check_tensor(const sl_safetensor *found, const char *name,
                            const sl_port *port)
 {
     char expected[SL__SHAPE_TEXT], given[SL__SHAPE_TEXT];
     if (!found)
         return sl_fail(SL_ENOTFOUND, "the weights have no '%.100s'", name);
-    bool same = found->dtype == port->dtype && found->dims == port->dims;
+    bool same = has_dtype(found, port) && found->dims == port->dims;
     for (int d = 0; d < port->dims && same; d++)
         same = found->shape[d] == port->shape[d];
     if (same)
@@ -213,10 +221,12 @@ static sl_status write_whole(const sl__parameter *own,
                              const sl_safetensor *found)
 {
     char *data;
+    size_t bytes = (size_t)own->port.bytes;
     sl_status status;
-    SL__TRY(sl__alloc(found->bytes, 1, &data));
-    SL__TRY_OR(free_data, sl_safetensor_read(found, data));
-    status = sl_memory_write(own->memory, &own->port, 0, data, found->bytes);
+    SL__TRY(sl__alloc(bytes, 1, &data));
+    SL__TRY_OR(free_data,
+               sl__safetensor_read_as(found, own->port.dtype, 0, bytes, data));
+    status = sl_memory_write(own->memory, &own->port, 0, data, bytes);
 free_data:
     free(data);
     return status;
@@ -230,14 +240,16 @@ static sl_status walk(const sl__parameter *own, const sl_safetensor *found,
     _Alignas(double) char piece[1 << 14];
     if (write && !sl__port_memory(own->memory, &own->port, 0))
         return write_whole(own, found);
-    for (size_t at = 0; at < found->bytes; at += sizeof piece) {
-        size_t left = found->bytes - at;
+    size_t bytes = (size_t)own->port.bytes;
+    sl_dtype dtype = own->port.dtype;
+    for (size_t at = 0; at < bytes; at += sizeof piece) {
+        size_t left = bytes - at;
         size_t now = left < sizeof piece ? left : sizeof piece;
-        SL__TRY(sl__safetensor_read_part(found, at, now, piece));
+        SL__TRY(sl__safetensor_read_as(found, dtype, at, now, piece));
         if (write)
             SL__TRY(sl__memory_write_piece(own->memory, &own->port, at, piece,
                                            now));
-        else if (!sl__is_finite(found->dtype, piece, now))
+        else if (!sl__is_finite(dtype, piece, now))
             return sl_fail(SL_EINVAL,
                            "'%.100s' of the weights has numbers that are not "
                            "finite",
@@ -273,4 +285,26 @@ sl_status sl_weights_load(const sl_weights *weights, sl_pipeline *pipeline)
         return sl_fail(how.status, "%s", how.text);
     how.write = true;
     return sl__each_parameter(pipeline, SL_PORT_PARAMETER, load_one, &how);
+}
+
+/* Checks a parameter's f32 against the port, or writes it. */
+static sl_status load_master(void *context, const sl__parameter *own)
+{
+    const loading *how = context;
+    char name[SL__STATE_NAME_MAX];
+    snprintf(name, sizeof name, SL__MASTER ".%s",
+             sl__tied_name(how->model, own->stage, own->port.name));
+    const sl_safetensor *found = sl_weights_find(how->weights, name);
+    if (!found)
+        return SL_OK;
+    SL__TRY(sl__check_tensor(found, name, &own->port));
+    return walk(own, found, how->write);
+}
+
+sl_status sl__load_masters(const sl_weights *states, sl_pipeline *pipeline)
+{
+    loading how = {.weights = states, .model = sl_pipeline_model(pipeline)};
+    SL__TRY(sl__each_parameter(pipeline, SL_PORT_PARAMETER, load_master, &how));
+    how.write = true;
+    return sl__each_parameter(pipeline, SL_PORT_PARAMETER, load_master, &how);
 }

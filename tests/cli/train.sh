@@ -154,6 +154,29 @@ run train "$dir/text" $small --steps 6 --save-every 2 --keep 1 --out "$dir/k"
 [ -f "$dir/precious/data" ] && [ -f "$dir/k/step-notes/a" ] ||
     bad "removes what is not ours"
 
+# Models in bf16: half the bytes, and a run goes on from them as from f32.
+for dtype in f32 bf16; do
+    for steps in 3 6; do
+        resume=""
+        [ $steps = 3 ] || resume=--resume
+        run train "$dir/text" $small --steps $steps --lr-decay constant \
+            --save-dtype $dtype --out "$dir/$dtype" $resume --log "$dir/$dtype.jsonl"
+        [ $status = 0 ] || bad "--save-dtype $dtype: $(cat "$err")"
+    done
+    sed 's/.*"loss": \([0-9.]*\).*/\1/' "$dir/$dtype.jsonl" >"$dir/$dtype.losses"
+done
+[ "$(wc -l <"$dir/bf16.losses")" = 6 ] || bad "--save-dtype bf16 --resume"
+cmp -s "$dir/f32.losses" "$dir/bf16.losses" || bad "--save-dtype changes a run"
+wide=$(wc -c <"$dir/f32/latest/model.safetensors")
+narrow=$(wc -c <"$dir/bf16/latest/model.safetensors")
+[ $((wide - narrow)) -gt $((wide / 3)) ] || bad "bf16 takes $narrow bytes of $wide"
+run eval "$dir/bf16" "$dir/text"
+[ $status = 0 ] || bad "eval of bf16: $(cat "$err")"
+run train "$dir/text" --seq 16 --batch 8 --steps 1 --init "$dir/bf16/latest"
+[ $status = 0 ] || bad "--init of bf16: $(cat "$err")"
+refuses "a third dtype" "--save-dtype takes f32 or bf16" -- \
+    train "$dir/text" $small --save-dtype f16
+
 # From weights, and from a file of options, over which the command line wins.
 run train "$dir/text" --seq 16 --batch 8 --steps 1 --init "$dir/a/latest"
 [ $status = 0 ] || bad "--init: $(cat "$err")"

@@ -30,6 +30,7 @@ typedef struct run {
     const char *to;   /* a folder; NULL: none is written */
     int first;        /* step */
     bool twice;       /* as many steps */
+    sl_dtype dtype;   /* that the model is saved in */
     double losses[2 * STEPS];
 } run;
 
@@ -91,7 +92,7 @@ static sl_status run_rank(sl_comm *comm, void *context)
     const sl_progress progress = {own->first + STEPS, 77, 3, NAN};
     if (!status && own->to)
         status = sl_checkpoint_write(pipeline, optimizer, &config, &progress,
-                                     own->to);
+                                     own->dtype, own->to);
     if (!status && sl_comm_rank(comm) == 0)
         memcpy(own->losses, losses, sizeof losses);
     sl_optimizer_destroy(optimizer);
@@ -146,17 +147,19 @@ static void a_run_goes_on_on_any_layout(void **state)
 }
 
 /* Six steps at once, and three with a checkpoint between them: the same bits. */
-static void nothing_is_lost_between(void **state)
+static void lose_nothing_between(sl_dtype dtype)
 {
-    (void)state;
     for (int a = 0; a < LAYOUTS; a++) {
         char to[300], from[320];
-        snprintf(to, sizeof to, "%s/between%d", folder, a);
-        run begin = {.how = &layouts[a], .to = to};
+        snprintf(to, sizeof to, "%s/between%d%d", folder, a, (int)dtype);
+        run begin = {.how = &layouts[a], .to = to, .dtype = dtype};
         go(&begin);
         snprintf(from, sizeof from, "%s/step-00000003", to);
-        run second = {
-            .how = &layouts[a], .from = from, .to = to, .first = STEPS};
+        run second = {.how = &layouts[a],
+                      .from = from,
+                      .to = to,
+                      .first = STEPS,
+                      .dtype = dtype};
         go(&second);
         snprintf(from, sizeof from, "%s/step-00000006", to);
         run whole = {.how = &layouts[a], .twice = true};
@@ -175,6 +178,90 @@ static void nothing_is_lost_between(void **state)
         assert_null(sl_weights_find(weights, "transformer.h.4.ln_1.bias"));
         sl_weights_close(weights);
     }
+}
+
+static void nothing_is_lost_between(void **state)
+{
+    (void)state;
+    lose_nothing_between(SL_F32);
+}
+
+static void nothing_is_lost_beside_bf16(void **state)
+{
+    (void)state;
+    lose_nothing_between(SL_BF16);
+}
+
+/* All numbers of a weight. */
+static void *read_weight(const sl_weights *weights, const char *name,
+                         sl_dtype dtype, size_t *out_count)
+{
+    const sl_safetensor *found = sl_weights_find(weights, name);
+    assert_non_null(found);
+    assert_int_equal(found->dtype, dtype);
+    *out_count = found->bytes / sl_dtype_bytes(dtype);
+    void *data = malloc(found->bytes);
+    assert_ok(sl_safetensor_read(found, data));
+    return data;
+}
+
+/* The same run saved in both: a model in bf16 is the f32 model, rounded, and
+ * can be started from, without the states beside it, on any layout. */
+static void models_are_saved_in_bf16(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "transformer.wte.weight", "lm_head.weight",
+        "transformer.h.2.attn.c_attn.weight", "transformer.h.3.ln_2.bias"};
+    for (int a = 0; a < 2; a++) {
+        char to[300], wide[320], narrow[320];
+        sl_weights *f32, *bf16;
+        snprintf(to, sizeof to, "%s/wide%d", folder, a);
+        snprintf(wide, sizeof wide, "%s/step-00000003", to);
+        run first = {.how = &layouts[a], .to = to};
+        go(&first);
+        snprintf(to, sizeof to, "%s/narrow%d", folder, a);
+        snprintf(narrow, sizeof narrow, "%s/step-00000003", to);
+        run second = {.how = &layouts[a], .to = to, .dtype = SL_BF16};
+        go(&second);
+        assert_ok(sl_weights_open(wide, &f32));
+        assert_ok(sl_weights_open(narrow, &bf16));
+        for (int n = 0; n < 4; n++) {
+            size_t count, same;
+            float *x = read_weight(f32, names[n], SL_F32, &count);
+            uint16_t *y = read_weight(bf16, names[n], SL_BF16, &same);
+            assert_int_equal(count, same);
+            for (size_t i = 0; i < count; i++) {
+                uint32_t bits = (uint32_t)y[i] << 16;
+                float rounded;
+                memcpy(&rounded, &bits, sizeof rounded);
+                assert_true(fabsf(rounded - x[i]) <= ldexpf(fabsf(x[i]), -8));
+            }
+            free(x);
+            free(y);
+        }
+        sl_weights_close(f32);
+        sl_weights_close(bf16);
+        run on = {.how = &layouts[1 - a], .from = narrow, .first = STEPS};
+        go(&on);
+        run straight = {.how = &layouts[1 - a], .from = wide, .first = STEPS};
+        go(&straight);
+        assert_memory_equal(on.losses, straight.losses, sizeof on.losses);
+    }
+}
+
+static void models_are_saved_in_two_dtypes(void **state)
+{
+    (void)state;
+    char to[300];
+    snprintf(to, sizeof to, "%s/f16", folder);
+    run own = {.how = &layouts[0], .to = to, .dtype = SL_F16};
+    sl_schedule *schedule;
+    assert_ok(sl_generate(own.how->schedule, &own.how->sizes, &schedule));
+    own.schedule = schedule;
+    assert_fails(sl_threads_run(1, run_rank, &own), SL_EINVAL,
+                 "saved in f32 or bf16, not in f16");
+    sl_schedule_destroy(schedule);
 }
 
 static void tell(void *context, const char *sentence)
@@ -339,6 +426,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_goes_on_on_any_layout),
         cmocka_unit_test(nothing_is_lost_between),
+        cmocka_unit_test(nothing_is_lost_beside_bf16),
+        cmocka_unit_test(models_are_saved_in_bf16),
+        cmocka_unit_test(models_are_saved_in_two_dtypes),
         cmocka_unit_test(damage_is_found),
         cmocka_unit_test(what_cannot_be_read_is_left_alone),
         cmocka_unit_test(old_ones_go_and_the_best_stays),

@@ -8,6 +8,8 @@
 #include "base/dtype.h"
 #include "tensor/program.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 
 static void every_dtype_has_traits(void **state)
@@ -78,7 +80,8 @@ static void casts_are_between_floats(void **state)
     sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(3), SL_NO_GRADIENT);
     assert_ptr_equal((sl_cast)(x, SL_F32), x);
     assert_null((sl_cast)(x, SL_I32));
-    assert_fails(sl_graph_status(graph), SL_EINVAL, "to i32, expected a float");
+    assert_fails(sl_graph_status(graph), SL_EINVAL,
+                 "to i32, expected f32 or f64");
     sl_graph_destroy(graph);
 }
 
@@ -128,9 +131,112 @@ static void gradients_may_be_wider_than_parameters(void **state)
     }
 }
 
+/* ---------------------------------------------------------- conversions -- */
+
+/* The value of a half, from the definition of its fields. */
+static double value_of(uint16_t half, int exponent_bits)
+{
+    int mantissa_bits = 15 - exponent_bits;
+    int bias = (1 << (exponent_bits - 1)) - 1;
+    int exponent = half >> mantissa_bits & ((1 << exponent_bits) - 1);
+    double mantissa = half & ((1 << mantissa_bits) - 1);
+    double size;
+    if (exponent == (1 << exponent_bits) - 1)
+        size = mantissa ? NAN : INFINITY;
+    else if (exponent == 0)
+        size = ldexp(mantissa, 1 - bias - mantissa_bits);
+    else
+        size = ldexp(1 + ldexp(mantissa, -mantissa_bits), exponent - bias);
+    return half & 0x8000 ? -size : size;
+}
+
+static const struct {
+    sl_dtype dtype;
+    int exponent_bits;
+} halves[] = {{SL_BF16, 8}, {SL_F16, 5}};
+
+/* Every half has its value as f32 and f64, and comes back as it was. */
+static void halves_keep_their_values(void **state)
+{
+    (void)state;
+    for (int h = 0; h < 2; h++) {
+        sl_dtype dtype = halves[h].dtype;
+        for (uint32_t i = 0; i < 1 << 16; i++) {
+            uint16_t half = (uint16_t)i, back;
+            float x;
+            double y, expected = value_of(half, halves[h].exponent_bits);
+            assert_ok(sl__convert_floats(SL_F32, &x, dtype, &half, 1));
+            assert_ok(sl__convert_floats(SL_F64, &y, dtype, &half, 1));
+            assert_ok(sl__convert_floats(dtype, &back, SL_F32, &x, 1));
+            if (isnan(expected)) {
+                assert_true(isnan(x) && isnan(y));
+                assert_true(isnan(value_of(back, halves[h].exponent_bits)));
+                continue;
+            }
+            assert_true(x == expected && y == expected);
+            assert_int_equal(signbit(x) != 0, half >> 15);
+            assert_int_equal(back, half);
+        }
+    }
+}
+
+/* Between neighbouring halves an f32 goes to the nearer one, and from the middle
+ * to the even one. */
+static void halves_are_the_nearest(void **state)
+{
+    (void)state;
+    for (int h = 0; h < 2; h++) {
+        sl_dtype dtype = halves[h].dtype;
+        uint16_t largest = dtype == SL_BF16 ? 0x7f7f : 0x7bff;
+        for (uint16_t low = 0; low < largest; low++) {
+            double a = value_of(low, halves[h].exponent_bits);
+            double b = value_of(low + 1, halves[h].exponent_bits);
+            float middle = (float)((a + b) / 2);
+            float x[] = {nextafterf(middle, 0), middle,
+                         nextafterf(middle, INFINITY), -middle};
+            uint16_t found[4], even = low % 2 ? low + 1 : low;
+            if ((double)middle != (a + b) / 2)
+                continue; /* f32 has no middle of bf16's subnormals. */
+            assert_ok(sl__convert_floats(dtype, found, SL_F32, x, 4));
+            assert_int_equal(found[0], low);
+            assert_int_equal(found[1], even);
+            assert_int_equal(found[2], low + 1);
+            assert_int_equal(found[3], even | 0x8000);
+        }
+        float huge[] = {FLT_MAX, INFINITY, -INFINITY};
+        uint16_t found[3], infinity = largest + 1;
+        assert_ok(sl__convert_floats(dtype, found, SL_F32, huge, 3));
+        assert_int_equal(found[0], infinity);
+        assert_int_equal(found[1], infinity);
+        assert_int_equal(found[2], infinity | 0x8000);
+    }
+}
+
+static void graphs_have_no_halves(void **state)
+{
+    (void)state;
+    sl_graph *graph;
+    assert_ok(sl_graph_create(&graph));
+    sl_input(graph, "x", SL_BF16, SL_SHAPE(2, 2), SL_GRADIENT);
+    assert_fails(sl_graph_status(graph), SL_EINVAL,
+                 "bf16 is a dtype of files, and not yet of graphs");
+    sl_graph_destroy(graph);
+    assert_false(sl__is_computed(SL_F16) || sl__is_computed((sl_dtype)99));
+    assert_true(sl__is_computed(SL_F32) && sl__is_computed(SL_BOOL));
+    uint16_t half = 0;
+    int32_t number = 0;
+    assert_fails(sl__convert_floats(SL_BF16, &half, SL_I32, &number, 1),
+                 SL_EINVAL, "a conversion between floats: not for i32");
+    assert_fails(sl__convert_floats(SL_F16, &half, SL_BF16, &half, 1),
+                 SL_EINVAL, "a conversion between floats: not for bf16");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(halves_keep_their_values),
+        cmocka_unit_test(halves_are_the_nearest),
+        cmocka_unit_test(graphs_have_no_halves),
         cmocka_unit_test(every_dtype_has_traits),
         cmocka_unit_test(memory_refuses_dtypes_it_cannot_add),
         cmocka_unit_test(casts_round_forward_and_back),

@@ -107,15 +107,15 @@ static void checkpoints(void **state)
     REFUSES(out, sl_claim_create, (w->folder, NULL));
     DOES_NOTHING(sl_claim_destroy, (NULL));
     REFUSES(pipeline, sl_checkpoint_write,
-            (NULL, w->optimizer, &config, &progress, w->folder));
+            (NULL, w->optimizer, &config, &progress, SL_F32, w->folder));
     REFUSES(optimizer, sl_checkpoint_write,
-            (w->pipeline, NULL, &config, &progress, w->folder));
+            (w->pipeline, NULL, &config, &progress, SL_F32, w->folder));
     REFUSES(config, sl_checkpoint_write,
-            (w->pipeline, w->optimizer, NULL, &progress, w->folder));
+            (w->pipeline, w->optimizer, NULL, &progress, SL_F32, w->folder));
     REFUSES(progress, sl_checkpoint_write,
-            (w->pipeline, w->optimizer, &config, NULL, w->folder));
+            (w->pipeline, w->optimizer, &config, NULL, SL_F32, w->folder));
     REFUSES(folder, sl_checkpoint_write,
-            (w->pipeline, w->optimizer, &config, &progress, NULL));
+            (w->pipeline, w->optimizer, &config, &progress, SL_F32, NULL));
     REFUSES(path, sl_checkpoint_check, (NULL, &progress));
     REFUSES(out, sl_checkpoint_check, (w->folder, NULL));
     REFUSES(folder, sl_checkpoint_find, (NULL, NULL, NULL, &found));

@@ -52,7 +52,7 @@ static void what_does_not_add_up_is_refused(void **state)
          "shape and data_offsets do not agree"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,8]}}", 8,
          "shape and data_offsets do not agree"},
-        {"{\"a\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[0,8]}}", 8,
+        {"{\"a\":{\"dtype\":\"U16\",\"shape\":[4],\"data_offsets\":[0,8]}}", 8,
          "dtype is not F32"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8,
          "a size is not a number from 0 up"},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "pipeline/batch/batch.h"
 
+#include "base/dtype.h"
 #include "base/try.h"
 #include "tensor/graph.h"
 
@@ -56,6 +57,8 @@ sl_status sl__check_array(const sl_array *array, const char *what)
     if (sl_dtype_bytes(array->dtype) == 0)
         return sl_fail(SL_EINVAL, "%s: dtype %d does not exist", what,
                        (int)array->dtype);
+    if (!sl__is_computed(array->dtype))
+        return sl__refuse_dtype(what, array->dtype);
     if (array->dims < 0 || array->dims > SL_DIMS_MAX)
         return sl_fail(SL_EINVAL, "%s: %d dimensions, expected 0 to %d", what,
                        array->dims, SL_DIMS_MAX);
