@@ -63,8 +63,6 @@ SL_API void sl_comm_destroy(sl_comm *comm);
 
 SL_API int sl_comm_rank(const sl_comm *comm);
 SL_API int sl_comm_size(const sl_comm *comm);
-/* "threads" or "mpi". */
-SL_API const char *sl_comm_name(const sl_comm *comm);
 
 /* ------------------------------------------------------------- messages -- */
 

@@ -343,9 +343,6 @@ typedef enum sl_reading {
 #define SL_READINGS 4
 SL_API const char *sl_reading_text(sl_reading reading);
 
-/* Finds a reading by its text: async, per-edge, ordered or blocking. */
-SL_API sl_status sl_reading_parse(const char *text, sl_reading *out);
-
 typedef enum sl_finding_code {
 #define SL_FINDING(name, code, meaning) SL_FINDING_##name,
 #include "sluice/findings.def"

@@ -386,10 +386,6 @@ SL_API void sl_memory_destroy(sl_memory *memory);
 SL_API sl_status sl_memory_create_shared(const sl_stage *stage, int slots,
                                          sl_memory *owner, sl_memory **out);
 
-/* Bytes of tensor memory that it has allocated: sl_plan_bytes for its slots,
- * without what it shares with its owner. */
-SL_API int64_t sl_memory_bytes(const sl_memory *memory);
-
 /* Copy in and out; `bytes` must be the port's, and the port must be one of this
  * stage or of one with the same names. `slot` only matters for inputs, outputs
  * and their gradients. After a parameter was written, the next run packs the
@@ -437,7 +433,6 @@ SL_API sl_status sl_stage_run_group(const sl_stage *stage, sl_memory *memory,
 /* Floating point operations of the matrix products and attentions of a program,
  * without what is only recomputed; a causal mask halves those of attention. */
 SL_API double sl_stage_flops(const sl_stage *stage, sl_program program);
-
 
 /* ---------------------------------------------------------- safetensors -- */
 

@@ -61,11 +61,6 @@ int sl_comm_size(const sl_comm *comm)
     return comm ? comm->size : 0;
 }
 
-const char *sl_comm_name(const sl_comm *comm)
-{
-    return comm ? comm->transport->name : "";
-}
-
 static sl_status check_message(sl_comm *comm, int peer, int tag)
 {
     if (peer < 0 || peer >= comm->size)

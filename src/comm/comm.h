@@ -12,7 +12,6 @@
 #include <stdatomic.h>
 
 typedef struct sl__transport {
-    const char *name;
     bool is_one_process; /* all ranks are in this one */
     /* Moves device memory, by its stream; for the others, messages of device
      * memory are staged through host memory (staging.c). */

@@ -43,21 +43,6 @@ const char *sl_reading_text(sl_reading reading)
     return (unsigned)reading < SL_READINGS ? readings[reading] : "unknown";
 }
 
-sl_status sl_reading_parse(const char *text, sl_reading *out)
-{
-    SL__NEED(text, out);
-    for (int i = 0; i < SL_READINGS; i++) {
-        if (strcmp(text, readings[i]) == 0) {
-            *out = (sl_reading)i;
-            return SL_OK;
-        }
-    }
-    return sl_fail(SL_EINVAL,
-                   "'%.40s' is not a reading of communication: expected async, "
-                   "per-edge, ordered or blocking",
-                   text);
-}
-
 sl_status sl__report_create(size_t max, sl_report **out)
 {
     SL__TRY(sl__alloc(1, sizeof **out, out));

@@ -73,11 +73,6 @@ sl__stream *sl__memory_stream(const sl_memory *memory)
     return memory->stream;
 }
 
-int64_t sl_memory_bytes(const sl_memory *memory)
-{
-    return memory ? memory->bytes : 0;
-}
-
 static void fill_bases(sl_memory *memory, const int of[SL__SLOT_KINDS],
                        microbatch *slot)
 {

@@ -44,7 +44,7 @@ int main(int argc, char **argv)
         }
     }
     if (rank == 0)
-        printf("%d ranks on %s\n", all.count, sl_comm_name(comm));
+        printf("%d ranks\n", all.count);
     sl_comm_destroy(comm);
     return 0;
 }

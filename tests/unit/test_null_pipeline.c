@@ -19,7 +19,6 @@ static void messages(void **state)
     DOES_NOTHING(sl_comm_destroy, (NULL));
     GIVES(0, sl_comm_rank, (NULL));
     GIVES(0, sl_comm_size, (NULL));
-    GIVES_TEXT("", sl_comm_name, (NULL));
     REFUSES(comm, sl_comm_send, (NULL, 0, 1, &byte, 1, &request));
     REFUSES(data, sl_comm_send, (w->comm, 0, 1, NULL, 1, &request));
     REFUSES(request, sl_comm_send, (w->comm, 0, 1, &byte, 1, NULL));

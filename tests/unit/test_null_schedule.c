@@ -138,11 +138,8 @@ static void checks(void **state)
     char text[SL_WAIT_TEXT_MAX] = "?";
     const sl_wait wait = {0, 0, 0, 1};
     sl_report *report;
-    sl_reading reading;
     size_t count = 7;
     GIVES_TEXT("unknown", sl_reading_text, ((sl_reading)-1));
-    REFUSES(text, sl_reading_parse, (NULL, &reading));
-    REFUSES(out, sl_reading_parse, ("async", NULL));
     GIVES_TEXT("unknown", sl_finding_code_text, ((sl_finding_code)-1));
     GIVES_TEXT("", sl_finding_code_meaning, ((sl_finding_code)-1));
     DOES_NOTHING(sl_wait_print, (NULL, &wait, text));

@@ -157,7 +157,6 @@ static void memories(void **state)
     REFUSES(stage, sl_memory_create_shared, (NULL, 1, w->memory, &made));
     REFUSES(owner, sl_memory_create_shared, (w->stage, 1, NULL, &made));
     REFUSES(out, sl_memory_create_shared, (w->stage, 1, w->memory, NULL));
-    GIVES(0, sl_memory_bytes, (NULL));
     REFUSES(memory, sl_memory_write, (NULL, &w->input, 0, data, sizeof data));
     REFUSES(port, sl_memory_write, (w->memory, NULL, 0, data, sizeof data));
     REFUSES(data, sl_memory_write,

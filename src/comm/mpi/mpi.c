@@ -436,7 +436,6 @@ static void destroy_mpi(sl_comm *comm)
 }
 
 static const sl__transport mpi = {
-    .name = "mpi",
     .destroy = destroy_mpi,
     .send = send_mpi,
     .recv = recv_mpi,

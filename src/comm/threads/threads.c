@@ -423,7 +423,6 @@ static void destroy_threads(sl_comm *comm)
 }
 
 static const sl__transport threads = {
-    .name = "threads",
     .is_one_process = true,
     .takes_device_memory = true,
     .destroy = destroy_threads,
