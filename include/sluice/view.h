@@ -11,7 +11,7 @@
  *     fclose(file);
  *
  * The page opens in any browser. Traces open in Perfetto or chrome://tracing.
- * Functions here read what they are given and keep nothing; any thread may call
+ * Functions here keep no reference to their arguments, and any thread may call
  * them. */
 #ifndef SLUICE_VIEW_H
 #define SLUICE_VIEW_H
@@ -23,60 +23,62 @@
 extern "C" {
 #endif
 
-/* Writes a Chrome/Perfetto trace of a simulation of `schedule`: per rank one
- * track of compute and one of communication, an arrow from each send to its
+/* Writes a Chrome/Perfetto trace of a simulation of `schedule`. Each rank has
+ * tracks of compute and communication, with an arrow from each send to its
  * receive, and a counter of activation bytes. One unit of simulated time is
  * shown as one millisecond. */
 SL_API sl_status sl_view_write_trace(const sl_schedule *schedule,
                                      const sl_simulation *simulation,
                                      sl_write_fn write, void *context);
 
-/* Writes a Chrome/Perfetto trace of a measured run: per rank one track of what
- * it did, tracks of messages, and an arrow from each send to its receive; under
- * "sluice" a summary, planned and measured. */
+/* Writes a Chrome/Perfetto trace of a measured run. Each rank has a track of
+ * what it did and tracks of messages, with an arrow from each send to its
+ * receive. The key "sluice" has a summary, planned and measured. */
 SL_API sl_status sl_view_write_run(const sl_trace *run, sl_write_fn write,
                                    void *context);
 
 /* ------------------------------------------------------------- timelines -- */
 
-/* What every rank did and when, in a simulation or in a run. It does not refer
- * to what it was made from. The title is any text. */
+/* What every rank did and when, in a simulation or in a run. It keeps no
+ * reference to what it was made from. Titles may be any text. */
 typedef struct sl_timeline sl_timeline;
 
-/* The timeline of a simulation of `schedule` with `costs`; NULL is
- * SL_COSTS_INIT. */
+/* Makes the timeline of a simulation of `schedule` with `costs`; NULL stands
+ * for SL_COSTS_INIT. */
 SL_API sl_status sl_timeline_simulated(const char *title,
                                        const sl_schedule *schedule,
                                        const sl_costs *costs,
                                        const sl_simulation *simulation,
                                        sl_timeline **out);
 
-/* The timeline of a measured run. */
+/* Makes the timeline of a measured run. */
 SL_API sl_status sl_timeline_measured(const char *title, const sl_trace *run,
                                       sl_timeline **out);
 
-/* The timeline of a run, from the text that sl_view_write_run wrote. SL_EPARSE
- * for other text, SL_EINVAL for a run that is impossible. */
+/* Makes the timeline of a run from the text that sl_view_write_run wrote. Fails
+ * with SL_EPARSE for other text, and with SL_EINVAL for an impossible run. */
 SL_API sl_status sl_timeline_read(const char *title, const char *text,
                                   size_t length, sl_timeline **out);
 
-/* The plan of a run: a simulation of its order with the mean times of its
- * stages, in which messages take no time. */
+/* Makes the plan of a run: the timeline of a simulation of its order of
+ * actions, with the mean measured times of its stages, and messages that take
+ * no time. */
 SL_API sl_status sl_timeline_planned(const char *title, const sl_timeline *run,
                                      sl_timeline **out);
 
-/* Those means in seconds, to be cleared, for a schedule with as many stages as
- * the run, or a multiple or divisor of that; SL_EINVAL for others. */
+/* Returns the mean measured times of a run, in seconds, as costs for a schedule
+ * of `stages`; the caller clears them. Fails with SL_EINVAL unless `stages` is
+ * the run's number of stages, or a multiple or divisor of it. */
 SL_API sl_status sl_timeline_costs(const sl_timeline *run, int stages,
                                    sl_costs *out);
 
 /* Declares that a simulation's costs were seconds and bytes. Otherwise times
- * are shown in units, those of the costs. */
+ * are shown in units of the costs. */
 SL_API void sl_timeline_set_seconds(sl_timeline *timeline);
 
-/* Declares that the activation bytes of a simulation count microbatches, of so
- * many bytes each; 0: they are bytes. By default 1 is a microbatch where every
- * stage has 1, as in SL_COSTS_INIT. */
+/* Declares that a simulation's activation bytes stand for microbatches, and how
+ * many bytes stand for one; 0: they are bytes. By default, they stand for
+ * microbatches if every stage has 1 activation byte, as in SL_COSTS_INIT. */
 SL_API void sl_timeline_set_microbatch_bytes(sl_timeline *timeline,
                                              int64_t bytes);
 
@@ -86,7 +88,7 @@ typedef struct sl_timeline_summary {
     int ranks;
     int stages;
     int microbatches;
-    size_t blocks; /* actions that are shown, sends and receives too */
+    size_t blocks; /* actions shown, including sends and receives */
     size_t messages;
     double makespan;
     double bubble;
@@ -95,24 +97,24 @@ SL_API sl_timeline_summary sl_timeline_summarize(const sl_timeline *timeline);
 
 /* -------------------------------------------------------------- pictures -- */
 
-/* How many timelines a page or picture may compare. */
+/* How many timelines a page or picture may show. */
 #define SL_VIEW_MAX_TIMELINES 4
 
-/* One self-contained page: to zoom into, to search, to compare. */
+/* Writes one self-contained page, in which readers can zoom and search. */
 SL_API sl_status sl_view_write_html(const sl_timeline *const *timelines,
                                     size_t count, sl_write_fn write,
                                     void *context);
 
-/* The losses of a step of training: means over tokens, in nats. */
+/* The losses of a training step: means over tokens, in nats. */
 typedef struct sl_view_point {
     int64_t step;
     double loss;       /* of its batch */
-    double validation; /* NaN where it was not measured */
+    double validation; /* NaN if it was not measured */
 } sl_view_point;
 
-/* The page of a training run: timelines as above, and a curve of the losses,
- * from points in order of their steps; where there are very many, the curve has
- * means of neighbours. */
+/* Writes the page of a training run: timelines as above, and a curve of the
+ * losses. Points are in order of their steps; if there are many, the curve
+ * shows means of neighbouring points. */
 SL_API sl_status sl_view_write_report(const sl_timeline *const *timelines,
                                       size_t count, const sl_view_point *points,
                                       size_t point_count, sl_write_fn write,
@@ -129,14 +131,16 @@ typedef struct sl_picture_options {
         1200, false, false, false                                              \
     }
 
-/* A picture for papers, in which text stays text; `options` may be NULL. */
+/* Writes a picture for papers, in which text stays text; `options` may be NULL.
+ */
 SL_API sl_status sl_view_write_svg(const sl_timeline *const *timelines,
                                    size_t count,
                                    const sl_picture_options *options,
                                    sl_write_fn write, void *context);
 
-/* The same as PNG, with two pixels to each of the width. SL_EINVAL where it
- * would be larger than images can be, or Sluice was built without cairo. */
+/* Writes the same as PNG, with two pixels for each pixel of `width`. Fails with
+ * SL_EINVAL if the image would be too large, or if Sluice was built without
+ * cairo. */
 SL_API sl_status sl_view_write_png(const sl_timeline *const *timelines,
                                    size_t count,
                                    const sl_picture_options *options,
