@@ -147,10 +147,11 @@ error_t cli_parse_choice(const char *option, const char *text,
 /* In the order of sl_reading. */
 #define CLI_COMM_WORDS "async|per-edge|ordered|blocking"
 #define CLI_COMM_HELP                                                          \
-    "How messages complete. async (the default): they never block a rank; "    \
-    "per-edge: in order between two ranks; ordered: in order on each rank; "   \
-    "blocking: each blocks both its ranks. A schedule without communication "  \
-    "is lowered first, as by `sluice lower --passes send-recv`"
+    "How messages complete. async (the default): independently, without "      \
+    "blocking a rank; per-edge: those from one rank to another in posted "     \
+    "order; ordered: all of a rank in posted order; blocking: each blocks "    \
+    "sender and receiver. Except for async, a schedule without "               \
+    "communication is first lowered as by `sluice lower --passes send-recv`"
 
 /* Reads a whole text, `-` or NULL standard input; a pipe by name is read to its
  * end. The caller frees. (files.c) */

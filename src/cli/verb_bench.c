@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * `sluice bench`: how fast compute is here, each figure beside the packed
- * product of oneDNN measured in the same run. */
+ * `sluice bench`: times kernels, stages and whole steps on this machine. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -35,12 +34,12 @@ static const cli_option options[] = {
     CLI_LETTERED('t', "threads", "N", SIZE, threads,
                  "Threads of each program (1)"),
     CLI_VALUED("seconds", "S", NUMBER, seconds,
-               "Seconds to spend on each figure (0.5)"),
+               "Seconds to spend on each measurement (0.5)"),
     CLI_SWITCH("json", json, "Print JSON"),
     CLI_HEADED("kernels:"),
     {"size", 0, "RxOxI", CLI_CUSTOM, offsetof(request, bench),
-     "Rows, outputs and inputs of a linear layer, up to 8 times (16x2048x512 "
-     "and 512x2048x512)",
+     "Rows, outputs and inputs of a linear layer; may be given up to 8 times "
+     "(16x2048x512 and 512x2048x512)",
      parse_layer},
     CLI_HEADED("stage:"),
     CLI_VALUED("model", "mlp|gpt2", CHOICE, model,
@@ -64,7 +63,7 @@ static error_t take_benchmark(const char *text, void *out)
                           text);
     if (strcmp(text, "kernels") != 0 && strcmp(text, "stage") != 0)
         return cli_refuse("unknown benchmark '%.40s'; expected kernels, "
-                          "stage, or first of all step",
+                          "stage, or step as the first argument",
                           text);
     *what = text;
     return 0;
@@ -77,15 +76,13 @@ static const cli_command command = {
     .arguments = "kernels|stage\nstep [OPTIONS OF ITS OWN]",
     .help =
         "Time compute on this machine: kernels, one stage, or whole training "
-        "steps. Beside each figure of kernels and stage stands the rate of "
-        "oneDNN's product with packed weights, measured in the same run on the "
-        "same threads.\v"
-        "kernels: a linear layer forward, for its input (dI) and its weight "
-        "(dW), and what a kernel call costs beyond its work. stage: one block "
-        "forward and backward; `F+B` is its rate over the packed one, `I+W/B` "
-        "what splitting backward costs. step: forward, backward and SGD under "
-        "a schedule, on ranks that are threads or processes; `sluice bench "
-        "step --help` shows its options.\n\n"
+        "steps.\v"
+        "kernels: GFLOP/s of a linear layer, forward and for the gradients of "
+        "its input (dI) and weight (dW), and the overhead of a kernel call. "
+        "stage: one block, forward and backward; `I+W/B` is the time of a "
+        "split backward over that of a whole one. step: forward, backward and "
+        "SGD under a schedule, on ranks that are threads or processes; `sluice "
+        "bench step --help` shows its options.\n\n"
         "  sluice bench kernels\n"
         "  sluice bench step --model gpt2 -p 4 -t 3\n"
         "  sluice bench stage --model gpt2 --d 768 --heads 12 --seq 1024 -t 4",

@@ -17,7 +17,7 @@ typedef struct request {
 static const cli_option options[] = {
     CLI_VALUED("comm", CLI_COMM_WORDS, CHOICE, options.reading,
                "Fail on a deadlock under this reading of communication "
-               "(async); deadlocks under the others are reported all the same"),
+               "(async); deadlocks under the others are only reported"),
     CLI_RANKS("Expect this many ranks", options),
     CLI_OPTION("stages", SIZE, options.stages,
                "Expect this many stages in all"),
@@ -35,13 +35,14 @@ static const cli_command command = {
         "Check a compute-only or lowered schedule. FILE is CSV; `-` or nothing "
         "is standard input. Exit status: 0 sound, 1 with findings, 2 "
         "unreadable.\v"
-        "A schedule is sound when all work is there once and in order, "
-        "messages pair up, sharding and gradient reduction are in place, and "
-        "it cannot deadlock under the reading of --comm: async (each message "
-        "is waited for only by its user and its WAIT_SEND), per-edge (those "
-        "from one rank to another complete in the order they were posted, as "
-        "with an NCCL communicator for each), ordered (all of a rank's do, as "
-        "on one NCCL stream) or blocking (each message holds its rank).\n\n"
+        "A schedule is sound if it has all work exactly once and in order, "
+        "sends match receives, sharding and gradient reduction are in place, "
+        "and it cannot deadlock under the reading of --comm: async (only the "
+        "user of a message and its WAIT_SEND wait for it), per-edge (messages "
+        "from one rank to another complete in posted order, as with an NCCL "
+        "communicator for each direction), ordered (all messages of a rank do, "
+        "as on one NCCL stream) or blocking (each message blocks sender and "
+        "receiver).\n\n"
         "  sluice schedule zbv -p 4 -m 8 --as lowered | sluice check\n"
         "  sluice check mine.csv --comm ordered --json",
 };

@@ -43,16 +43,20 @@ static const cli_option options[] = {
     CLI_LETTERED('v', "stages-per-rank", "N", SIZE, sizes.stages_per_rank,
                  "Stages on each rank (1)"),
     CLI_VALUED("at", "NAMES", TEXT, at,
-               "Cut at modules: transformer.h.4,after transformer.h.8"),
-    CLI_SWITCH("whole", whole,
-               "Cut only between modules, even where a cut inside one would be "
-               "more even"),
+               "Cut before or after these modules: 'transformer.h.4,after "
+               "transformer.h.8'"),
+    CLI_SWITCH(
+        "whole", whole,
+        "Cut only between modules, even if a cut inside one would be more "
+        "even"),
     CLI_SWITCH("measure", measure,
-               "Balance the seconds that modules take here, not their flops"),
+               "Balance measured times of modules on this machine, not flops"),
     CLI_LETTERED('t', "threads", "N", SIZE, threads,
                  "Threads to measure with (1)"),
-    CLI_VALUED("route", "direct|hop", CHOICE, hop,
-               "How tensors reach a stage that is not the next (direct)"),
+    CLI_VALUED(
+        "route", "direct|hop", CHOICE, hop,
+        "Send a tensor straight to a later stage, or from stage to stage "
+        "(direct)"),
     CLI_HEADED("Output:"),
     CLI_SWITCH("json", json, "Print JSON"),
     {0},
@@ -72,11 +76,11 @@ static const cli_command command = {
         "Show how a model is cut into pipeline stages: the modules, parameters "
         "and floating point operations of each, what crosses between them per "
         "microbatch, which parameters are tied, and how even the cut is.\v"
-        "A cut by cost makes the largest stage as small as it can be; it cuts "
-        "inside a module where that makes it at least 3% smaller. Among "
+        "A cut by cost makes the largest stage as small as possible; it cuts "
+        "inside a module only if that makes it at least 3% smaller. Among "
         "equally good cuts it takes the one that sends the fewest bytes "
-        "between stages. `sluice train` cuts the same way. Balance is the mean "
-        "stage over the largest.\n\n"
+        "between stages. `sluice train` cuts the same way. Balance is the cost "
+        "of the mean stage over that of the largest.\n\n"
         "  sluice cut -p 4\n"
         "  sluice cut --config config.json -p 4 -v 2 --microbatch-size 4\n"
         "  sluice cut --at transformer.h.4,transformer.h.8\n"

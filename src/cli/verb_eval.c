@@ -50,10 +50,11 @@ static const cli_command command = {
     .take = take_argument,
     .arguments = "MODEL DATA",
     .help =
-        "Evaluate a model on text: its mean loss and perplexity over the "
+        "Evaluate a model on text: print its mean loss and perplexity over the "
         "sequences of DATA, in their order. MODEL is a folder with config.json "
-        "and safetensors, or a run, whose latest checkpoint is taken. DATA is "
-        "text or a .bin file of token ids, as for `sluice train`.\v"
+        "and safetensors, or the --out folder of a run, whose latest "
+        "checkpoint is used. DATA is text or a .bin file of token ids, as for "
+        "`sluice train`.\v"
         "  sluice eval run book.txt\n"
         "  sluice eval run/best book.txt\n"
         "  sluice eval gpt2 val.bin --seq 1024 -p 4 -m 16",

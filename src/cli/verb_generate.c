@@ -33,8 +33,9 @@ static const cli_option options[] = {
                "Token ids to continue, for any model"),
     CLI_OPTION("tokens", SIZE, tokens, "Tokens to generate (200)"),
     CLI_OPTION("temperature", NUMBER, temperature,
-               "Sampling temperature; 0: always the likeliest token (0.8)"),
-    CLI_OPTION("top-k", SIZE, top, "Sample from the N likeliest tokens (all)"),
+               "Sampling temperature; 0: always the most likely token (0.8)"),
+    CLI_OPTION("top-k", SIZE, top,
+               "Sample from the N most likely tokens (all)"),
     CLI_OPTION("seed", INT, seed, "Seed for sampling (1)"),
 #include "infer.def"
     {0},
@@ -47,8 +48,9 @@ static const cli_command command = {
     .arguments = "MODEL",
     .help =
         "Generate text with a model. MODEL is a folder with config.json and "
-        "safetensors, or a run, whose latest checkpoint is taken. There is no "
-        "key-value cache: every token computes the whole sequence.\v"
+        "safetensors, or the --out folder of a run, whose latest checkpoint is "
+        "used. There is no key-value cache: every token computes the whole "
+        "sequence.\v"
         "  sluice generate run --prompt 'The schedule '\n"
         "  sluice generate run/best --prompt 'A' -p 2 -m 4 --temperature 0.5",
 };

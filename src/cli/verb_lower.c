@@ -17,7 +17,7 @@ typedef struct request {
 #define AT(field) offsetof(request, field)
 static const cli_option options[] = {
     CLI_VALUED("passes", "LIST", TEXT, passes,
-               "Exactly these passes, in this order, between commas: "
+               "Run only these passes, in this order, separated by commas: "
                "drop-idle, merge-bw, delay-w=N, unshard, reduce-grad, "
                "wait-reduce, send-recv, wait-send, defer-recv, send-budget=N, "
                "drop-waits (default: those that --for needs)"),
@@ -31,9 +31,9 @@ static const cli_command command = {
     .offset = AT(file),
     .arguments = "[FILE]",
     .help = "Lower a compute-only schedule: add the communication, sharding "
-            "and gradient reductions that running it takes. A lowered one is "
-            "converted to the form of --for: only waits are added or dropped. "
-            "FILE is CSV; `-` or nothing is standard input.\v"
+            "and gradient reductions that a runtime needs. A lowered one is "
+            "converted to the form of --for, by adding or dropping waits. FILE "
+            "is CSV; `-` or nothing is standard input.\v"
             "  sluice schedule zbv -p 4 -m 8 | sluice lower\n"
             "  sluice lower of-2.11.csv >of-2.15.csv\n"
             "  sluice lower of-2.15.csv --for torch-2.11 >of-2.11.csv\n"

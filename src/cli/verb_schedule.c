@@ -29,14 +29,15 @@ static const cli_option options[] = {
     CLI_VALUED(
         "as", FORMS, CHOICE, as,
         "order: compute without idle cells (the default); compute: with "
-        "PyTorch's idle cells; comms: order + send-recv, which PyTorch up to "
-        "2.14 runs without dividing gradients by the microbatches, for there "
-        "is no REDUCE_GRAD in it, and 2.15 refuses; lowered: order + unshard + "
-        "reduce-grad + send-recv + wait-send, what PyTorch runs; grid: a "
-        "table, time down and ranks across; json"),
+        "PyTorch's idle cells; comms: order + send-recv (without REDUCE_GRAD, "
+        "so PyTorch up to 2.14 does not divide gradients by the number of "
+        "microbatches, and 2.15 refuses it); lowered: order + unshard + "
+        "reduce-grad + send-recv + wait-send, what PyTorch runs; grid: a table "
+        "with a row per step and a column per rank; json: compute as JSON, "
+        "with the placement"),
 #include "lowering.def"
     CLI_HEADED("Other:"),
-    CLI_SWITCH("list", list, "List the schedules there are"),
+    CLI_SWITCH("list", list, "List the names of schedules"),
     CLI_SWITCH("json", json, "With --list: as JSON"),
     {0},
 };
@@ -50,7 +51,7 @@ static const cli_command command = {
         "Generate the schedule NAME and print it as CSV, one line per rank.\v"
         "NAME is PyTorch's (ScheduleZBVZeroBubble, ZBVZeroBubble) or a short "
         "one (gpipe, 1f1b, bfs, interleaved, zb1p, zbv, dualpipev, forward), "
-        "in any case. Sizes may stand with it: interleaved:v=2,p=4,m=8.\n\n"
+        "in any case. Sizes may be part of it: interleaved:v=2,p=4,m=8.\n\n"
         "  sluice schedule 1f1b -p 4 -m 8 --as grid\n"
         "  sluice schedule zbv -p 4 -m 8 | sluice lower | sluice check",
 };

@@ -29,7 +29,7 @@ static const cli_option options[] = {
                "The same as DATA, for an --options file"),
     CLI_VALUED("val", "DATA", TEXT, validation, "Validation data"),
     CLI_OPTION("val-fraction", NUMBER, fraction,
-               "Without --val: the last fraction of DATA, held out for "
+               "Without --val: fraction of DATA, at its end, to hold out for "
                "validation (0.05)"),
     CLI_OPTION("seq", SIZE, length, "Sequence length, in tokens (128)"),
     CLI_OPTION("stride", SIZE, stride,
@@ -100,22 +100,23 @@ static const cli_option options[] = {
     CLI_OPTION("save-every", COUNT, save_every,
                "Steps between checkpoints; 0: only at the end (0)"),
     CLI_VALUED("save-dtype", "f32|bf16", CHOICE, save_dtype,
-               "Element type of the models in checkpoints; beside bf16, f32 is "
-               "kept for --resume (f32)"),
-    CLI_OPTION("keep", SIZE, keep,
-               "Checkpoints to keep, besides the one with the least validation "
-               "loss (3)"),
-    CLI_SWITCH("resume", resume,
-               "Continue the run in --out from its newest sound checkpoint, "
-               "with its options; options given here override them"),
-    CLI_VALUED(
-        "log", "FILE", TEXT, log,
-        "Append a line per step: JSON, or CSV where the name ends in .csv"),
+               "Element type of the models in checkpoints; with bf16 the f32 "
+               "parameters are kept for --resume (f32)"),
+    CLI_OPTION(
+        "keep", SIZE, keep,
+        "Checkpoints to keep, besides the one with the lowest validation "
+        "loss (3)"),
+    CLI_SWITCH(
+        "resume", resume,
+        "Continue the run in --out from its newest undamaged checkpoint, "
+        "with its options; options given here override them"),
+    CLI_VALUED("log", "FILE", TEXT, log,
+               "Append a line per step: JSON, or CSV if the name ends in .csv"),
     CLI_VALUED("trace", "FILE", TEXT, trace,
                "Write the last step as a Chrome/Perfetto trace"),
     CLI_VALUED(
         "report", "FILE.html", TEXT, report,
-        "Write a page of the last step, the plan above what was measured"),
+        "Write a page of the last step, planned and measured, and of losses"),
     CLI_PARSED("options", "FILE", options,
                "Read options from a JSON object, by their long names",
                parse_options),
@@ -132,18 +133,18 @@ static const cli_command command = {
     .noun = "DATA",
     .offset = AT(data),
     .arguments = "DATA\n--out DIR --resume",
-    .help = "Train a GPT-2. DATA is a text file, whose bytes are the tokens, a "
-            "folder of such files, or a .bin file of token ids as nanoGPT and "
+    .help = "Train a GPT-2. DATA is a text file, whose bytes are the tokens; a "
+            "folder of such files; or a .bin file of token ids as nanoGPT and "
             "llm.c write them.\v"
             "  sluice train book.txt --out run\n"
             "  sluice train --out run --resume --steps 500\n"
             "  sluice train src -p 4 -v 2 -m 8 --schedule Interleaved1F1B "
             "--dry-run\n"
             "  mpirun -n 4 sluice train tokens.bin --out run\n\n"
-            "The same seed sees the same data on any layout. Ctrl-C finishes "
-            "the step, writes a checkpoint and ends with status 130; a second "
-            "one ends at once. Dropout rates in a config are ignored: training "
-            "runs without dropout.",
+            "With the same seed, a run reads the same data on any layout. "
+            "Ctrl-C finishes the step, writes a checkpoint and ends with "
+            "status 130; a second one ends at once. Training runs without "
+            "dropout, whatever the rates in a config.",
 };
 
 int train_items(const train_request *r, train_item *out)

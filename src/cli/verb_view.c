@@ -34,33 +34,35 @@ typedef struct request {
 
 #define AT(field) offsetof(request, field)
 static const cli_option options[] = {
-    CLI_RANKS("Ranks, of a NAME (4)", sizes),
+    CLI_RANKS("Ranks, for schedules given by NAME (4)", sizes),
     CLI_STAGES_PER_RANK(sizes),
     CLI_MICROBATCHES("Microbatches in a step (8)", sizes),
     CLI_VALUED("run", "TRACE", TEXT, run,
-               "A measured run, as `sluice train --trace` writes it; schedules "
-               "beside it cost what each stage took on average, and costs "
-               "given here are seconds"),
+               "Draw a measured run, which `sluice train --trace` wrote; "
+               "schedules beside it are simulated with the mean times of its "
+               "stages, and costs given here are seconds"),
     CLI_SWITCH("plan", plan,
-               "With --run: show the plan above it, a simulation of the run's "
-               "own order"),
-    CLI_HEADED("What simulations cost:"),
+               "With --run: above it, draw its plan, a simulation of the same "
+               "order of actions"),
+    CLI_HEADED("Simulation:"),
 #include "costs.def"
     CLI_SWITCH("per-rank", per_rank,
-               "Divide costs and activations of a rank among its stages, so "
-               "that schedules with more or fewer stages do the same work"),
+               "Divide costs and activations by the number of stages per rank, "
+               "so that schedules with more or fewer stages do the same work"),
     CLI_VALUED("comm", CLI_COMM_WORDS, CHOICE, reading, CLI_COMM_HELP),
     CLI_HEADED("Output:"),
-    CLI_LETTERED('o', "out", "FILE", TEXT, out,
-                 "Write FILE (timeline.html): .html, .svg, .png or .json "
-                 "(Chrome and Perfetto) by its name; - is standard output"),
+    CLI_LETTERED(
+        'o', "out", "FILE", TEXT, out,
+        "Write FILE (timeline.html); its name ends in .html, .svg, .png "
+        "or .json (Chrome and Perfetto); - is standard output"),
     CLI_VALUED("as", FORMS, CHOICE, as,
-               "Write this form, whatever the name of FILE"),
+               "Write this form, whatever FILE ends in"),
     CLI_SWITCH("open", open, "Open it in the browser"),
     CLI_VALUED("width", "PIXELS", SIZE, picture.width,
                "Width of a picture (1200)"),
     CLI_SWITCH("beside", picture.beside,
-               "In a picture: side by side, not one above the other"),
+               "In a picture: place timelines side by side, not one above the "
+               "other"),
     CLI_SWITCH("dark", picture.dark, "In a picture: dark background"),
     CLI_SWITCH("memory", picture.memory,
                "In a picture: activation memory as a curve under each rank"),
@@ -81,12 +83,12 @@ static const cli_command command = {
     .options = options,
     .take = take_shown,
     .arguments = "[FILE|NAME[:SIZES]...]",
-    .help = "Draw a schedule, or a run, or up to four beside each other. FILE "
-            "is CSV, compute-only or lowered, `-` standard input; NAME is one "
-            "of `sluice schedule --list`. SIZES are for this one alone, over "
-            "-p, -v and -m: interleaved:v=2, zbv:p=8,m=32.\v"
-            "The page needs no network and no other file. "
-            "docs/reading-a-timeline.md explains how to read it.\n\n"
+    .help = "Draw schedules and runs, up to four together. FILE is CSV, "
+            "compute-only or lowered, or `-` for standard input; NAME is one "
+            "of `sluice schedule --list`. SIZES are for this schedule only, "
+            "and override -p, -v and -m: interleaved:v=2, zbv:p=8,m=32.\v"
+            "The page is one self-contained file. docs/reading-a-timeline.md "
+            "explains how to read it.\n\n"
             "  sluice view zbv -p 4 -m 8 --open\n"
             "  sluice view 1f1b zbv -p 4 -m 8 --per-rank -o compared.html\n"
             "  sluice view 1f1b zbv --per-rank --beside -o compared.svg\n"

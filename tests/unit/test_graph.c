@@ -339,7 +339,7 @@ static void a_plan_larger_than_the_machine_is_only_a_plan(void **state)
     assert_ok(sl_stage_compile(graph, NULL, &stage));
     assert_true(sl_stage_plan(stage)->parameter_bytes > (int64_t)1 << 40);
     sl_stage_destroy(stage);
-    /* More rows than an int has; oneDNN is not asked for those. */
+    /* More rows than an int can count. */
     sl_tensor *tall = sl_input(graph, "tall", SL_F32,
                                SL_SHAPE((int64_t)1 << 33, 1), SL_GRADIENT);
     sl_tensor *flat = sl_parameter(graph, "flat", SL_F32, SL_SHAPE(1, 1));
