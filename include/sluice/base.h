@@ -14,13 +14,14 @@
  *         puts(text.data);
  *     sl_string_clear(&text);
  *
- * What a function gives back through an `out` pointer is the caller's, to
- * destroy or free; what it returns or is passed is borrowed, unless it says
- * otherwise. Every function that allocates may fail with SL_ENOMEM.
+ * What a function writes through an `out` pointer belongs to the caller, who
+ * destroys or frees it; pointers that are passed or returned are borrowed,
+ * unless a function says otherwise. Every function that allocates may fail with
+ * SL_ENOMEM.
  *
- * Pointers are needed unless a function says that they may be NULL; contexts of
- * callbacks may. One that is needed and NULL is refused with SL_EINVAL. A
- * function that returns no status then gives 0, false, NULL or an empty text,
+ * Pointers are required unless a function says that they may be NULL; contexts
+ * of callbacks may. NULL for a required one is refused with SL_EINVAL. A
+ * function that returns no status then returns 0, false, NULL or an empty text,
  * as it does for an index out of range, and does nothing else.
  */
 #ifndef SLUICE_BASE_H
@@ -47,15 +48,15 @@ typedef enum sl_status {
 /* The version of the library: "0.1.0". */
 SL_API const char *sl_version(void);
 
-/* The name of a status in a few words; never NULL. */
+/* The name of a status, in a few words; never NULL. */
 SL_API const char *sl_status_text(sl_status status);
 
 /* The sentence behind a failure: call it right after one, on the same thread.
  * Valid until this thread's next call into the library. */
 SL_API const char *sl_error_text(void);
 
-/* Fails with `status` and a printf-style sentence: for callbacks that are
- * called by the library and have something to say. Returns `status`. */
+/* Fails with `status` and a printf-style sentence: for callbacks that the
+ * library calls. Returns `status`. */
 SL_API sl_status sl_fail(sl_status status, const char *format, ...)
 #ifdef __GNUC__
     __attribute__((format(printf, 2, 3)))
@@ -72,7 +73,7 @@ typedef enum sl_dtype {
 
 /* "f32", "i64", ...; never NULL. */
 SL_API const char *sl_dtype_text(sl_dtype dtype);
-/* Bytes of an element; 0 for what is no dtype. */
+/* Bytes of an element; 0 if there is no such dtype. */
 SL_API size_t sl_dtype_bytes(sl_dtype dtype);
 
 /* A sink for text. Returns SL_OK, or a failure that ends the writing. */

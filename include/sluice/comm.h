@@ -45,17 +45,17 @@ typedef struct sl_comm sl_comm;
 
 #define SL_COMM_MAX_RANKS 1024
 
-/* Ranks as threads of this process: writes an end for each to `out`, which has
+/* Ranks as threads of this process. Writes an end for each to `out`, which has
  * room for `ranks`. Destroy all of them, in any order. */
 SL_API sl_status sl_threads_create(int ranks, sl_comm **out);
 
-/* This process's rank of MPI_COMM_WORLD. Initialises MPI unless that was done
- * before, and then finalises it on destruction, unless a rank has failed:
- * others may be gone then. All ranks call it, and all destroy their end. Fails
- * with SL_ENOTFOUND where Sluice was built without MPI. */
+/* This process's rank of MPI_COMM_WORLD. Initialises MPI if the program has
+ * not; destroying the end then finalises it, unless a rank has failed, since
+ * others may be gone. All ranks call it, and all destroy their end. Fails with
+ * SL_ENOTFOUND if Sluice was built without MPI. */
 SL_API sl_status sl_mpi_create(sl_comm **out);
 
-/* Whether a launcher, such as mpirun, has started this process as one of
+/* Whether a launcher such as mpirun has started this process as one of
  * several. */
 SL_API bool sl_mpi_is_launched(void);
 
@@ -69,22 +69,22 @@ SL_API int sl_comm_size(const sl_comm *comm);
 /* A message on its way. The request, and the memory that it was posted with,
  * must stay where they are until it is complete or cancelled. */
 typedef struct sl_request {
-    double
-        done_s;  /* when it was complete, on the monotonic clock; over MPI, when
-                      that was noticed */
-    bool posted; /* and neither complete nor cancelled */
-    void *staged;       /* the host's copy of a message of device memory */
+    /* When it was complete, on the monotonic clock; over MPI, when that was
+     * noticed. */
+    double done_s;
+    bool posted;        /* posted, and neither complete nor cancelled */
+    void *staged;       /* a host copy of a message of device memory */
     void *transport[8]; /* the transport's own */
 } sl_request;
 
 /* Tags are below this, as every MPI allows. */
 #define SL_COMM_MAX_TAG (1 << 19)
-/* Pipelines use no tags from this one to SL_COMM_MAX_TAG - 2. */
+/* Pipelines do not use the tags from this one to SL_COMM_MAX_TAG - 2. */
 #define SL_COMM_OWN_TAG 400000
 
-/* Posts a message to another rank. Once it is complete, its memory may change.
- * Messages of one sender and tag arrive in the order in which they were
- * posted. */
+/* Posts a message to another rank. Its memory must not change until it is
+ * complete. Messages of one sender and tag arrive in the order in which they
+ * were posted. */
 SL_API sl_status sl_comm_send(sl_comm *comm, int peer, int tag,
                               const void *data, size_t bytes,
                               sl_request *request);
@@ -104,33 +104,34 @@ SL_API sl_status sl_comm_test(sl_comm *comm, sl_request *request,
 SL_API sl_status sl_comm_wait(sl_comm *comm, sl_request *request,
                               double timeout_s);
 
-/* Cancels a request that will not complete any more, after a failure. Its
- * memory is the caller's again, unless sl_comm_holds_memory. A request that is
- * not posted is left alone. */
+/* Cancels a request that, after a failure, will not complete. Its memory is the
+ * caller's again, unless sl_comm_holds_memory. Does nothing if the request is
+ * not posted. */
 SL_API void sl_comm_cancel(sl_comm *comm, sl_request *request);
 
-/* Whether a request could not be cancelled: over MPI a message that the other
- * rank has begun to move stays with MPI, and so does its memory, for good. */
+/* Whether a request could not be cancelled: over MPI, a message in transit
+ * stays with MPI, and so does its memory, for good. */
 SL_API bool sl_comm_holds_memory(const sl_comm *comm);
 
-/* Lets messages move between kernels, which MPI needs; fails where a rank has
- * failed. */
+/* Makes progress with messages while a rank computes, which MPI needs. Fails if
+ * a rank has failed. */
 SL_API sl_status sl_comm_progress(sl_comm *comm);
 
-/* Ends all waits on all ranks with this status and sentence, which follows the
- * number of this rank, unless another failure came first. */
+/* Makes every wait on every rank fail with this status, and with this sentence
+ * after the number of this rank. Does nothing if another failure came first. */
 SL_API void sl_comm_abort(sl_comm *comm, sl_status status,
                           const char *sentence);
 
 /* The longest answer to a rank that asks what this one is doing. */
 #define SL_COMM_ANSWER_MAX 200
 
-/* Writes the answer of a rank. Over threads the rank that asks calls it, at any
+/* Writes the answer of a rank. Over threads the asking rank calls it, at any
  * time, so it may read only what never changes or is atomic. */
 typedef void (*sl_answer_fn)(void *context, char *text, size_t size);
 
 /* Sets how this rank answers. Clear it before its context is destroyed;
- * clearing does nothing where an answer with another context was set since. */
+ * clearing does nothing if an answer with another context has been set
+ * since. */
 SL_API void sl_comm_set_answer(sl_comm *comm, sl_answer_fn answer,
                                void *context);
 SL_API void sl_comm_clear_answer(sl_comm *comm, const void *context);
@@ -159,14 +160,14 @@ SL_API sl_status sl_comm_allreduce(sl_comm *comm, const sl_group *group,
                                    size_t count, double timeout_s);
 
 /* Sums `count` numbers over the group, and writes part i of the sums to `out`
- * of the group's i-th rank: sl_group_part. */
+ * of the group's i-th rank. sl_group_part says which part that is. */
 SL_API sl_status sl_comm_reduce_scatter(sl_comm *comm, const sl_group *group,
                                         int tag, sl_dtype dtype,
                                         const void *data, size_t count,
                                         void *out, double timeout_s);
 
-/* Gathers the parts of all ranks, in the order of the group, in `data`, where
- * this rank's part lies already: sl_group_part. */
+/* Gathers the parts of all ranks, in the order of the group, in `data`. This
+ * rank's own part must be there already, where sl_group_part says. */
 SL_API sl_status sl_comm_allgather(sl_comm *comm, const sl_group *group,
                                    int tag, size_t number_bytes, void *data,
                                    size_t count, double timeout_s);

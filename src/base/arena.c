@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Chunks in a list, each filled from its start; a piece larger than a chunk
- * gets one of its own. */
+ * An arena is a list of chunks, each filled from its start. An allocation
+ * larger than a chunk gets a chunk of its own. */
 #include "base/arena.h"
 
 #include "base/memory.h"
@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Chunks grow from small to large: many arenas stay small. */
+/* Chunks double in size, from small to large: many arenas stay small. */
 enum {
     SMALLEST_BYTES = 1 << 12,
     LARGEST_BYTES = 1 << 18,

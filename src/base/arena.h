@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * An arena: memory for things that live and die together. Pieces are zeroed,
- * aligned for any type, never move, and go all at once. */
+ * An arena: memory for things that live and die together. Allocations are
+ * zeroed, aligned for any type, never move, and are all freed at once. */
 #ifndef SL_BASE_ARENA_H
 #define SL_BASE_ARENA_H
 
@@ -15,7 +15,7 @@ typedef struct sl__arena {
 sl_status sl__arena_take(sl__arena *arena, size_t count, size_t size,
                          void *out_pointer);
 
-/* The same for `count` elements of the type that `*out` points to. */
+/* Takes `count` zeroed elements of the type that `*out` points to. */
 #define SL__TAKE(arena, count, out)                                            \
     sl__arena_take(arena, count, sizeof **(out), out)
 

@@ -53,7 +53,7 @@ void sl__checksum_add(sl__checksum *sum, const void *data, size_t bytes)
     const unsigned char *at = data;
     size_t kept = sum->bytes % SL__CHECKSUM_STRIPE;
     sum->bytes += bytes;
-    /* What was kept becomes a stripe, where there is enough for one. */
+    /* The bytes kept from before become a stripe, if there are now enough. */
     if (kept && kept + bytes >= SL__CHECKSUM_STRIPE) {
         size_t missing = SL__CHECKSUM_STRIPE - kept;
         memcpy(sum->rest + kept, at, missing);
@@ -71,7 +71,7 @@ void sl__checksum_add(sl__checksum *sum, const void *data, size_t bytes)
         memcpy(sum->rest + kept, at, bytes);
 }
 
-/* The lanes as one, where there was a whole stripe. */
+/* Combines the lanes. Requires: there was at least one whole stripe. */
 static uint64_t converge(const uint64_t lanes[4])
 {
     uint64_t value = rotate(lanes[0], 1) + rotate(lanes[1], 7) +

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * XXH64, a checksum of 64 bits, as its specification has it, with seed 0: every
- * bit of the data matters, and damage that is an accident is found. However the
- * data comes in pieces, the sum is that of all of it. No thread shares one. */
+ * XXH64, a 64-bit checksum, as its specification defines it, with seed 0. It
+ * finds accidental damage. The sum does not depend on how the data is divided
+ * into calls. One thread at a time per checksum. */
 #ifndef SL_BASE_CHECKSUM_H
 #define SL_BASE_CHECKSUM_H
 
@@ -14,7 +14,7 @@ enum { SL__CHECKSUM_STRIPE = 32 };
 typedef struct sl__checksum {
     uint64_t lanes[4];
     uint64_t bytes;                          /* so far */
-    unsigned char rest[SL__CHECKSUM_STRIPE]; /* what is no whole stripe yet */
+    unsigned char rest[SL__CHECKSUM_STRIPE]; /* an incomplete stripe */
 } sl__checksum;
 
 void sl__checksum_start(sl__checksum *sum);

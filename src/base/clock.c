@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * See clock.h. */
 #include "base/clock.h"
 
 #include <time.h>

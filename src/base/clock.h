@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Seconds that only go forward, from some moment on. */
+ * Monotonic time in seconds, from an arbitrary origin. */
 #ifndef SL_BASE_CLOCK_H
 #define SL_BASE_CLOCK_H
 

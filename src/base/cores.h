@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * The cores that this process may use. */
 #ifndef SL_BASE_CORES_H
 #define SL_BASE_CORES_H
 
@@ -7,7 +9,7 @@
 /* How many cores this process may run on. */
 int sl__cores(void);
 
-/* A moment's rest for a core that looks again and again. */
+/* A short pause for a core that polls in a loop. */
 static inline void sl__pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * A device, as far as layers see it that must not know each other: streams, and
- * operations on its memory. `tensor` has them for each backend; `comm` moves
- * and sums messages by them; nobody else touches memory of a device.
+ * The interface of a device, for layers that must not include one another:
+ * streams, and operations on device memory. `tensor` implements it for each
+ * backend; `comm` moves and sums messages through it; nothing else touches
+ * device memory.
  *
- * Work on a stream is done in the order in which it was enqueued. An operation
- * that takes or gives memory of this process (write, read) has done so when it
- * returns; the others may be done later, but before what comes after them on
- * the stream. Addresses of device memory are computed with as others are. */
+ * Work on a stream is done in the order in which it was enqueued. `write` and
+ * `read`, which copy from and to memory of this process, have finished when
+ * they return; the others may finish later, but before whatever is enqueued
+ * after them. Pointer arithmetic works on device addresses. */
 #ifndef SL_BASE_DEVICE_H
 #define SL_BASE_DEVICE_H
 
@@ -23,7 +24,7 @@ typedef sl_status (*sl__move_fn)(sl__stream *stream, void *to, const void *from,
 
 typedef struct sl__buffer_ops {
     const char *kind; /* of memory, in a word: "host" */
-    bool is_host;     /* this process may read and write it where it lies */
+    bool is_host;     /* this process may read and write it directly */
     /* Zeroed, and aligned to SL__ALIGNMENT. */
     sl_status (*allocate)(sl__stream *stream, int64_t bytes, void **out);
     void (*release)(sl__stream *stream, void *memory); /* NULL is fine */
@@ -31,20 +32,21 @@ typedef struct sl__buffer_ops {
     sl__move_fn read;  /* to memory of this process */
     sl__move_fn copy;
     sl_status (*clear)(sl__stream *stream, void *memory, size_t bytes);
-    /* Clears what is not needed for a while, and gives memory back. */
+    /* Zeroes memory that is not needed for a while, and gives its pages back to
+     * the system. */
     sl_status (*discard)(sl__stream *stream, void *memory, size_t bytes);
     /* to += from */
     sl_status (*add)(sl__stream *stream, sl_dtype dtype, void *to,
                      const void *from, int64_t count);
     sl_status (*convert)(sl__stream *stream, sl_dtype to_dtype, void *to,
                          sl_dtype from_dtype, const void *from, int64_t count);
-    /* The sum of the squares, into a double of the device. The same bits every
-     * time. */
+    /* The sum of the squares, into a double in device memory: the same bits
+     * every time. */
     sl_status (*square_sum)(sl__stream *stream, sl_dtype dtype,
                             const void *from, int64_t count, void *to);
 } sl__buffer_ops;
 
-/* A backend's own begins with it. */
+/* The stream struct of a backend begins with it. */
 struct sl__stream {
     const sl__buffer_ops *buffers;
 };
@@ -56,7 +58,7 @@ static inline int64_t sl__aligned(int64_t bytes)
     return (bytes + SL__ALIGNMENT - 1) / SL__ALIGNMENT * SL__ALIGNMENT;
 }
 
-/* Memory of this process: everything is done when it returns. */
+/* Memory of this process: operations have finished when they return. */
 extern const sl__buffer_ops sl__host_buffers;
 extern sl__stream sl__host;
 
@@ -89,7 +91,8 @@ static inline sl_status sl__device_clear(sl__stream *stream, void *memory,
     return stream->buffers->clear(stream, memory, bytes);
 }
 
-/* Between memories of two streams, of which one may be of this process. */
+/* Copies between the memories of two streams. Unless one of them is this
+ * process's, both are of one device. */
 static inline sl_status sl__device_move(sl__stream *to_stream, void *to,
                                         sl__stream *from_stream,
                                         const void *from, size_t bytes)

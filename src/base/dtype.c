@@ -17,7 +17,7 @@ static const traits table[] = {
 #undef SL_DTYPE
 };
 
-/* NULL for what is no dtype. */
+/* NULL if there is no such dtype. */
 static const traits *find(sl_dtype dtype)
 {
     size_t count = sizeof table / sizeof *table;

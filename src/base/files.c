@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * See files.h. */
 #include "base/files.h"
 
 #include "base/memory.h"
@@ -16,7 +18,8 @@ sl_status sl__fail_file(const char *path, const char *what)
                    strerror(errno));
 }
 
-/* For a file that could be opened: the request was right, the work failed. */
+/* For a file that could be opened: the request was valid, the work failed
+ * (SL_EFAIL). */
 static sl_status fail_work(const char *path, const char *what)
 {
     return sl_fail(SL_EFAIL, "cannot %s '%.300s': %s", what, path,
@@ -25,8 +28,8 @@ static sl_status fail_work(const char *path, const char *what)
 
 /* --------------------------------------------------------------- opening -- */
 
-/* Opens what is a regular file. O_NONBLOCK does nothing to one, and keeps
- * open() from waiting for the other end of a pipe. */
+/* Opens a regular file and nothing else. O_NONBLOCK has no effect on one, and
+ * keeps open() from waiting for the other end of a pipe. */
 static sl_status open_regular(const char *path, int flags, const char *what,
                               int *out_fd, int64_t *out_bytes)
 {
@@ -91,8 +94,8 @@ sl_status sl__read_at(int fd, const char *path, int64_t at, void *out,
     return SL_OK;
 }
 
-/* Until the end, wherever it is by then: a file in /proc has no length, and one
- * that is being written has another one. */
+/* Reads to the end, whatever the length was at opening: a file in /proc reports
+ * none, and a file that is being written grows. */
 static sl_status read_to_end(int fd, const char *path, sl_string *text)
 {
     enum { PIECE = 1 << 16 };
@@ -155,7 +158,7 @@ sl_status sl__close_written(int fd, const char *path, sl_status status)
 {
     if (!status && sync_again(fd))
         status = fail_work(path, "write");
-    /* An interrupted close() has closed. */
+    /* close() that was interrupted has closed the file. */
     if (close(fd) && errno != EINTR && !status)
         status = fail_work(path, "write");
     return status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Memory of this process as that of a device. */
+ * Memory of this process, as the memory of a device. */
 #include "base/device.h"
 #include "base/dtype.h"
 
@@ -20,9 +20,9 @@ static sl_status allocate(sl__stream *stream, int64_t bytes, void **out)
     if (posix_memalign(&memory, large ? HUGE_PAGE_BYTES : SL__ALIGNMENT, size))
         return sl_fail(SL_ENOMEM, "out of memory: a pool of %lld bytes",
                        (long long)bytes);
-    /* Weights and gradients are walked end to end at every microbatch: fewer,
-     * larger pages keep address translation out of the way. Not for what does
-     * not fill the last of them, or more would be taken than was planned. */
+    /* Weights and gradients are read end to end at every microbatch: larger
+     * pages cost fewer TLB misses. The last page is left out unless it is full,
+     * or the process would take more memory than was planned. */
     if (large)
         madvise(memory, size - size % HUGE_PAGE_BYTES, MADV_HUGEPAGE);
     memset(memory, 0, size);
@@ -58,7 +58,7 @@ static sl_status discard(sl__stream *stream, void *memory, size_t bytes)
     uintptr_t first = (start + page - 1) / page * page,
               last = end / page * page;
     (void)stream;
-    /* Whole pages go back, and are zeros when they are next touched. */
+    /* Whole pages are given back, and read as zeros when next touched. */
     if (first >= last || madvise((void *)first, last - first, MADV_DONTNEED))
         first = last = end;
     memset(memory, 0, first - start);
@@ -66,7 +66,7 @@ static sl_status discard(sl__stream *stream, void *memory, size_t bytes)
     return SL_OK;
 }
 
-/* Written once for both kinds of floats. */
+/* Defined once for both float types. */
 #define FLOATS(T)                                                              \
     static void add_##T(T *to, const T *from, int64_t count)                   \
     {                                                                          \

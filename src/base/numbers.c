@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The C locale for the length of a call. Only this thread's locale is changed,
- * and put back, so that callers with threads of their own notice nothing. */
+ * Switches to the C locale for the duration of a call. Only this thread's
+ * locale is changed, so that other threads of the program notice nothing. */
 #include "base/numbers.h"
 
 #include <locale.h>
@@ -16,8 +16,8 @@ static void make_locale(void)
     c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 }
 
-/* The C locale, made once and kept. Its making needs no memory in glibc and
- * does not fail; where it did, the caller's locale would stay in use. */
+/* The C locale, created once and kept. In glibc creating it takes no memory and
+ * does not fail; if it did, the caller's locale would stay in use. */
 static locale_t get_locale(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

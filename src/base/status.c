@@ -37,14 +37,15 @@ const char *sl_error_text(void)
 
 sl_status sl_fail(sl_status status, const char *format, ...)
 {
-    /* Formatted aside first: an argument may be the current text itself. */
+    /* Formatted into a copy first: an argument may be the current text
+     * itself. */
     char text[sizeof error_text];
     va_list arguments;
     va_start(arguments, format);
     sl__vformat(text, sizeof text, format ? format : sl_status_text(status),
                 arguments);
     va_end(arguments);
-    /* One line of text, whatever was quoted in it. */
+    /* A sentence is one line, whatever input it quotes. */
     for (char *at = text; *at; at++) {
         if ((unsigned char)*at < 0x20 || *at == 0x7f)
             *at = '?';
@@ -55,7 +56,7 @@ sl_status sl_fail(sl_status status, const char *format, ...)
 
 sl_status sl__fail_lines(sl_status status, const char *text)
 {
-    /* The text may be the current one. */
+    /* `text` may be the current error text. */
     size_t length = strnlen(text, sizeof error_text - 1);
     memmove(error_text, text, length);
     error_text[length] = '\0';

@@ -47,7 +47,7 @@ size_t sl__utf8_length(const char *text)
             return 0;
         code = code << 6 | (bytes[i] & 0x3f);
     }
-    /* Too long a form, half of a pair, or past the last character. */
+    /* An overlong form, a surrogate, or past the last code point. */
     bool wrong =
         code < least || (code >= 0xd800 && code < 0xe000) || code > 0x10ffff;
     return wrong ? 0 : length;

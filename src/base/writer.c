@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Text out: the ready-made sinks, and the buffered writer in front of them,
- * which writes nothing more once the sink has failed. */
+ * The sinks for text that every caller can use, and the buffered writer in
+ * front of a sink, which writes nothing more once the sink has failed. */
 #include "base/writer.h"
 
 #include "base/arguments.h"

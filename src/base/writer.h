@@ -3,8 +3,8 @@
  * A buffered writer over an sl_write_fn, with the few formatters that text
  * forms and JSON need.
  *
- * The first failure of the sink is remembered and every later call does
- * nothing, so callers write freely and look once, at sl__writer_finish. */
+ * The first failure of the sink is remembered and later calls do nothing, so
+ * callers check once, at sl__writer_finish. */
 #ifndef SL_BASE_WRITER_H
 #define SL_BASE_WRITER_H
 

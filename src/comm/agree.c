@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whether all ranks were given the same options. A hash of all of them is
- * compared, in as many rounds as a barrier has; only where it differs do ranks
- * look for the option, and state what each has. */
+ * Whether all ranks were given the same options. They compare one hash of all
+ * options, in as many rounds as a barrier; only if it differs do they look for
+ * the option, and report the value of each. */
 #include "comm/comm.h"
 
 #include "base/arguments.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* FNV-1a, over the terminating zero as well: "ab", "c" is not "a", "bc". */
+/* FNV-1a, including the terminating zero: "ab", "c" differs from "a", "bc". */
 static uint64_t add_text(uint64_t sum, const char *text)
 {
     do {
@@ -26,19 +26,19 @@ static uint64_t hash_item(const sl_comm_item *item)
     return add_text(add_text(0xcbf29ce484222325u, item->name), item->value);
 }
 
-/* A value of a rank, as a sentence shows it. */
+/* A rank's value, as the error sentence shows it. */
 typedef struct shown {
     char value[120];
 } shown;
 
-/* Fails with two ranks whose values differ; all ranks call it. `all` has room
- * for each rank of the group. */
+/* Fails with a sentence that names two ranks with different values; all ranks
+ * call it. `all` has room for each rank of the group. */
 static sl_status state_difference(sl_comm *comm, const sl_group *group, int tag,
                                   const sl_comm_item *item, double timeout_s,
                                   shown *all)
 {
     int own = 0, k = 1;
-    /* Of a long value the end is shown: paths differ there. */
+    /* Of a long value the end is shown, because that is where paths differ. */
     size_t length = strlen(item->value), room = sizeof all->value - 1;
     const char *end = item->value + (length > room ? length - room : 0);
     while (group->ranks[own] != comm->rank)
@@ -55,7 +55,7 @@ static sl_status state_difference(sl_comm *comm, const sl_group *group, int tag,
                    group->ranks[k]);
 }
 
-/* Fails on all ranks where they have different values of an item. */
+/* Fails on all ranks if they have different values of an item. */
 static sl_status compare_item(sl_comm *comm, const sl_group *group, int tag,
                               const sl_comm_item *item, double timeout_s)
 {
@@ -90,7 +90,8 @@ sl_status sl_comm_agree(sl_comm *comm, const sl_group *group, int tag,
     SL__TRY(sl__comm_range(comm, group, tag, all, timeout_s, &least, &most));
     if (least == most)
         return SL_OK;
-    /* All ranks know now that they differ, and look for the item together. */
+    /* All ranks know by now that something differs, and look for it
+     * together. */
     SL__TRY(compare_item(comm, group, tag, &how_many, timeout_s));
     for (int i = 0; i < count; i++)
         SL__TRY(compare_item(comm, group, tag, &items[i], timeout_s));

@@ -13,7 +13,7 @@
 
 #include <assert.h>
 
-/* A collective that is running. */
+/* A collective in progress. */
 typedef struct collective {
     sl_comm *comm;
     sl__stream *stream; /* of the memory that is moved and summed */
@@ -44,14 +44,14 @@ static sl_status start(sl_comm *comm, sl__stream *stream, const sl_group *group,
     }
     if (out->own < 0)
         return sl_fail(SL_EINVAL, "rank %d is not in the group", comm->rank);
-    /* Room for requests is that of all ranks; more are a rank twice. */
+    /* There are requests for all ranks: a larger group has a rank twice. */
     if (group->count > comm->size)
         return sl_fail(SL_EINVAL, "a group of %d ranks of %d", group->count,
                        comm->size);
     return SL_OK;
 }
 
-/* Cancels what a collective that failed has posted; forwards its status. */
+/* Cancels what a failed collective has posted; forwards its status. */
 static sl_status end(sl_comm *comm, sl_status status)
 {
     for (int i = 0; i < 2 * comm->size && status; i++)
@@ -91,7 +91,7 @@ static sl_status wait_for(const collective *c, sl_request *request)
     return sl_comm_wait(c->comm, request, left > 0 ? left : 0);
 }
 
-/* Waits until everything that was sent to other ranks may change again. */
+/* Waits until all sends are complete, so that their memory may change. */
 static sl_status wait_for_sends(const collective *c)
 {
     for (int i = 0; i < c->group->count; i++) {
@@ -117,7 +117,7 @@ void sl_group_part(const sl_group *group, size_t count, int index,
         *out_length = length;
 }
 
-/* Room for a part of a sum: for the longest that a rank may have. */
+/* Bytes of the longest part that a rank may have. */
 static size_t part_bytes(size_t ranks, sl_dtype dtype, size_t count)
 {
     size_t longest = (count + ranks - 1) / ranks;
@@ -148,7 +148,7 @@ sl_status sl__comm_reserve(sl_comm *comm, sl__stream *stream, int64_t bytes)
     void *wider;
     assert(bytes >= 0);
     if (sl__is_host(stream))
-        stream = &sl__host; /* It outlives every end. */
+        stream = &sl__host; /* sl__host outlives every end. */
     if ((size_t)bytes <= scratch->bytes && scratch->stream == stream)
         return SL_OK;
     SL__TRY(stream->buffers->allocate(stream, bytes, &wider));
@@ -208,7 +208,7 @@ sl_status sl__comm_range(sl_comm *comm, const sl_group *group, int tag,
         const uint64_t sent[2] = {own[0], own[1]};
         uint64_t received[2];
         sl_status status = exchange(&c, distance, sent, received, sizeof sent);
-        /* Both arrays end here: nothing may stay posted. */
+        /* The arrays end their life here: nothing may stay posted. */
         if (status)
             return end(comm, status);
         own[0] = received[0] < own[0] ? received[0] : own[0];
@@ -249,7 +249,7 @@ static sl_status reduce_scatter(const collective *c, sl_dtype dtype,
     const char *from = data;
     int ranks = c->group->count;
     sl_group_part(c->group, count, c->own, &first, &length);
-    /* The scratch has this rank's part as each rank of the group has it. */
+    /* Scratch has this rank's part once from each rank of the group. */
     size_t stride = part_bytes((size_t)ranks, dtype, count);
     SL__TRY(sl__comm_reserve(c->comm, c->stream,
                              sl__comm_sum_bytes(ranks, dtype, count)));
@@ -267,7 +267,7 @@ static sl_status reduce_scatter(const collective *c, sl_dtype dtype,
                                    scratch + stride * (size_t)i,
                                    (int64_t)length));
     }
-    /* Sends may be pending still; they are from other parts of `data`. */
+    /* Sends may still be pending, but they read other parts of `data`. */
     if (length)
         SL__TRY(sl__device_copy(c->stream, out, scratch, length * size));
     return wait_for_sends(c);

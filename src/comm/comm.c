@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What is common to all transports: checks of arguments, copies of device
- * memory, and the answers of a rank that is asked what it does. */
+ * What is common to all transports: checks of arguments, staging of device
+ * memory, and the answer of a rank that is asked what it is doing. */
 #include "comm/comm.h"
 
 #include "base/arguments.h"
@@ -74,7 +74,7 @@ static sl_status check_message(sl_comm *comm, int peer, int tag)
     return comm->transport->check(comm);
 }
 
-/* Whether a message must be copied on its way. */
+/* Whether a message must be staged through host memory. */
 static bool is_staged(const sl_comm *comm, const sl__stream *stream,
                       size_t bytes)
 {
@@ -141,7 +141,7 @@ bool sl_comm_holds_memory(const sl_comm *comm)
     return comm && comm->holds_memory;
 }
 
-/* A request that was never posted, or was cancelled, will not complete. */
+/* For a request that was never posted, or was cancelled: it cannot complete. */
 static sl_status refuse_unposted(sl_comm *comm)
 {
     SL__TRY(comm->transport->check(comm));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a transport implements: messages, and news of failures. Collectives are
- * made of messages, so they give the same bits over every transport. */
+ * What a transport implements: messages, and news of failures. Unless a
+ * transport has collectives of its own, they are made of messages, and so give
+ * the same bits over every transport. */
 #ifndef SL_COMM_COMM_H
 #define SL_COMM_COMM_H
 
@@ -12,9 +13,10 @@
 #include <stdatomic.h>
 
 typedef struct sl__transport {
-    bool is_one_process; /* all ranks are in this one */
-    /* Moves device memory, by its stream; for the others, messages of device
-     * memory are staged through host memory (staging.c). */
+    bool is_one_process; /* all ranks are threads of this process */
+    /* The transport moves device memory itself, ordered by its stream. For
+     * other transports, such messages are staged through host memory
+     * (staging.c). */
     bool takes_device_memory;
     void (*destroy)(sl_comm *comm);
     sl_status (*send)(sl_comm *comm, sl__stream *stream, int peer, int tag,
@@ -23,19 +25,20 @@ typedef struct sl__transport {
                       void *buffer, size_t bytes, sl_request *request);
     void (*cancel)(sl_comm *comm, sl_request *request);
     sl_status (*test)(sl_comm *comm, sl_request *request, bool *out_done);
-    /* Returns when the request is complete, a rank has failed or the time is
-     * over, whichever is first. */
+    /* Returns when the request is complete, a rank has failed, or the time is
+     * over, whichever comes first. */
     void (*wait)(sl_comm *comm, sl_request *request, double timeout_s);
     sl_status (*progress)(sl_comm *comm);
     void (*abort)(sl_comm *comm, sl_status status, const char *sentence);
-    /* Fails with the first failure of any rank that is known of here. */
+    /* Fails with the first failure of any rank that is known here. */
     sl_status (*check)(sl_comm *comm);
     /* Asks all other ranks; the text of a rank that does not answer stays as it
-     * is. */
+     * was. */
     void (*ask)(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
                 double timeout_s);
-    /* Its own collectives, as sl__comm_allreduce and the others; NULL: they are
-     * made of messages. */
+    /* The transport's own versions of sl__comm_allreduce and the others; NULL:
+     * they are made of messages. They sum in the order of the group, as
+     * `sl_group` promises. */
     sl_status (*allreduce)(sl_comm *comm, sl__stream *stream,
                            const sl_group *group, int tag, sl_dtype dtype,
                            void *data, size_t count, double timeout_s);
@@ -48,37 +51,37 @@ typedef struct sl__transport {
                            void *data, size_t count, double timeout_s);
 } sl__transport;
 
-/* Scratch memory of collectives, for sums. */
+/* Memory in which collectives sum. */
 typedef struct sl__scratch {
     sl__stream *stream;
     void *data;
     size_t bytes;
 } sl__scratch;
 
-/* Something useful that a rank may do while it waits: returns when there is
- * nothing left to do, or the wait is over. False: there was nothing to do. */
+/* Useful work for a rank that waits. Returns when there is nothing left to do
+ * or the wait is over; false: there was nothing to do. */
 typedef bool (*sl__idle_fn)(void *context, bool (*is_over)(void *wait),
                             void *wait);
 
-/* What the ends of all transports have; each transport's struct begins with
- * it. */
+/* The part that the ends of all transports share; each transport's struct
+ * begins with it. */
 struct sl_comm {
     const sl__transport *transport;
     int rank;
     int size;
-    sl_request *requests;      /* of collectives: two per rank */
-    sl__scratch scratch[2];    /* of the host, and of a device */
-    struct sl__staged *staged; /* free copies, to be used again */
+    sl_request *requests;      /* of collectives, two per rank */
+    sl__scratch scratch[2];    /* host memory, and device memory */
+    struct sl__staged *staged; /* unused copies, for reuse */
     bool holds_memory;         /* see sl_comm_holds_memory */
     bool has_lock;             /* `answer_lock` is initialised */
-    /* Guards the two below: threads of other ranks call `answer`. */
+    /* Guards the next two members: threads of other ranks call `answer`. */
     pthread_mutex_t answer_lock;
     sl_answer_fn answer;
     void *answer_context;
     sl__idle_fn idle; /* or NULL */
     void *idle_context;
     bool crowded;      /* see sl__comm_set_crowded */
-    atomic_int *crowd; /* how many ranks of the process are; or NULL */
+    atomic_int *crowd; /* how many ranks of the process are crowded; or NULL */
 };
 
 /* Whether all ranks are in this process. */
@@ -87,7 +90,7 @@ static inline bool sl__comm_is_one_process(const sl_comm *comm)
     return comm->transport->is_one_process;
 }
 
-/* The group of all ranks, whose numbers are put into `ranks`. */
+/* The group of all ranks; writes their numbers to `ranks`. */
 static inline sl_group sl__all_ranks(const sl_comm *comm,
                                      int ranks[SL_COMM_MAX_RANKS])
 {
@@ -96,17 +99,17 @@ static inline sl_group sl__all_ranks(const sl_comm *comm,
     return (sl_group){ranks, comm->size};
 }
 
-/* Sets what this rank does while it waits. Transports whose ranks are not in
- * one process ignore it. */
+/* Sets what this rank does while it waits. Only transports within one process
+ * call it. */
 void sl__comm_set_idle(sl_comm *comm, sl__idle_fn idle, void *context);
 void sl__comm_clear_idle(sl_comm *comm, const void *context);
 
-/* Notes whether other processes compete for this rank's core. While this is so
- * for any rank of the process, no rank that waits spins or does anything else:
- * it would take a core from those that it waits for. */
+/* Sets whether this rank is crowded: other processes compete for its core.
+ * While any rank of the process is, ranks that wait neither spin nor call their
+ * idle function: that would take a core from the ranks that they wait for. */
 void sl__comm_set_crowded(sl_comm *comm, bool crowded);
 
-/* Writes this rank's answer to `text`, where it has one. */
+/* Writes this rank's answer to `text`, if it has one. */
 void sl__comm_call_answer(sl_comm *comm, char text[SL_COMM_ANSWER_MAX]);
 
 /* sl_comm_send and the others for device memory, ordered by its stream. */
@@ -125,21 +128,22 @@ sl_status sl__comm_allgather(sl_comm *comm, sl__stream *stream,
                              const sl_group *group, int tag, size_t size,
                              void *data, size_t count, double timeout_s);
 
-/* Scratch memory for sums: the bytes that a sum of `count` numbers takes on
- * each rank; makes sure that they are there, which lasts from call to call; how
- * many are there; frees those of a device, before its stream is closed. */
+/* Scratch memory for sums. sum_bytes: what a sum of `count` numbers takes on
+ * each rank; reserve: makes sure that this much is there, and keeps it from
+ * call to call; reserved: how much is there; forget: frees that of a device,
+ * before its stream is closed. */
 int64_t sl__comm_sum_bytes(int ranks, sl_dtype dtype, size_t count);
 sl_status sl__comm_reserve(sl_comm *comm, sl__stream *stream, int64_t bytes);
 int64_t sl__comm_reserved(const sl_comm *comm, const sl__stream *stream);
 void sl__comm_forget(sl_comm *comm, const sl__stream *stream);
 
-/* Gives all ranks the least and the largest of the group's values, in as few
+/* Gives all ranks the smallest and the largest of the group's values, in as few
  * rounds as a barrier. */
 sl_status sl__comm_range(sl_comm *comm, const sl_group *group, int tag,
                          uint64_t value, double timeout_s, uint64_t *out_least,
                          uint64_t *out_most);
 
-/* Fills in what all transports have in common; and frees it. */
+/* Initialises the part that all transports share; frees it. */
 sl_status sl__comm_start(sl_comm *comm, const sl__transport *transport,
                          int rank, int size);
 void sl__comm_end(sl_comm *comm);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Messages of a device's memory over a transport that knows that of the process
- * alone: they are copied on their way, on both sides. Copies are kept for the
- * messages that come after; so once each size has been seen nothing is
- * allocated. */
+ * Messages of device memory over a transport that only moves host memory: they
+ * are copied through host memory on both sides. The copies' memory is kept for
+ * later messages, so nothing is allocated once each size has been seen. */
 #include "comm/staging.h"
 
 #include "base/memory.h"
@@ -12,7 +11,7 @@
 struct sl__staged {
     struct sl__staged *next;
     sl__stream *stream;
-    void *memory; /* of a receive: where it goes */
+    void *memory; /* of a receive: its destination */
     size_t bytes;
     _Alignas(64) char data[];
 };

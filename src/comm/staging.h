@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Copies of messages whose memory a transport cannot move (staging.c). */
+ * Host copies of messages whose device memory a transport cannot move
+ * (staging.c). */
 #ifndef SL_COMM_STAGING_H
 #define SL_COMM_STAGING_H
 
@@ -8,19 +9,19 @@
 
 typedef struct sl__staged sl__staged;
 
-/* Replaces the memory of a message by that of a copy, which `request` keeps. */
+/* Replaces the memory of a message by a host copy, which `request` keeps. */
 sl_status sl__stage_send(sl_comm *comm, sl__stream *stream, const void **data,
                          size_t bytes, sl_request *request);
 sl_status sl__stage_recv(sl_comm *comm, sl__stream *stream, void **buffer,
                          size_t bytes, sl_request *request);
 
-/* When a request is complete: what was received goes where it belongs. */
+/* After a request is complete: copies what was received to its destination. */
 sl_status sl__stage_end(sl_comm *comm, sl_request *request);
 
-/* When it was cancelled. */
+/* After a request was cancelled: releases its copy. */
 void sl__stage_drop(sl_comm *comm, sl_request *request);
 
-/* Frees all copies that are free. */
+/* Frees all unused copies. */
 void sl__stage_clear(sl_comm *comm);
 
 #endif

@@ -50,12 +50,13 @@ typedef struct end {
     MPI_Comm messages;
     MPI_Comm control;
     bool started_mpi;
-    /* The receive of a failure, into `failure`; `failed` once it is there. */
+    /* The posted receive of a failure, into `failure`; `failed` is set once it
+     * has arrived. */
     MPI_Request failure_recv;
     failure failure;
     bool failed;
-    /* Questions of other ranks are answered one after the other: the receive of
-     * the next, into `question`, and the send of the last `answer`. */
+    /* Questions of other ranks are answered one at a time: the receive of the
+     * next, into `question`, and the send of the last `answer`. */
     MPI_Request question_recv, answer_send;
     int question;
     reply answer;
@@ -97,13 +98,13 @@ static sl_status fail_mpi(const sl_comm *comm, const char *what, int code)
     return sl_fail(SL_EIO, "rank %d: %s: %.300s", comm->rank, what, text);
 }
 
-/* A rest between two looks, which lets other processes run. */
+/* Sleeps between two polls, so that other processes can run. */
 static void nap(void)
 {
     nanosleep(&(struct timespec){0, 50000}, NULL);
 }
 
-/* Cancels a receive that no message has come for. */
+/* Cancels a receive that no message has matched. */
 static void cancel_recv(MPI_Request *request, MPI_Status *how)
 {
     MPI_Cancel(request);
@@ -118,7 +119,7 @@ static void post_question_recv(end *own)
               own->control, &own->question_recv);
 }
 
-/* Answers a question that has come, unless the last answer is still being
+/* Answers a question that has arrived, unless the last answer is still being
  * sent. */
 static void answer_question(end *own)
 {
@@ -159,8 +160,8 @@ static void post_answer_recv(end *own, int rank, reply *to,
               request);
 }
 
-/* Copies the answers that have come; true while some are missing. An answer to
- * an earlier question, which came too late, is skipped. */
+/* Copies the answers that have arrived; true while some are missing. An answer
+ * to an earlier question, which came too late, is skipped. */
 static bool copy_answers(end *own, MPI_Request *requests, reply *replies,
                          char (*texts)[SL_COMM_ANSWER_MAX])
 {
@@ -182,7 +183,8 @@ static bool copy_answers(end *own, MPI_Request *requests, reply *replies,
     return missing;
 }
 
-/* Asks all ranks at once, and waits for their answers, answering as well. */
+/* Asks all ranks at once and waits for their answers, answering others
+ * meanwhile. */
 static void ask_mpi(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
                     double timeout_s)
 {
@@ -207,7 +209,7 @@ static void ask_mpi(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
         nap();
     }
     for (int i = 0; i < comm->size; i++) {
-        /* A question is a few bytes, which have left, or never will. */
+        /* A question is a few bytes: by now it has left, or never will. */
         if (sent[i] != MPI_REQUEST_NULL)
             MPI_Request_free(&sent[i]);
         if (answers[i] != MPI_REQUEST_NULL)
@@ -216,7 +218,8 @@ static void ask_mpi(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
     free(replies);
 }
 
-/* Sends the failure to every other rank, and waits a second for it to leave. */
+/* Sends the failure to every other rank, and waits at most a second for
+ * that. */
 static void abort_mpi(sl_comm *comm, sl_status status, const char *sentence)
 {
     end *own = end_of(comm);
@@ -228,12 +231,12 @@ static void abort_mpi(sl_comm *comm, sl_status status, const char *sentence)
     MPI_Test_cancelled(&how, &cancelled);
     own->failed = true;
     if (!cancelled)
-        return; /* Another rank's failure has just come. */
+        return; /* Another rank's failure has just arrived. */
     own->failure.status = (int)status;
     snprintf(own->failure.sentence, sizeof own->failure.sentence, "%s",
              sentence);
     MPI_Request sends[SL_COMM_MAX_RANKS];
-    /* No more than the sentence: MPI sends what is short at once. */
+    /* Only as long as the sentence: MPI sends short messages eagerly. */
     int bytes =
         (int)(offsetof(failure, sentence) + strlen(own->failure.sentence) + 1);
     int count = 0, done = 0;
@@ -252,7 +255,7 @@ static void abort_mpi(sl_comm *comm, sl_status status, const char *sentence)
 /* ------------------------------------------------------------- messages -- */
 
 /* Checks a message and fills in its request. MPI reads and writes host memory
- * alone: messages of device memory come staged. */
+ * only: messages of device memory are staged before they come here. */
 static sl_status prepare(const sl_comm *comm, const sl__stream *stream,
                          size_t bytes, post filled, sl_request *request)
 {
@@ -340,8 +343,8 @@ static sl_status test_mpi(sl_comm *comm, sl_request *request, bool *out_done)
     return own->done ? SL_OK : check_mpi(comm);
 }
 
-/* A receive that no message has come for can be cancelled. A message that is on
- * its way is given a moment; then it is left to MPI, with its memory. */
+/* A receive that no message has matched can be cancelled. A message in transit
+ * gets a moment to complete; after that its memory is left to MPI. */
 static void cancel_mpi(sl_comm *comm, sl_request *request)
 {
     const double moment_s = 0.2;
@@ -371,7 +374,7 @@ static void wait_mpi(sl_comm *comm, sl_request *request, double timeout_s)
         double waited = sl__seconds() - start;
         if (waited >= timeout_s)
             return;
-        /* Ranks may be more than cores: let others run. */
+        /* There may be more ranks than cores: let others run. */
         if (waited > 1e-3)
             nap();
         else if (tries > 50)
@@ -382,7 +385,7 @@ static void wait_mpi(sl_comm *comm, sl_request *request, double timeout_s)
 static sl_status progress_mpi(sl_comm *comm)
 {
     int there;
-    /* Probing for a message that nobody sends makes MPI move the others. */
+    /* Probing for a message that nobody sends makes MPI progress the others. */
     MPI_Iprobe(MPI_ANY_SOURCE, TAG_NOBODY, end_of(comm)->control, &there,
                MPI_STATUS_IGNORE);
     return check_mpi(comm);
@@ -391,9 +394,9 @@ static sl_status progress_mpi(sl_comm *comm)
 /* ----------------------------------------------------------------- life -- */
 
 /* Waits until all ranks destroy their end; after a failure only for a while,
- * since some may be gone. True where all do, and none has left memory to MPI:
- * then MPI may be finalised. A rank that exits without finalising it makes the
- * launcher kill the others, before they have said why. */
+ * since some may be gone. True if all did and none has left memory to MPI: then
+ * MPI may be finalised. A rank that exits without finalising makes the launcher
+ * kill the others, before they have reported why. */
 static bool all_end(sl_comm *comm)
 {
     const double most_failed_s = 3;
@@ -422,7 +425,7 @@ static void destroy_mpi(sl_comm *comm)
     bool ended = all_end(comm);
     sl__comm_end(comm);
     if (!ended)
-        return; /* MPI may still write to the receives of this end. */
+        return; /* MPI may still write into this end. */
     if (own->failure_recv != MPI_REQUEST_NULL)
         cancel_recv(&own->failure_recv, MPI_STATUS_IGNORE);
     cancel_recv(&own->question_recv, MPI_STATUS_IGNORE);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks as threads of one process. Each rank has a mailbox, a hash table in
- * which sends to it and its own receives meet; the thread that posts the second
- * of the two moves the data and completes both. Requests are linked into the
- * mailbox themselves: nothing is allocated.
+ * Ranks as threads of one process. Each rank has a mailbox: a hash table in
+ * which its receives meet the sends of other ranks. The thread that posts the
+ * second of a pair copies the data and completes both. The requests themselves
+ * are linked into the mailbox, so nothing is allocated.
  *
- * Locks: each bucket of a mailbox has one, held only to find and link. A
- * request that was unlinked belongs to the thread that found it, until its
- * state says that it is complete; that thread does not touch it afterwards.
+ * Locks: each bucket of a mailbox has a spinlock, held only to find and link.
+ * An unlinked request belongs to the thread that unlinked it, until that thread
+ * sets its state to complete; it does not touch the request afterwards.
  *
  * Waiting: a rank spins for a moment, then calls its idle function, then sleeps
- * on its count of events, which a thread that completes one of its requests
- * raises if the rank sleeps. */
+ * on `events`, a futex. A thread that completes one of its requests increments
+ * `events` if the rank sleeps. */
 #include "comm/comm.h"
 
 #include "base/arguments.h"
@@ -37,11 +37,11 @@ enum { BUCKETS = 64 };
 typedef enum state {
     POSTED,
     COMPLETE,
-    WRONG_SIZE, /* a receive found a message of another size */
+    WRONG_SIZE, /* a receive matched a message of another size */
 } state;
 
-/* This transport's part of a request. What the other rank reads and writes
- * comes first: together with the fields of the request before it, one cache
+/* This transport's part of a request. The fields that the other rank reads and
+ * writes come first: with those of the request before them they share one cache
  * line. */
 typedef struct post {
     struct post *next;
@@ -76,12 +76,12 @@ typedef struct hub {
     end *ends;
     int size;
     atomic_int alive;   /* ends that are not destroyed */
-    atomic_int failing; /* some rank has claimed to be the first to fail */
-    atomic_int failed;  /* `status` and `sentence` are written */
+    atomic_int failing; /* some rank is the first to fail */
+    atomic_int failed;  /* `status` and `sentence` have been written */
     sl_status status;
     char sentence[SL__ERROR_TEXT_MAX];
-    bool has_cores;     /* one for each rank */
-    atomic_int crowded; /* ranks that are: see sl__comm_set_crowded */
+    bool has_cores;     /* there is a core for each rank */
+    atomic_int crowded; /* how many ranks are: see sl__comm_set_crowded */
 } hub;
 
 struct end {
@@ -117,10 +117,10 @@ static void futex(_Atomic uint32_t *word, int operation, uint32_t value,
             NULL, 0);
 }
 
-/* Wakes a rank after something has happened that it may wait for. The rank sets
- * `sleeping` and then looks once more before it sleeps, so either it sees what
- * has happened, or it is seen to sleep here: the four accesses are sequentially
- * consistent. */
+/* Wakes a rank after an event that it may wait for. A rank sets `sleeping` and
+ * checks once more before it sleeps; so either it sees the event, or this
+ * function sees that it sleeps. That holds because all four accesses are
+ * sequentially consistent. */
 static void wake(end *rank)
 {
     if (!atomic_load(&rank->sleeping))
@@ -142,7 +142,7 @@ static bool is_over(const waiting *w)
            atomic_load(&w->own->hub->failed);
 }
 
-/* The same for an idle function, which does not look at the clock itself. */
+/* The same for an idle function, which does not check the deadline itself. */
 static bool is_over_or_late(void *wait)
 {
     const waiting *w = wait;
@@ -154,7 +154,8 @@ static void sleep_for(end *own, const waiting *w, double seconds)
     struct timespec nap = {(time_t)seconds,
                            (long)((seconds - (double)(time_t)seconds) * 1e9)};
     atomic_store(&own->sleeping, 1);
-    /* What completes after this raises the count, and ends the sleep. */
+    /* A completion after this load increments `events`, which ends the
+     * sleep. */
     uint32_t seen = atomic_load(&own->events);
     if (!is_over(w))
         futex(&own->events, FUTEX_WAIT, seen, &nap);
@@ -174,9 +175,8 @@ static bool spin(const waiting *w, int times)
 static void wait_threads(sl_comm *comm, sl_request *request, double timeout_s)
 {
     /* With a core for each rank, a rank sleeps only after it has waited for as
-     * long as waking up takes (wake_s). A rank with an idle function keeps
-     * asking it until nothing was to be done for look_s, and then after each
-     * look_s. */
+     * long as waking up takes (wake_s). A rank with an idle function calls it
+     * until there was nothing to do for look_s, and then once every look_s. */
     enum { SPINS_BETWEEN_LOOKS = 16 };
     const double wake_s = 5e-5, look_s = 1e-3;
     end *own = end_of(comm);
@@ -186,7 +186,7 @@ static void wait_threads(sl_comm *comm, sl_request *request, double timeout_s)
     const bool asks = comm->idle && !crowded;
     const double awake_s = !has_cores ? 0 : asks ? look_s : wake_s;
     waiting w = {own, post_of(request), 0};
-    /* With a core per rank, a few microseconds before anything else. */
+    /* With a core for each rank, spin for a few microseconds first. */
     if (spin(&w, has_cores ? 400 : 4))
         return;
     double now = sl__seconds(), useful = now;
@@ -226,7 +226,7 @@ static void unlock(bucket *b)
     atomic_flag_clear_explicit(&b->lock, memory_order_release);
 }
 
-/* The bucket is locked. */
+/* Requires: the bucket is locked. */
 static void append(list *to, post *added)
 {
     added->next = NULL;
@@ -237,8 +237,8 @@ static void append(list *to, post *added)
     to->last = added;
 }
 
-/* Unlinks a post: `which`, or where that is NULL the first of a sender and tag.
- * NULL where there is none. The bucket is locked. */
+/* Unlinks `which` or, if that is NULL, the first post of a sender and tag. NULL
+ * if there is none. Requires: the bucket is locked. */
 static post *unlink_post(list *from, const post *which, int sender, int tag)
 {
     post *before = NULL;
@@ -256,7 +256,7 @@ static post *unlink_post(list *from, const post *which, int sender, int tag)
     return NULL;
 }
 
-/* Completes a request, which may be gone as soon as its state is set. */
+/* Completes a request. Its owner may free it as soon as its state is set. */
 static void complete(hub *shared, post *done, state how, double now)
 {
     int owner = done->owner;
@@ -270,7 +270,8 @@ static void complete(hub *shared, post *done, state how, double now)
 static void abort_threads(sl_comm *comm, sl_status status,
                           const char *sentence);
 
-/* Completes a send and a receive that belong together. Both are unlinked. */
+/* Completes a send and the receive that it matches. Requires: both are
+ * unlinked. */
 static void match(hub *shared, post *send, post *recv)
 {
     assert(send->sender == recv->sender && send->tag == recv->tag);
@@ -294,8 +295,8 @@ static void match(hub *shared, post *send, post *recv)
 
 /* -------------------------------------------------------------- posting -- */
 
-/* Posts a send or a receive: completes it with its counterpart where that is
- * there already, else links it into the mailbox of the receiver. */
+/* Posts a send or a receive. If its counterpart is posted already, completes
+ * both; otherwise links it into the mailbox of the receiver. */
 static void post_message(sl_comm *comm, sl__stream *stream, int sender,
                          int receiver, int tag, const void *memory,
                          size_t bytes, sl_request *request)
@@ -347,7 +348,7 @@ static void cancel_threads(sl_comm *comm, sl_request *request)
     lock(b);
     bool found = unlink_post(is_send ? &b->sends : &b->recvs, own, 0, 0);
     unlock(b);
-    /* Else another rank has unlinked it, and is about to complete it. */
+    /* Otherwise another rank has unlinked it, and is about to complete it. */
     while (!found && atomic_load(&own->state) == POSTED)
         sched_yield();
 }
@@ -366,7 +367,7 @@ static void abort_threads(sl_comm *comm, sl_status status, const char *sentence)
 {
     hub *shared = end_of(comm)->hub;
     if (atomic_exchange(&shared->failing, 1)) {
-        /* Another rank was first; its sentence can be read in a moment. */
+        /* Another rank failed first, and is about to write its sentence. */
         while (!atomic_load(&shared->failed))
             sched_yield();
         return;
@@ -382,7 +383,7 @@ static void ask_threads(sl_comm *comm, char (*texts)[SL_COMM_ANSWER_MAX],
                         double timeout_s)
 {
     hub *shared = end_of(comm)->hub;
-    (void)timeout_s; /* This thread calls the functions that answer. */
+    (void)timeout_s; /* The asking thread calls the answer functions itself. */
     for (int i = 0; i < shared->size; i++) {
         if (i != comm->rank)
             sl__comm_call_answer(&shared->ends[i].comm, texts[i]);
