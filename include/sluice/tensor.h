@@ -68,9 +68,9 @@ SL_API void sl_graph_destroy(sl_graph *graph);
 
 /* Functions that build return a tensor, or NULL if they refuse their arguments.
  * The error names the line, the op, the operands, what was expected and what
- * was found. An op with a NULL operand returns NULL, so that a model is written
- * without a check per line; the graph keeps the first error, and compiling it
- * fails with that. */
+ * was found. An op with a NULL operand returns NULL, so a model needs no check
+ * per line: the graph keeps the first error, and compiling it fails with
+ * that. */
 SL_API sl_status sl_graph_status(const sl_graph *graph);
 
 /* Opens a scope: its name and a dot prefix the names of parameters made inside.
@@ -85,7 +85,8 @@ SL_API void sl_scope_leave(sl_graph *graph);
 /* Marks this point between ops as a stage boundary for sl_model_cut. */
 SL_API void sl_mark_cut(sl_graph *graph);
 
-/* Enclose ops that no cut may divide, however many stages are asked for. */
+/* No cut divides the ops between these two calls, however many stages are asked
+ * for. */
 SL_API void sl_whole_enter(sl_graph *graph);
 SL_API void sl_whole_leave(sl_graph *graph);
 
@@ -99,7 +100,7 @@ SL_API sl_tensor *sl_parameter(sl_graph *graph, const char *name,
                                sl_dtype dtype, int dims, const int64_t *shape);
 
 /* A tensor that the stage holds and does not train: a table, a mask, a
- * constant. It is named as parameters are, and initialised with a copy of
+ * constant. It is named like a parameter, and initialised with a copy of
  * `data`, or with zeros if that is NULL. */
 SL_API sl_tensor *sl_buffer(sl_graph *graph, const char *name, sl_dtype dtype,
                             int dims, const int64_t *shape, const void *data);
@@ -132,7 +133,8 @@ enum { SL_ALL = INT32_MIN };
 /* Dimensions count from 0, or from the end with -1 for the last. The shapes of
  * add, sub and mul broadcast as in NumPy. */
 
-/* a (.., M, K) times b (K, N), or (.., K, N) with the same leading sizes. */
+/* a (.., M, K) times b (K, N), or times b (.., K, N) with the same leading
+ * sizes. */
 SL_API sl_tensor *sl_matmul(sl_tensor *a, sl_tensor *b);
 
 /* x (.., in) times the weight, plus the bias (out) unless it is NULL. */
@@ -177,8 +179,8 @@ SL_API sl_tensor *sl_transpose(sl_tensor *x, int dim_a, int dim_b);
 SL_API sl_tensor *sl_slice(sl_tensor *x, int dim, int64_t start,
                            int64_t length);
 
-/* Divides a dimension into `count` equal views; parts are NULL after an
- * error. */
+/* Divides a dimension into `count` equal views; after an error all parts are
+ * NULL. */
 SL_API void sl_split(sl_tensor *x, int dim, int count, sl_tensor **parts);
 SL_API sl_tensor *sl_concat(sl_tensor *const *parts, int count, int dim);
 
@@ -190,8 +192,8 @@ SL_API sl_tensor *sl_mean(sl_tensor *x, int dim);
 SL_API sl_tensor *sl_mse(sl_tensor *x, sl_tensor *target);
 
 /* The mean of -log softmax(logits)[label] over the rows of logits (.., V) whose
- * label (..) is not `ignore`; NaN if all are ignored. A run that meets another
- * label outside 0..V-1 fails with SL_EINVAL. */
+ * label (..) is not `ignore`; NaN if all are ignored. A run that meets any
+ * other label outside of 0..V-1 fails with SL_EINVAL. */
 SL_API sl_tensor *sl_cross_entropy(sl_tensor *logits, sl_tensor *labels,
                                    int64_t ignore);
 
@@ -220,7 +222,7 @@ typedef enum sl_backward {
 
 typedef struct sl_stage_options {
     const char *backend; /* "cpu", or "ref": plain C, the specification */
-    int threads;         /* of each program; ref has one */
+    int threads;         /* of each program; ref uses one */
     sl_backward backward;
     bool recompute; /* save the inputs only, and run F again in backward */
     int group;      /* the most microbatches that one sl_stage_run_group is
@@ -248,8 +250,8 @@ typedef struct sl_value {
 } sl_value;
 
 /* What a callback works on: pointers in the order of the described values, each
- * to contiguous memory. A gradient is NULL if none flows. In backward, inputs
- * and outputs are as forward read and wrote them. */
+ * to contiguous memory. A gradient that does not flow is NULL. In backward,
+ * inputs and outputs are as forward read and wrote them. */
 typedef struct sl_call {
     /* Identifies the microbatch: forward saves under it what backward needs. A
      * stage that runs several sizes numbers the slots of each size from 0. */
@@ -267,7 +269,7 @@ typedef struct sl_call {
  * and writes copies. */
 typedef struct sl_callbacks {
     sl_status (*forward)(void *context, const sl_call *call);
-    /* B; NULL if I and then W are B, or if there is no backward. */
+    /* B; NULL if B is I and then W, or if there is no backward. */
     sl_status (*backward)(void *context, const sl_call *call);
     /* I and W: both or neither; without them the stage has B only. */
     sl_status (*backward_input)(void *context, const sl_call *call);
@@ -292,7 +294,7 @@ typedef struct sl_stage_description {
     void *context; /* given to every callback */
 } sl_stage_description;
 
-/* A stage over callbacks, which runs and has ports as a compiled one. The
+/* Makes a stage of callbacks, which runs and has ports like a compiled one. The
  * description is copied; the context must outlive the stage. */
 SL_API sl_status sl_stage_from_callbacks(
     const sl_stage_description *description, sl_stage **out);
@@ -378,11 +380,11 @@ SL_API sl_status sl_memory_create(const sl_stage *stage, int slots,
                                   sl_memory **out);
 SL_API void sl_memory_destroy(sl_memory *memory);
 
-/* The same, sharing the parameters and gradients of `owner`, which must outlive
- * it and whose stage must have the same parameters and buffers: for a model
- * that is compiled for several batch sizes. Packed weights, workspace and slots
- * are its own. One thread at a time may use either memory, and zeroing the
- * gradients of one zeroes those of both. */
+/* Like sl_memory_create, but shares the parameters and gradients of `owner`,
+ * which must outlive it and whose stage must have the same parameters and
+ * buffers: for a model that is compiled for several batch sizes. Packed
+ * weights, workspace and slots are its own. One thread at a time may use either
+ * memory, and zeroing the gradients of one zeroes those of both. */
 SL_API sl_status sl_memory_create_shared(const sl_stage *stage, int slots,
                                          sl_memory *owner, sl_memory **out);
 
@@ -396,17 +398,18 @@ SL_API sl_status sl_memory_read(const sl_memory *memory, const sl_port *port,
                                 int slot, void *data, size_t bytes);
 
 /* A step of plain gradient descent: subtracts `rate` times the gradients from
- * the parameters, and zeroes the gradients. Not for stages of callbacks, which
- * keep their parameters themselves. */
+ * the parameters, and zeroes the gradients. Refused for stages of callbacks,
+ * which keep their parameters themselves. */
 SL_API sl_status sl_memory_descend(sl_memory *memory, double rate);
 
 /* Zeroes the gradients of all parameters, to begin a step. */
 SL_API void sl_memory_zero_gradients(sl_memory *memory);
 
 typedef struct sl_run_options {
-    uint64_t seed;     /* of dropout: give every microbatch of every step its
-                          own. Stages of one model draw different numbers from
-                          the same seed. Backward uses the seed F was given */
+    /* Of dropout: give every microbatch of every step its own. Stages cut from
+     * one graph draw different numbers from the same seed; stages of separate
+     * graphs may draw the same. Backward uses the seed that F was given. */
+    uint64_t seed;
     double loss_scale; /* the gradient of the loss that backward starts from */
 } sl_run_options;
 #define SL_RUN_OPTIONS_INIT                                                    \
@@ -431,18 +434,16 @@ SL_API sl_status sl_stage_run_group(const sl_stage *stage, sl_memory *memory,
                                     const sl_run_options *options, int count);
 
 /* Floating point operations of the matrix products and attentions of a program,
- * without what is only recomputed; a causal mask halves those of attention. */
+ * except what is only recomputed; a causal mask halves those of attention. */
 SL_API double sl_stage_flops(const sl_stage *stage, sl_program program);
 
 /* ---------------------------------------------------------- safetensors -- */
 
 /* A safetensors file. Opening it verifies every length, offset, shape and
- * overlap. It stays open, and tensors are read when they are asked for, by any
- * thread. */
+ * overlap. It stays open, and any thread may read tensors from it. */
 typedef struct sl_safetensors sl_safetensors;
 
-/* Reads a part of a tensor that is being written: `bytes` from byte `first`
- * on. */
+/* Reads `bytes` of a tensor that is being written, from its byte `first` on. */
 typedef sl_status (*sl_read_part_fn)(void *context, size_t first, void *out,
                                      size_t bytes);
 
@@ -451,12 +452,12 @@ typedef struct sl_safetensor {
     sl_dtype dtype;
     int dims;
     int64_t shape[SL_DIMS_MAX];
-    const void *data; /* its bytes, not aligned; NULL if they are in a file */
+    const void *data; /* its bytes, not aligned; or NULL */
     size_t bytes;
-    const sl_safetensors *file; /* that its bytes are in, */
-    int64_t at;                 /* from this byte on */
-    sl_read_part_fn read; /* reads what is to be written; NULL for the above */
-    void *context;        /* of `read` */
+    const sl_safetensors *file; /* the file with its bytes; or NULL */
+    int64_t at;                 /* where they begin in the file */
+    sl_read_part_fn read;       /* gives its bytes to a writer; or NULL */
+    void *context;              /* of `read` */
 } sl_safetensor;
 
 /* SL_EIO if there is no such file, SL_EPARSE if its header is not valid. */
@@ -467,16 +468,16 @@ SL_API sl_status sl_safetensors_parse(const void *data, size_t bytes,
                                       sl_safetensors **out);
 SL_API void sl_safetensors_close(sl_safetensors *file);
 
-/* Tensors in the order of their bytes; NULL past the last. */
+/* Tensors in the order of their bytes in the file; NULL past the last. */
 SL_API size_t sl_safetensors_count(const sl_safetensors *file);
 SL_API const sl_safetensor *sl_safetensors_at(const sl_safetensors *file,
                                               size_t index);
 
-/* Copies a tensor's bytes to `out`, wherever they are. SL_EFAIL if its file has
- * been truncated since it was opened. */
+/* Copies a tensor's bytes to `out`. SL_EFAIL if its file has been truncated
+ * since it was opened. */
 SL_API sl_status sl_safetensor_read(const sl_safetensor *tensor, void *out);
 
-/* By name; NULL if there is none. */
+/* Finds a tensor by name; NULL if there is none. */
 SL_API const sl_safetensor *sl_safetensors_find(const sl_safetensors *file,
                                                 const char *name);
 
@@ -484,9 +485,9 @@ SL_API const sl_safetensor *sl_safetensors_find(const sl_safetensors *file,
 SL_API const char *sl_safetensors_metadata(const sl_safetensors *file,
                                            const char *key);
 
-/* Writes a file atomically: a temporary file in the same folder is synced, then
- * renamed. Tensors of an opened file are copied from there. `metadata` is NULL,
- * or pairs of key and value ended by NULL. */
+/* Writes a file atomically: writes and syncs a temporary file in the same
+ * folder, then renames it. Tensors of an opened file are copied from there.
+ * `metadata` is NULL, or pairs of key and value ended by NULL. */
 SL_API sl_status sl_safetensors_write(const char *path,
                                       const sl_safetensor *tensors,
                                       size_t count,
@@ -494,8 +495,8 @@ SL_API sl_status sl_safetensors_write(const char *path,
 
 /* ------------------------------------------------------- lines in errors -- */
 
-/* An error names the line of the model that made the op: each of these
- * functions is also a macro, which reports its line after the call has
+/* An error names the line of the model that called the op: each of these
+ * functions is also a macro, which reports its line once the call has
  * returned. */
 SL_API sl_tensor *sl_located(sl_tensor *made, const char *file, int line);
 

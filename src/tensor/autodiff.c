@@ -4,8 +4,9 @@
  * all users of its result have contributed to its gradient. Rules per op are in
  * gradients.c.
  *
- * A parameter's gradient is never summed up as a tensor: whatever contributes
- * to it, or to a view of it, adds to its place in the pool of gradients. */
+ * A parameter's gradient is never a tensor that is summed up first: each
+ * contribution to it, or to a view of it, is added in place in the pool of
+ * gradients. */
 #include "tensor/autodiff.h"
 
 #include "base/try.h"
@@ -13,8 +14,8 @@
 #include <assert.h>
 #include <string.h>
 
-/* Makes `gradient` land in the gradient of the parameter below `view`, at the
- * place where the view lies in the parameter. */
+/* Makes `gradient` add to the gradient of the parameter under `view`, where the
+ * view lies in the parameter. */
 static void accumulate(sl__diff *diff, const sl_tensor *view,
                        sl_tensor *gradient)
 {
@@ -105,7 +106,7 @@ static void join_pieces(sl__diff *diff, sl_tensor *tensor)
         sl__no_memory(graph);
         return;
     }
-    /* The list is the last slice first; the node has them as they came. */
+    /* The list has the last slice first; the node takes them in order. */
     int at = count;
     for (sl__piece *piece = first; piece; piece = piece->next) {
         parts[--at] = piece->gradient;

@@ -6,7 +6,7 @@
 
 #include "tensor/graph.h"
 
-/* A gradient for a box inside a tensor, from a slice of it. */
+/* The gradient of a box inside a tensor, contributed by a slice. */
 typedef struct sl__piece {
     struct sl__piece *next;
     sl_tensor *gradient;
@@ -18,9 +18,9 @@ typedef struct sl__diff {
     sl_graph *graph;
     sl_tensor **sums;   /* per forward tensor: its gradient so far */
     sl__piece **pieces; /* per forward tensor */
-    size_t fresh;       /* tensors from this id on are of this rule */
-    /* What autodiff leaves behind, by index of its kind; NULL where there is
-     * no gradient. */
+    size_t fresh; /* tensors from this id on were made by the current rule */
+    /* What autodiff results in, by index of its kind; NULL where no gradient
+     * flows. */
     sl_tensor **inputs;
     sl_tensor **outputs;
     sl_tensor **parameters;

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * The contract of a backend, in three tables: a device with its streams and
+ * The interface of a backend, in three tables: a device with its streams and
  * events; operations on its memory (base/device.h); kernels. Nothing outside a
- * backend dereferences tensor memory, or knows when it is written: work is
- * enqueued on streams, and on a device that works by itself it is done later.
+ * backend dereferences tensor memory, or assumes when it is written: work is
+ * enqueued on streams, and an asynchronous device does it later.
  *
- * So a kernel cannot fail because of what is in memory. What depends on data, an
- * id that is out of range, it notes in the step block of its microbatch, which
- * is read when the step is over. What changes from step to step is in that block
- * too, so that the same calls can be made again. */
+ * So a kernel cannot return a failure that depends on data. It records an id
+ * out of range in the step block of its microbatch, which is read when the step
+ * is over. Values that change from step to step are in that block too, so that
+ * the same calls can be enqueued again. */
 #ifndef SL_TENSOR_BACKEND_H
 #define SL_TENSOR_BACKEND_H
 
 #include "base/device.h"
 #include "tensor/graph.h"
 
-/* Pools; message i of a microbatch is pool SL__POOL_MESSAGES + i. The slab is
+/* Pools. Message i of a microbatch is pool SL__POOL_MESSAGES + i. The slab has
  * what F saves, `handed` what I leaves for W. */
 enum {
     SL__POOL_NONE = -1,
@@ -30,7 +30,7 @@ enum {
 
 /* An operand or result of a kernel call: where it lies, and its geometry. */
 typedef struct sl__arg {
-    int pool; /* SL__POOL_NONE: there is no such result */
+    int pool; /* SL__POOL_NONE: this result does not exist */
     sl_dtype dtype;
     int dims;
     int64_t offset; /* bytes from the start of the pool */
@@ -38,34 +38,34 @@ typedef struct sl__arg {
     int64_t stride[SL_DIMS_MAX]; /* elements */
 } sl__arg;
 
-/* A value that a kernel cannot take: which kernel, and what it found where. */
+/* A value that a kernel cannot take: which kernel, the value, and its index. */
 typedef struct sl__fault {
-    int64_t kernel; /* its number; 0: all is well */
+    int64_t kernel; /* its number; 0: no fault */
     int64_t value;
     int64_t place;
 } sl__fault;
 
-/* What changes from step to step, of a microbatch, in memory of the device. */
+/* What changes from step to step for a microbatch, in device memory. */
 typedef struct sl__step_block {
     uint64_t seed;
     double loss_scale;
-    sl__fault fault; /* the first there was */
+    sl__fault fault; /* the first that occurred */
 } sl__step_block;
 
-/* What changes from step to step, of an optimizer, likewise. */
+/* What changes from step to step for an optimizer, in device memory. */
 typedef struct sl__update_block {
     double rate;
     int64_t step;   /* from 1 */
-    double squares; /* of all gradients */
-    double scale;   /* that clipping gives gradients; NaN: no update is made */
+    double squares; /* the sum over all gradients */
+    double scale;   /* clips gradients; NaN: skip the update */
 } sl__update_block;
 
-/* What a run gives to all its kernels. */
+/* What all kernels of a run are given. */
 typedef struct sl__run {
     sl__stream *stream;
     sl__step_block *block; /* of the microbatch */
-    /* Of a kernel that groups: so many microbatches are run in one call, the
-     * i-th with the pointers from p[i * group_stride] on. */
+    /* For a kernel that groups: the call runs this many microbatches, the i-th
+     * with the pointers from p[i * group_stride] on. */
     int group;
     int group_stride;
 } sl__run;
@@ -86,19 +86,20 @@ struct sl__kernel {
     sl__op activation; /* applied to the result; SL__OP_COUNT: none */
     bool adds;
     bool is_alone; /* no other node writes its result */
-    int group_max; /* microbatches that it may be run for in one call */
-    /* Set by prepare. */
+    int group_max; /* the most microbatches that one call runs */
+    /* Set by `prepare`. */
     void *private;         /* the backend's, freed by forget */
     int64_t scratch_bytes; /* workspace for the duration of the call */
-    bool groups;           /* takes several microbatches in one call */
-    int packed_operand;    /* whose arg is a pack's; -1: none */
+    bool groups;           /* can run several microbatches in one call */
+    int packed_operand;    /* which operand is a packed weight; -1: none */
     int pack;
 };
 
-/* A weight in the layout a kernel likes, made anew when parameters change. */
+/* A weight in the layout that a kernel reads, packed again when parameters
+ * change. */
 typedef struct sl__pack {
     const sl_tensor *tensor; /* the parameter, or a view of it */
-    sl__kernel kernel;       /* from there to the packed memory */
+    sl__kernel kernel;       /* copies it to the packed memory */
     sl__arg args[2];
     int64_t bytes;
 } sl__pack;
@@ -111,9 +112,8 @@ typedef struct sl__packs {
 
 /* A moment on a stream. */
 typedef struct sl__event {
-    double
-        seconds; /* on the monotonic clock; known once the stream is finished */
-    void *handle; /* the backend's */
+    double seconds; /* monotonic; known once the stream is finished */
+    void *handle;   /* the backend's */
 } sl__event;
 
 /* A device that a backend has opened. */
@@ -123,22 +123,23 @@ typedef struct sl__device_ops {
     int threads_max;
     sl_status (*open)(int threads, sl__device **out);
     void (*close)(sl__device *device);
-    /* Streams serve every device that was opened alike. One thread at a time
-     * enqueues on one. */
+    /* A stream serves every device that was opened with as many threads. One
+     * thread at a time enqueues on a stream. */
     sl_status (*open_stream)(sl__device *device, sl__stream **out);
     void (*close_stream)(sl__stream *stream);
-    /* Around everything that a thread enqueues in one go. */
+    /* A thread calls these around everything that it enqueues at once. */
     sl_status (*begin)(sl__stream *stream);
     sl_status (*end)(sl__stream *stream);
-    /* Notes when the work so far is done; makes later work wait for that. */
+    /* record: notes when the work so far is done; wait: makes later work wait
+     * for that. */
     sl_status (*record)(sl__stream *stream, sl__event *event);
     sl_status (*wait)(sl__stream *stream, const sl__event *event);
-    /* Waits, here, until all work is done: then events have their times. */
+    /* Blocks until all work is done; then events have their times. */
     sl_status (*finish)(sl__stream *stream);
 } sl__device_ops;
 
-/* An optimizer's step on one parameter, as PyTorch's has it. What it is made of
- * that changes from step to step is in the block. */
+/* An optimizer's step on one parameter (update.c). Values that change from step
+ * to step are in the block. */
 typedef struct sl__update {
     sl_update_kind kind;
     double decay; /* of the parameter, times the rate: decoupled */
@@ -146,25 +147,26 @@ typedef struct sl__update {
     double momentum;              /* of SGD */
 } sl__update;
 
-/* Where a parameter and what belongs to it lie. */
+/* A parameter, its gradient and the optimizer's state: where they lie. */
 typedef struct sl__update_args {
     sl_dtype dtype, gradient_dtype;
     void *value;
     void *gradient;
-    void *first, *second; /* states, in the gradient's dtype; or NULL */
+    void *first, *second; /* the state, in the gradient's dtype; or NULL */
     int64_t count;
 } sl__update_args;
 
 typedef struct sl__kernel_ops {
-    /* Chooses kernel->run for the geometry of its args, whose places are not
-     * yet known; may ask for scratch, or a packed operand. */
+    /* Chooses kernel->run for the geometry of its args, whose addresses are not
+     * known yet; may ask for scratch, or a packed operand. */
     sl_status (*prepare)(sl__device *device, sl__packs *packs,
                          sl__kernel *kernel);
     void (*forget)(sl__kernel *kernel);
-    /* block->scale from block->squares: at most `clip` of a norm, unless that is
-     * 0; NaN where the squares are not finite. */
+    /* Computes block->scale from block->squares, so that the norm is at most
+     * `clip`, unless that is 0; NaN if the squares are not finite. */
     sl_status (*clip)(sl__stream *stream, sl__update_block *block, double clip);
-    /* A step of an optimizer; gradient = 0. Nothing where the scale is NaN. */
+    /* An optimizer's step, which also zeroes the gradient. Does nothing if the
+     * scale is NaN. */
     sl_status (*update)(sl__stream *stream, const sl__update *how,
                         const sl__update_block *block,
                         const sl__update_args *args);
@@ -177,22 +179,22 @@ typedef struct sl__backend {
     sl__kernel_ops kernels;
 } sl__backend;
 
-/* The backend of a name, which may be NULL: the default. (stage.c) */
+/* Finds a backend by name; NULL is the default. (stage.c) */
 sl_status sl__backend_find(const char *name, const sl__backend **out);
 
-/* For tests: these take the place of those of the same names; 0: none do. */
+/* For tests: replaces the backends of these names; with count 0, none. */
 void sl__backend_replace(const sl__backend *others, int count);
 
 extern const sl__backend sl__backend_ref;
 extern const sl__backend sl__backend_cpu;
 
-/* The plain kernel of an op for a dtype: the specification, and what a backend
- * falls back on. Never NULL for an op that has kernels. */
+/* The plain kernel of an op for a dtype: the specification, and what other
+ * backends fall back on. Never NULL for an op that has kernels. */
 sl__kernel_fn sl__ref_kernel(sl__op op, sl_dtype dtype);
 
 /* ---------------------------------------------- backends on the CPU -- */
 
-/* Where everything is done when it was enqueued. (cpu.c, update.c) */
+/* Streams on which work is done as soon as it is enqueued. (cpu.c, update.c) */
 sl_status sl__cpu_begin_or_end(sl__stream *stream);
 sl_status sl__cpu_record(sl__stream *stream, sl__event *event);
 sl_status sl__cpu_wait(sl__stream *stream, const sl__event *event);
@@ -203,11 +205,11 @@ sl_status sl__cpu_update(sl__stream *stream, const sl__update *how,
                          const sl__update_block *block,
                          const sl__update_args *args);
 
-/* The same arguments from element `first` on, `count` of them. */
+/* The same arguments for `count` elements from `first` on. */
 sl__update_args sl__update_part(const sl__update_args *args, int64_t first,
                                 int64_t count);
 
-/* Notes a fault, unless there is one. */
+/* Records a fault, unless there already is one. */
 static inline void sl__note_fault(const sl__kernel *kernel,
                                   sl__step_block *block, int64_t value,
                                   int64_t place)
@@ -233,7 +235,7 @@ static inline int64_t sl__last_size(const sl__arg *arg)
     return arg->shape[arg->dims - 1];
 }
 
-/* The i-th of a dense integer tensor. */
+/* Element i of a dense integer tensor. */
 static inline int64_t sl__integer(const sl__arg *arg, const void *data,
                                   int64_t i)
 {
@@ -248,11 +250,12 @@ typedef struct sl__matmul_sizes {
 } sl__matmul_sizes;
 sl__matmul_sizes sl__matmul_geometry(const sl__kernel *kernel);
 
-/* Labels that are not to be ignored. */
+/* How many labels are not to be ignored. */
 int64_t sl__count_labels(const sl__arg *labels, const void *data,
                          int64_t ignore);
 
-/* Fails with what an id or a label is and what it may be. */
+/* Fails with a sentence that says which id or label it was, and which are
+ * valid. */
 sl_status sl__refuse_id(const sl__kernel *kernel, const sl__fault *fault);
 
 #endif

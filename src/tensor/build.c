@@ -17,8 +17,9 @@ static const char *shape_of(const sl_tensor *tensor, char *out)
     return sl__shape_text(tensor->dims, tensor->shape, out);
 }
 
-/* Whether all operands are there. One that is not was refused when it was made,
- * and its graph has said so; if no graph has, it never was a tensor. */
+/* Whether all operands exist. A NULL operand is refused through another
+ * operand's graph, unless that has a refusal already: then the NULL came from
+ * there. */
 static bool are_there(const char *op, int count, sl_tensor *const *operands)
 {
     sl_graph *graph = NULL;
@@ -45,8 +46,8 @@ static bool same_graph(const char *op, const sl_tensor *first,
     return tensor->graph == first->graph;
 }
 
-/* Whether the operands can be used at all: there, of one graph, floats of one
- * type. */
+/* Whether the operands can be used at all: not NULL, of one graph, floats of
+ * one dtype. */
 static bool usable(const char *op, int count, sl_tensor *const *operands)
 {
     if (!are_there(op, count, operands))
@@ -68,7 +69,7 @@ static bool usable(const char *op, int count, sl_tensor *const *operands)
     return true;
 }
 
-/* Whether the operands are a float tensor and integers that go with it. */
+/* Whether the operands are a float tensor and an integer tensor. */
 static bool usable_with_integers(const char *op, sl_tensor *const *operands)
 {
     sl_tensor *x = operands[0], *integers = operands[1];
@@ -104,7 +105,7 @@ static sl_tensor *refuse_shape(const char *op, const sl_tensor *tensor,
                       sl_tensor_name(because), shape_of(because, other));
 }
 
-/* Whether a tensor is (size). */
+/* Whether a tensor has the shape (size). */
 static bool is_vector(const char *op, const sl_tensor *tensor, int64_t size,
                       const sl_tensor *because)
 {
@@ -306,7 +307,7 @@ sl_tensor *(sl_dropout)(sl_tensor *x, double rate)
                           rate);
     if (rate == 0)
         return x;
-    /* The number of the node tells this dropout from the others. */
+    /* The node's number distinguishes this dropout from others. */
     return unary("dropout", SL__DROPOUT, x,
                  (sl__attributes){.number = rate,
                                   .integer = (int64_t)x->graph->node_count});
@@ -438,7 +439,7 @@ sl_tensor *(sl_causal_attention)(sl_tensor *q, sl_tensor *k, sl_tensor *v,
 
 /* ---------------------------------------------------------------- views -- */
 
-/* Replaces a -1 by what is left; false where that is no whole number. */
+/* Infers a size given as -1; false if that is no whole number. */
 static bool complete_shape(const sl_tensor *x, int dims, int64_t *shape)
 {
     int64_t known = 1, count = sl__count(x);

@@ -106,7 +106,7 @@ static void offer_programs(sl_stage *stage)
     stage->programs[SL_PROGRAM_B].exists = has_backward(&stage->callbacks);
 }
 
-/* Marks where gradients flow; the tensors stand for themselves. */
+/* Marks where gradients flow. A tensor stands for its own gradient here. */
 static sl_status find_gradients(sl_stage *stage)
 {
     sl_graph *graph = stage->graph;
@@ -146,8 +146,8 @@ static sl_status find_messages(sl_stage *stage)
     return SL_OK;
 }
 
-/* Plans room in the workspace for the sums of gradients of outputs that several
- * stages receive: an offset per output, or -1 if it has one gradient only. */
+/* Plans workspace for summing the gradients of outputs that several stages
+ * receive: an offset per output, or -1 if it has one gradient only. */
 static sl_status plan_sums(sl_stage *stage)
 {
     const sl__names *outputs = &stage->graph->outputs;
@@ -183,7 +183,7 @@ static sl_status fill(sl_stage *stage, const sl_graph *graph,
     SL__TRY(find_messages(stage));
     SL__TRY(plan_sums(stage));
     sl__plan_messages(stage);
-    /* It is not known what a callback reads. */
+    /* What a callback reads is unknown, so assume everything. */
     for (int p = 0; p < SL_PROGRAM_COUNT; p++)
         stage->uses[p] = ~0u;
     return SL_OK;
@@ -219,8 +219,8 @@ sl_status sl_stage_from_callbacks(const sl_stage_description *description,
 
 /* -------------------------------------------------------------- running -- */
 
-/* Replaces pointers to gradients that several stages sent by pointers to their
- * sums; what was sent stays as it is. */
+/* Where several stages sent gradients of one output, points to their sum
+ * instead; what was sent stays as it is. */
 static sl_status sum_gradients(const sl_memory *memory, void **gradients)
 {
     const sl_stage *stage = memory->stage;
@@ -265,8 +265,8 @@ static const sl__message *message_of(const sl_stage *stage, size_t i)
     return found < 0 ? NULL : &stage->messages[found];
 }
 
-/* Copies messages between the device and ordinary memory, those from..to of a
- * call: `staged` is where each is here, `there` on the device. */
+/* Copies messages from..to of a call between the device and host memory:
+ * `staged` is each one's host address, `there` its device address. */
 static sl_status stage_messages(const sl_memory *memory, bool in,
                                 void *const *staged, void *const *there,
                                 size_t from, size_t to)
@@ -301,7 +301,7 @@ static sl_call make_call(const sl_memory *memory, int slot, void **p)
                      block->loss_scale};
 }
 
-/* Calls callbacks on copies of the messages in ordinary memory. */
+/* Calls callbacks on host copies of the messages. */
 static sl_status call_staged(sl_memory *memory, sl_program program, int slot,
                              void *const *there, void **staged)
 {

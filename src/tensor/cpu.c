@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the backends on the CPU share: streams on which everything is done at
- * once, and readings of a kernel's args. */
+ * What the backends on the CPU share: streams that do work at once, and
+ * functions that interpret a kernel's args. */
 #include "tensor/backend.h"
 
 #include "base/clock.h"
@@ -85,8 +85,8 @@ int64_t sl__count_labels(const sl__arg *labels, const void *data,
 sl_status sl__refuse_id(const sl__kernel *kernel, const sl__fault *fault)
 {
     const sl__node *node = kernel->node;
-    /* Where the ids are, and what they count: rows of a table or columns of
-     * logits. */
+    /* Which operand has the ids, and what they index: rows of a table or
+     * columns of logits. */
     bool late = node->op == SL__CROSS_ENTROPY_GRAD;
     bool is_label = late || node->op == SL__CROSS_ENTROPY;
     const sl_tensor *ids = node->operands[late ? 2 : 1];

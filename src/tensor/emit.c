@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Appending nodes: what builders (build.c) and gradient rules (gradients.c)
- * share. Shapes are right when they come here; a NULL operand, left by an
- * earlier refusal, gives NULL. */
+ * share. Callers have checked the shapes; a NULL operand, left by an earlier
+ * refusal, gives NULL. */
 #include "tensor/graph.h"
 
 #include "base/memory.h"
@@ -29,7 +29,7 @@ static sl__node *new_node(sl_graph *graph, sl__op op, sl__attributes attributes,
     return node;
 }
 
-/* Puts a node, whose operands stand already, at the end; returns its first
+/* Appends a node whose operands are in the graph already; returns its first
  * result. */
 static sl_tensor *append(sl_graph *graph, sl__node *node)
 {
@@ -190,8 +190,8 @@ sl_tensor *sl__with_whole_rows(sl_tensor *x)
     return sl__dense(x);
 }
 
-/* A matrix the kernels take as it lies: one of its last two strides is 1 and
- * the other does not fold rows onto one another. */
+/* A matrix that kernels can read directly: one of its last two strides is 1 and
+ * with the other one rows do not overlap. A copy, if the tensor is not one. */
 static sl_tensor *matrix(sl_tensor *x)
 {
     int rows = x->dims - 2, columns = x->dims - 1;

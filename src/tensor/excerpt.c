@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Excerpts of a graph as graphs of their own: what cutting a model is made of.
- * Nodes are emitted anew over the twins of their operands, so that shapes,
- * copies and the need of gradients come out right whatever an operand has
- * become: an input of the excerpt is contiguous where its original may have
- * been a part of something larger. */
+ * Excerpts of a graph as graphs of their own, from which cutting makes stages.
+ * Nodes are emitted again over the copies of their operands (their "twins"), so
+ * that shapes, layout copies and the need of gradients are found anew: an input
+ * of the excerpt is contiguous, even if the original was a view of something
+ * larger. */
 #include "tensor/graph.h"
 
 #include "base/try.h"
@@ -27,8 +27,8 @@ static void set_twin(sl__excerpt *excerpt, const sl_tensor *tensor,
 sl_tensor *sl__excerpt_input(sl__excerpt *excerpt, const sl_tensor *tensor,
                              const char *name, sl_gradient gradient)
 {
-    /* Not by sl_input: names of modules and ops together may be longer than
-     * what people may call an input. */
+    /* Not by sl_input: the joined names of modules and ops may be longer than
+     * the name of an input may be. */
     sl_graph *to = excerpt->to;
     sl_tensor *input =
         sl__new_tensor(to, tensor->dtype, tensor->dims, tensor->shape);
@@ -43,7 +43,7 @@ sl_tensor *sl__excerpt_input(sl__excerpt *excerpt, const sl_tensor *tensor,
     return sl__name_tensor(&to->inputs, kept, input, gradient);
 }
 
-/* A leaf like another, not yet under any name. */
+/* A copy of a leaf, not yet named. */
 static sl_tensor *copy_leaf(sl__excerpt *excerpt, const sl_tensor *tensor)
 {
     sl_graph *to = excerpt->to;
@@ -96,7 +96,7 @@ static sl_tensor *emit_again(sl_graph *to, const sl__node *node,
     case SL__EXPAND:
         return sl__view_expanded(operands[0], result->dims, result->shape);
     case SL__COPY:
-        /* Copies are there for kernels alone. */
+        /* A copy node only serves kernels: sl__dense decides again. */
         return sl__dense(operands[0]);
     case SL__MATMUL:
         return sl__emit_matmul(operands[0], operands[1],
@@ -129,7 +129,7 @@ sl_status sl__excerpt_node(sl__excerpt *excerpt, const sl__node *node)
     if (!result)
         return sl_graph_status(to);
     set_twin(excerpt, node->results[0], result);
-    /* What a forward op makes beside its result is for its backward alone. */
+    /* Further results of a forward op are read by its backward alone. */
     for (int i = 1; i < SL__RESULTS_MAX; i++) {
         const sl_tensor *more = node->results[i];
         if (more &&

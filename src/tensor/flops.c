@@ -9,9 +9,9 @@ static double matmul_flops(const sl__node *node)
     return 2.0 * (double)sl__count(out) * (double)a->shape[a->dims - 1];
 }
 
-/* Products of T x T/2 x C: two forward; backward one for each gradient, and one
- * for what dq and dk share. Recomputing the scores does not count: it is a
- * choice of kernels. */
+/* Products of T x T/2 x C: two in forward; in backward one for each gradient,
+ * and one that dq and dk share. Recomputed scores do not count, since
+ * recomputing is the kernel's choice. */
 static double attention_flops(const sl__node *node)
 {
     const sl_tensor *q = node->operands[node->op == SL__ATTENTION ? 0 : 1];

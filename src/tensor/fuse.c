@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fewer kernels, less memory: the gradients of one attention in one call, parts
- * of a concat written where they belong, activations applied by the product
- * before them. None of it changes a value that anybody reads. */
+ * Fewer kernels and less memory: the gradients of one attention are computed in
+ * one call, parts of a concat are written in place, and a product applies the
+ * activation after it. No value that is read changes. */
 #include "tensor/program.h"
 
 #include "base/try.h"
@@ -19,7 +19,7 @@ static bool same_operands(const sl__node *a, const sl__node *b)
                   sizeof *a->operands * a->operand_count) == 0;
 }
 
-/* Nodes merged away keep no set. */
+/* A node that was merged into another is in no set. */
 void sl__merge_attention_grads(sl_graph *graph, uint8_t *sets)
 {
     for (size_t i = 0; i < graph->node_count; i++) {
@@ -60,7 +60,7 @@ bool sl__is_message(const sl_stage *stage, const sl_tensor *base)
     return false;
 }
 
-/* Lets the memory of `part` be its box in `whole`. */
+/* Makes `part` use the memory of its box in `whole`. */
 static void place_part(sl_tensor *part, const sl_tensor *whole,
                        const int64_t *start)
 {
@@ -121,8 +121,8 @@ static bool reads(const sl__node *node, const sl_tensor *base)
     return false;
 }
 
-/* The activation right after a product that alone reads its result, in this
- * program and in later ones; NULL where there is none. */
+/* The activation directly after a product, if nothing else reads the product's
+ * result, in this program or in a later one; else NULL. */
 static sl__kernel_call *find_activation(const sl_stage *stage,
                                         sl_program program, size_t at)
 {
@@ -144,7 +144,7 @@ static sl__kernel_call *find_activation(const sl_stage *stage,
             return NULL;
         found = &calls->data[i];
     }
-    /* All of the product, not a slice of it. */
+    /* The activation covers the whole product, not a slice of it. */
     return found && sl__is_dense(found->node->operands[0]) &&
                    sl__count(found->node->operands[0]) == sl__count(product)
                ? found

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The gradient rule of every op: given the gradient of the first result, emit
- * the gradient of each operand that needs one, each as nodes of its own,
- * parameters first: what they read can then go before the next gradient needs
- * room. */
+ * the gradient of each operand that needs one, each as nodes of its own.
+ * Parameters come first: the memory that their gradients read can then be
+ * reused for the next gradient. */
 #include "tensor/autodiff.h"
 
 typedef void (*rule_fn)(sl__diff *diff, const sl__node *node, sl_tensor *dy);
@@ -62,7 +62,7 @@ RULE(mul)
     CONTRIBUTE(a, EMIT(SL__MUL, none, a, dy, b));
 }
 
-/* Ops whose gradient is themselves, applied to dy. */
+/* Ops whose gradient is the same op, applied to dy. */
 RULE(scale)
 {
     sl__contribute(diff, node->operands[0],
@@ -74,7 +74,8 @@ RULE(dropout)
     gradient_scale(diff, node, dy);
 }
 
-/* Ops whose gradient is made of dy and either their operand or their result. */
+/* Ops whose gradient is computed from dy and either the operand or the
+ * result. */
 #define GRADIENT_OF_TWO(name, NAME, other)                                     \
     RULE(name)                                                                 \
     {                                                                          \
@@ -120,7 +121,7 @@ RULE(attention)
         dy = sl__dense(dy);
     if (!dy)
         return;
-    /* One node each; those that end up in one program are merged (fuse.c). */
+    /* One node each; fuse.c merges those that end up in one program. */
     for (int i = 0; i < 3; i++) {
         sl_tensor *operand = node->operands[i];
         if (!operand->needs_gradient)

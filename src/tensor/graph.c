@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Graphs: life, inputs, parameters, outputs, and the refusal that a graph
- * remembers. Scopes are in modules.c, ops in build.c, what these append with in
- * emit.c. */
+ * Graphs: creation, inputs, parameters, outputs, and the first refusal, which a
+ * graph remembers. Scopes are in modules.c, ops in build.c, and how these
+ * append nodes in emit.c. */
 #include "tensor/graph.h"
 
 #include "base/arguments.h"
@@ -34,7 +34,7 @@ const sl__op_info sl__ops[SL__OP_COUNT] = {
 
 /* ------------------------------------------------------------ refusals -- */
 
-/* The graph whose refusal does not name its line yet. */
+/* The graph whose refusal has no source line yet. */
 static _Thread_local sl_graph *unlocated;
 
 static void remember(sl_graph *graph, sl_status status)
@@ -333,7 +333,7 @@ const char *sl_tensor_name(const sl_tensor *tensor)
 {
     if (!tensor)
         return "";
-    /* A result is named by its op and number, when first asked for. */
+    /* A result is named by its op and number, on first request. */
     if (!tensor->name) {
         char text[64];
         int length = snprintf(text, sizeof text, "%s.%d",
@@ -368,7 +368,7 @@ static sl_tensor *twin(sl_graph *copy, const sl_tensor *tensor)
     return tensor ? copy->tensors[tensor->id] : NULL;
 }
 
-/* `left_out`, by place in `from`, may be NULL: all are cloned. */
+/* `left_out`, by position in `from`, may be NULL: then all are cloned. */
 static sl_status clone_names(sl_graph *copy, const sl__names *from,
                              const bool *left_out, sl__names *to)
 {

@@ -48,14 +48,14 @@ typedef struct sl__attributes {
     int dim;         /* of a slice; first of a transpose */
     int dim_b;       /* second of a transpose */
     int heads;
-    int operand; /* gradients: of which operand, where the kernel cares */
+    int operand; /* gradients: which operand's, if the kernel needs that */
     bool flag;   /* norms: with a mean; concat: parts leave gaps */
 } sl__attributes;
 
 typedef struct sl__node sl__node;
 
 typedef enum sl__leaf {
-    SL__RESULT, /* not a leaf: some node makes it */
+    SL__RESULT, /* not a leaf: a node computes it */
     SL__INPUT,
     SL__PARAMETER,
     SL__BUFFER,
@@ -66,22 +66,21 @@ typedef enum sl__leaf {
 struct sl_tensor {
     sl_graph *graph;
     sl_tensor *base;
-    sl__node *node; /* that makes it; NULL for a leaf */
+    sl__node *node; /* computes it; NULL for a leaf */
     const char *name;
     int id;
     sl__leaf leaf;
     int leaf_index;   /* among its kind */
-    int born;         /* how many nodes stood before it */
-    const void *data; /* what a buffer begins as; NULL: zeros */
+    int born;         /* how many nodes the graph had before it */
+    const void *data; /* initial values of a buffer; NULL: zeros */
     sl_dtype dtype;
-    sl_dtype
-        gradient_dtype; /* of a parameter: what its gradient is summed in */
+    sl_dtype gradient_dtype; /* of a parameter: of its summed gradient */
     int dims;
     int64_t shape[SL_DIMS_MAX];
     int64_t stride[SL_DIMS_MAX];
     int64_t offset;
-    bool needs_gradient; /* some input with gradient or parameter is above */
-    bool expanded;       /* some elements of the view are the same memory */
+    bool needs_gradient; /* depends on a parameter, or such an input */
+    bool expanded;       /* several elements of the view share memory */
 };
 
 enum { SL__RESULTS_MAX = 3 };
@@ -89,7 +88,7 @@ enum { SL__RESULTS_MAX = 3 };
 struct sl__node {
     sl__op op;
     int index;  /* in the graph */
-    int module; /* that it was made in; 0: none */
+    int module; /* in which it was made; 0: none */
     int operand_count;
     sl_tensor **operands;
     sl_tensor *results[SL__RESULTS_MAX];
@@ -104,28 +103,28 @@ typedef struct sl__named {
     const char *name;
     sl_tensor *tensor;
     sl_gradient gradient;
-    bool gradient_only; /* an output that only takes a further gradient in */
+    bool gradient_only; /* an output that only receives a further gradient */
     uint32_t hash;      /* of the name */
 } sl__named;
 
-/* A growing list of names with their tensors, and where to look for each. */
+/* A growing list of named tensors, with a hash index. */
 typedef struct sl__names {
     sl__named *data;
     size_t count;
     size_t capacity;
-    uint32_t *index; /* hashed: position + 1, or 0 */
+    uint32_t *index; /* hash table of position + 1, or 0 */
     size_t index_size;
 } sl__names;
 
-/* A scope, from where it was entered to where it was left. Entered again, it is
- * another module of the same name. */
+/* A scope, from where it was entered to where it was left. Entering the same
+ * name again makes another module of that name. */
 typedef struct sl__module {
-    const char *name; /* with those around it: "transformer.h.0" */
+    const char *name; /* including those around it: "transformer.h.0" */
     int parent;       /* modules count from 1; 0: none */
     int first, end;   /* its nodes */
 } sl__module;
 
-/* Nodes that stay in one stage. */
+/* Nodes that no cut may divide. */
 typedef struct sl__region {
     int first, end;
 } sl__region;
@@ -155,7 +154,7 @@ struct sl_graph {
     int *marks; /* nodes before which a cut is marked, ascending */
     size_t mark_count;
     size_t mark_capacity;
-    bool in_backward; /* new nodes are marked so */
+    bool in_backward; /* new nodes are backward nodes */
     sl_status status; /* the first refusal, with its sentence */
     char *refusal;
 };
@@ -178,8 +177,8 @@ enum { SL__SHAPE_TEXT = 160 };
 const char *sl__shape_text(int dims, const int64_t *shape,
                            char out[SL__SHAPE_TEXT]);
 
-/* The strides under which `shape` walks the same elements in the same order;
- * false where there are none. */
+/* The strides under which `shape` visits the same elements in the same order;
+ * false if there are none. */
 bool sl__reshape_strides(const sl_tensor *from, int dims, const int64_t *shape,
                          int64_t *stride);
 
@@ -189,20 +188,20 @@ bool sl__check_shape(sl_graph *graph, const char *op, const char *name,
 
 /* ----------------------------------------------------------- graph.c -- */
 
-/* Keeps the first refusal. Always NULL, which is false in a function that
- * returns a bool, for `return sl__refuse(...)`. */
+/* Records the first refusal. Always returns NULL, which is false in a function
+ * that returns a bool, for `return sl__refuse(...)`. */
 sl_tensor *sl__refuse(sl_graph *graph, const char *op, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 sl_tensor *sl__no_memory(sl_graph *graph);
 
-/* Copies into the graph's arena; NULL for NULL. What finds no memory is NULL
- * too, and refused. */
+/* Copy into the graph's arena; NULL for NULL. If memory runs out, they return
+ * NULL too and refuse. */
 const char *sl__keep_text(sl_graph *graph, const char *text);
 void *sl__keep_data(sl_graph *graph, const void *data, int64_t bytes);
 
 sl_tensor *sl__new_tensor(sl_graph *graph, sl_dtype dtype, int dims,
                           const int64_t *shape);
-/* A tensor that no node makes, to become an output of this name. */
+/* A leaf that is to become an output of this name. */
 sl_tensor *sl__loose_leaf(sl_graph *graph, const char *op, const char *name,
                           sl_dtype dtype, int dims, const int64_t *shape);
 
@@ -217,20 +216,20 @@ sl_status sl__graph_clone(const sl_graph *graph, const bool *left_out,
 enum { SL__SCOPE_MAX = 511 };
 const char *sl__open_scope(const sl_graph *graph);
 
-/* Refuses a graph in which something was entered and not left. */
+/* Refuses a graph in which a scope or region is still open. */
 sl_status sl__check_left(const sl_graph *graph);
 
 /* ----------------------------------------------------------- names.c -- */
 
 sl_status sl__add_name(sl__names *names, const char *name, sl_tensor *tensor,
                        sl_gradient gradient);
-/* The same, but a failure is a refusal of the tensor's graph. Returns the
- * tensor, or NULL. */
+/* The same, but refuses through the tensor's graph. Returns the tensor, or
+ * NULL. */
 sl_tensor *sl__name_tensor(sl__names *names, const char *name,
                            sl_tensor *tensor, sl_gradient gradient);
-/* NULL where there is none. */
+/* NULL if there is none. */
 sl__named *sl__find_name(const sl__names *names, const char *name);
-/* The one named like another, whose hash is known. */
+/* Finds the same name in another list, without hashing it again. */
 sl__named *sl__find_same(const sl__names *names, const sl__named *other);
 void sl__names_clear(sl__names *names);
 
@@ -253,49 +252,50 @@ sl_tensor *sl__emit_view(sl_graph *graph, sl__op op, sl__attributes attributes,
                          sl_tensor *operand, int dims, const int64_t *shape,
                          const int64_t *stride, int64_t offset);
 
-/* The tensor itself where it is contiguous, else a copy. */
+/* The tensor itself if it is contiguous, else a copy. */
 sl_tensor *sl__dense(sl_tensor *tensor);
 sl_tensor *sl__view_as(sl_tensor *x, int dims, const int64_t *shape);
 sl_tensor *sl__view_transposed(sl_tensor *x, int dim_a, int dim_b);
 sl_tensor *sl__view_slice(sl_tensor *x, int dim, int64_t start, int64_t length);
 sl_tensor *sl__view_expanded(sl_tensor *x, int dims, const int64_t *shape);
 
-/* (B, T, C) whose rows are contiguous, so that a head is a part of a row. */
+/* (B, T, C) with contiguous rows, so that a head is a part of a row. */
 sl_tensor *sl__with_whole_rows(sl_tensor *x);
 
 /* a (M, K) or (G, M, K) times b, plus the bias where there is one. */
 sl_tensor *sl__emit_matmul(sl_tensor *a, sl_tensor *b, sl_tensor *bias);
 
-/* Parts put together; `starts` has SL_DIMS_MAX numbers per part. With `gaps`
- * the parts do not fill the result, whose rest is 0. */
+/* Concatenates parts; `starts` has SL_DIMS_MAX numbers per part. With `gaps`
+ * the parts do not cover the result, whose rest is 0. */
 sl_tensor *sl__emit_concat(sl_graph *graph, int count, sl_tensor *const *parts,
                            const int64_t *starts, bool gaps, int dims,
                            const int64_t *shape);
 
-/* `x` as another float dtype; itself where it is that already. */
+/* `x` as another float dtype; `x` itself if it has that dtype. */
 sl_tensor *sl__emit_cast(sl_tensor *x, sl_dtype dtype);
 
-/* Sums `x` over the dimensions in which `shape`, aligned at the last, is 1 or
- * absent, times a factor. */
+/* Sums `x` over the dimensions that are 1 or absent in `shape`, which is
+ * aligned at the last dimension, and multiplies by a factor. */
 sl_tensor *sl__emit_reduce(sl_tensor *x, double factor, int dims,
                            const int64_t *shape);
 
 /* ----------------------------------------------------------- flops.c -- */
 
-/* Floating point operations of a node's products, as sl_stage_flops has it. */
+/* Floating point operations of a node's products, as sl_stage_flops counts
+ * them. */
 double sl__product_flops(const sl__node *node);
 
-/* An estimate of those of a forward node and, if `reached`, of its backward:
- * its products, or one per element if it has none. */
+/* Estimates the operations of a forward node and, if `reached`, of its
+ * backward: those of its products, or one per element if it has none. */
 double sl__training_flops(const sl__node *node, bool reached);
 
 /* --------------------------------------------------------- excerpt.c -- */
 
-/* Copying parts of a graph into others, one after the other. Every tensor has
- * a twin in the graph at hand, or none yet. */
+/* Copies parts of a graph into other graphs, one after the other. The copy of a
+ * tensor in the current one is its twin. */
 typedef struct sl__twin {
     sl_tensor *tensor;
-    const sl_graph *graph; /* the twin counts while this is the one at hand */
+    const sl_graph *graph; /* the twin is valid while this is current */
 } sl__twin;
 
 typedef struct sl__excerpt {
@@ -304,22 +304,22 @@ typedef struct sl__excerpt {
     sl__twin *twins; /* by id in `from` */
 } sl__excerpt;
 
-/* NULL where there is none yet. */
+/* NULL if it has none yet. */
 sl_tensor *sl__find_twin(const sl__excerpt *excerpt, const sl_tensor *tensor);
 
-/* An input of the copy that stands for a tensor, contiguous. */
+/* A contiguous input of the copy, as the twin of a tensor. */
 sl_tensor *sl__excerpt_input(sl__excerpt *excerpt, const sl_tensor *tensor,
                              const char *name, sl_gradient gradient);
-/* A parameter or buffer under one of its names; called for each. */
+/* Copies a parameter or buffer under one of its names; call it for each. */
 sl_status sl__excerpt_leaf(sl__excerpt *excerpt, const sl__named *named);
-/* A node, whose operands have twins; where these lie otherwise than their
- * originals, it gets the copies that its kernels need. */
+/* Copies a node whose operands have twins. If these lie otherwise in memory
+ * than the originals, it gets the layout copies that its kernels need. */
 sl_status sl__excerpt_node(sl__excerpt *excerpt, const sl__node *node);
 sl_status sl__excerpt_output(sl__excerpt *excerpt, const sl_tensor *tensor,
                              const char *name, sl_gradient gradient,
                              bool is_loss);
 
-/* Recomputes which tensors need a gradient, after inputs were changed. */
+/* Recomputes which tensors need a gradient, after inputs have changed. */
 void sl__refresh_gradients(sl_graph *graph);
 
 #endif

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * See json_members.h. */
 #include "tensor/json_members.h"
 
 #include <string.h>
@@ -16,7 +18,7 @@ static void skip_blanks(sl__members *members)
         members->at++;
 }
 
-/* Takes one byte, after blanks. */
+/* Reads `byte`, after whitespace; false if something else comes. */
 static bool take(sl__members *members, char byte)
 {
     skip_blanks(members);
@@ -26,7 +28,7 @@ static bool take(sl__members *members, char byte)
     return true;
 }
 
-/* Past the string that begins at `at`; NULL where it has no end. */
+/* Returns the end of the string at `at`; NULL if it has none. */
 static const char *past_string(const char *at, const char *end)
 {
     for (at++; at < end && *at != '"'; at++) {
@@ -36,8 +38,8 @@ static const char *past_string(const char *at, const char *end)
     return at < end ? at + 1 : NULL;
 }
 
-/* Past the array or object that begins at `at`, whatever its brackets enclose:
- * a loop and a count, however deep it is. */
+/* Returns the end of the array or object at `at`, without checking what is
+ * inside: a loop that counts brackets, so any depth is fine. */
 static const char *past_nested(const char *at, const char *end)
 {
     size_t depth = 0;
@@ -55,7 +57,7 @@ static const char *past_nested(const char *at, const char *end)
     return NULL;
 }
 
-/* Past a number or a word. */
+/* Returns the end of a number or a word. */
 static const char *past_word(const char *at, const char *end)
 {
     const char *first = at;

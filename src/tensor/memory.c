@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The memory of one user of a stage: pools as the plan has them, allocated
- * once, and counted. */
+ * The memory of one user of a stage: the pools of the plan, allocated once and
+ * counted. */
 #include "tensor/memory.h"
 
 #include "base/arguments.h"
@@ -14,7 +14,7 @@
 
 /* ----------------------------------------------------------------- life -- */
 
-/* Counts bytes that are held from now on. */
+/* Counts bytes that become held, or with a negative number are no longer. */
 static void hold(sl_memory *memory, int64_t bytes)
 {
     sl__holding *holding = memory->holding;
@@ -25,7 +25,7 @@ static void hold(sl_memory *memory, int64_t bytes)
         holding->most = holding->now;
 }
 
-/* All tensor memory comes from here, and is counted. */
+/* Allocates all tensor memory, and counts it. */
 sl_status sl__memory_allocate(sl_memory *memory, int64_t bytes, void **out)
 {
     sl__stream *stream = memory->stream;
@@ -161,7 +161,7 @@ static sl_status fill_buffers(sl_memory *memory)
     return SL_OK;
 }
 
-/* How many pointers a run needs at a time. */
+/* How many pointers a run needs at once. */
 static size_t pointer_count(const sl_stage *stage)
 {
     if (sl__is_callbacks(stage))
@@ -169,8 +169,8 @@ static size_t pointer_count(const sl_stage *stage)
     return ((size_t)stage->arg_count_max + 2) * SL__GROUP_MAX;
 }
 
-/* Callbacks work on memory of this process: where messages are elsewhere, on
- * copies. */
+/* Callbacks work on host memory: messages that are elsewhere need copies
+ * there. */
 static sl_status make_staging(sl_memory *memory)
 {
     const sl_stage *stage = memory->stage;
@@ -197,7 +197,7 @@ static sl_status fill(sl_memory *memory, const sl__slots *slots,
     return memory->owner == memory ? fill_buffers(memory) : SL_OK;
 }
 
-/* Refuses lists that do not have the same tensors under the same names, in
+/* Refuses lists unless they have the same tensors under the same names, in
  * order. */
 static sl_status check_same(const sl__names *own, const sl__names *theirs)
 {
@@ -260,7 +260,7 @@ sl_status sl__memory_create(const sl_stage *stage, const sl__slots *slots,
     return status;
 }
 
-/* Each microbatch has a slot of each kind. */
+/* As many slots of each kind as microbatches. */
 static sl_status create_alike(const sl_stage *stage, int count,
                               sl_memory *owner, sl_memory **out)
 {

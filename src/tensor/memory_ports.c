@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What goes into a memory and comes out of it by port, and what optimizers do
- * to its parameters. */
+ * Reading and writing a memory by port, and what optimizers do to its
+ * parameters. */
 #include "tensor/memory.h"
 
 #include "base/arguments.h"
@@ -10,13 +10,14 @@
 #include <assert.h>
 #include <string.h>
 
-/* Whether a port is copied by the callbacks of a stage. */
+/* Whether the callbacks of a stage copy this port. */
 static bool is_called(const sl_stage *stage, const sl_port *port)
 {
     return sl__is_callbacks(stage) && sl__is_parameter_kind(port->kind);
 }
 
-/* Where parameters and their gradients lie; NULL where they are elsewhere. */
+/* Where a parameter or its gradient lies; NULL if that is outside of this
+ * memory. */
 static char *parameter_memory(const sl_memory *memory, const sl_port *port)
 {
     const sl_stage *stage = memory->stage;
@@ -91,7 +92,7 @@ sl_status sl_memory_read(const sl_memory *memory, const sl_port *port, int slot,
 
 /* --------------------------------------------------------------- pieces -- */
 
-/* The memory of a parameter or gradient that is on the device. */
+/* The memory of a part of a parameter or gradient that is on the device. */
 static char *find_piece(const sl_memory *memory, const sl_port *port,
                         size_t first, size_t bytes)
 {

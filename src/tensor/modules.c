@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What model code says beside its ops: the scopes it is in, regions that stay
- * whole, and marks where it may be cut. */
+ * What model code says beside its ops: scopes, regions that stay whole, and
+ * marks where the model may be cut. */
 #include "tensor/graph.h"
 
 #include "base/memory.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lists of names, in the order they came, found by hash: models have tens of
- * thousands. */
+ * Lists of names in the order of insertion, with a hash index: models have tens
+ * of thousands of names. */
 #include "tensor/graph.h"
 
 #include "base/memory.h"
@@ -19,7 +19,7 @@ static uint32_t hash(const char *name)
     return h;
 }
 
-/* The place of a name in the index, or the free one where it would go. */
+/* The index entry of a name, or the free one for it. */
 static uint32_t *find_place(const sl__names *names, const char *name,
                             uint32_t hashed)
 {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Orders for B. I and W leave it open which node of one comes before which of
- * the other; B is free to mix them. Three orders are proposed: as autodiff
- * emitted the nodes; I, then W; and one that always takes the node which leaves
- * least alive. The planner takes the one that needs the smallest workspace.
+ * Orders for B. It does not matter which node of I comes before which node of
+ * W, so B may mix them. Three orders are proposed: the one in which autodiff
+ * emitted the nodes; I, then W; and a greedy one that always takes the node
+ * after which the fewest bytes are alive. The planner takes the one that needs
+ * the smallest workspace.
  *
- * Whatever touches the same memory stays in order, so every order computes the
- * same bits. */
+ * Calls that touch the same memory keep their order, so every order computes
+ * the same bits. */
 #include "tensor/program.h"
 
 #include "base/try.h"
@@ -30,7 +31,7 @@ static int list_touched(const sl__kernel_call *call, const sl_tensor **bases,
     return count;
 }
 
-/* So many bases do all calls touch together, at most. */
+/* The most bases that all calls can touch together. */
 static size_t count_touches(const sl__kernel_calls *calls)
 {
     size_t count = 0;
@@ -39,7 +40,7 @@ static size_t count_touches(const sl__kernel_calls *calls)
     return count;
 }
 
-/* A call that waits for another, in a list of those that do. */
+/* A call that waits for another, in a list of such calls. */
 typedef struct follower {
     int call;
     int next; /* in `followers`; -1: the last */
@@ -48,16 +49,16 @@ typedef struct follower {
 typedef struct orderer {
     const sl_stage *stage;
     const sl__kernel_calls *calls;
-    const sl_tensor **bases; /* of the call at hand */
-    int64_t *bytes;          /* by base: what it takes of the workspace */
-    int *left;               /* by base: calls still to touch it */
+    const sl_tensor **bases; /* of the current call */
+    int64_t *bytes;          /* by base: its bytes of workspace */
+    int *left;               /* by base: calls that have not touched it yet */
     bool *alive;             /* by base */
-    int *times;              /* by base: touches by the call being weighed */
-    uint64_t *stamps;        /* by base: when `times` was begun */
+    int *times;              /* by base: touches by the call that is weighed */
+    uint64_t *stamps;        /* by base: for which call `times` was counted */
     uint64_t stamp;
     follower *followers;
     int *first_follower; /* by call: in `followers`; -1: none */
-    int *waits;          /* by call: for so many others */
+    int *waits;          /* by call: how many others it waits for */
 } orderer;
 
 /* ---------------------------------------------------------------- alive -- */
@@ -75,8 +76,8 @@ static void start_count(orderer *o)
     }
 }
 
-/* How much more, or less, is alive after a call has run; `commit` makes it
- * so. */
+/* By how many bytes more, or fewer, are alive after a call; `commit` runs
+ * it. */
 static int64_t weigh(orderer *o, const sl__kernel_call *call, bool commit)
 {
     int operands;
@@ -90,7 +91,7 @@ static int64_t weigh(orderer *o, const sl__kernel_call *call, bool commit)
             o->times[id] = 0;
             more += o->alive[id] ? 0 : o->bytes[id];
         }
-        /* The last touch of all is the last of what it touches. */
+        /* The last touch of a base frees it. */
         if (++o->times[id] == o->left[id])
             more -= o->bytes[id];
     }
@@ -103,9 +104,9 @@ static int64_t weigh(orderer *o, const sl__kernel_call *call, bool commit)
 
 /* --------------------------------------------------------------- waiting -- */
 
-/* Lists who waits for whom: a call waits for the last writer of whatever it
- * touches. Nothing is written again once it was read, so nobody waits for
- * readers. */
+/* Lists which call waits for which: a call waits for the last writer of
+ * whatever it touches. Nothing is written again once it was read, so no call
+ * waits for readers. */
 static sl_status find_waits(orderer *o, sl__arena *scratch)
 {
     size_t tensors = o->stage->graph->tensor_count, calls = o->calls->count;
@@ -140,9 +141,8 @@ static sl_status find_waits(orderer *o, sl__arena *scratch)
 
 /* ---------------------------------------------------------------- orders -- */
 
-/* Always the call, of those that wait for none, after which least is alive;
- * the earlier one where that is the same. Of very many that wait for none, the
- * latest are looked at. */
+/* Always takes the ready call after which the fewest bytes are alive; on a tie
+ * the earlier one. If very many are ready, only the latest are considered. */
 static void order_greedily(orderer *o, int *waits, int *ready, int *order)
 {
     size_t calls = o->calls->count, ready_count = 0;
@@ -176,7 +176,7 @@ static void order_greedily(orderer *o, int *waits, int *ready, int *order)
     }
 }
 
-/* Calls that W has come last. */
+/* The calls of W come last. */
 static void order_i_then_w(const orderer *o, const bool *in_w, int *order)
 {
     size_t at = 0;
@@ -188,7 +188,7 @@ static void order_i_then_w(const orderer *o, const bool *in_w, int *order)
     }
 }
 
-/* What each base takes of B's workspace: nothing if it lies elsewhere. */
+/* What each base takes of B's workspace; 0 if it lies elsewhere. */
 static void count_bytes(orderer *o)
 {
     const sl_stage *stage = o->stage;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where every tensor lies. What F saves for backward lies in the slab, in a
- * row: it is all alive when F ends. What I leaves for W lies in the slab where
- * something has been used for the last time, else in memory that is handed on
- * from I to W alone. What lives within a program lies in the workspace. Where
- * pieces that are never alive together may share room they are placed largest
- * first, each at the lowest place free for its whole life. */
+ * Where every tensor lies. What F saves for backward lies in the slab, one
+ * after the other: all of it is alive when F ends. What I leaves for W takes
+ * the place of tensors in the slab that have been used for the last time; what
+ * does not fit there gets memory of its own, `handed`, which is needed from I
+ * to W only. What lives within one program lies in the workspace. Pieces that
+ * are never alive together may share memory: they are placed largest first,
+ * each at the lowest offset that is free for its whole life. */
 #include "tensor/program.h"
 
 #include "base/try.h"
@@ -53,7 +54,7 @@ static void touch_calls(const sl_stage *stage, int p)
     }
 }
 
-/* Counts each node that runs once, however many programs run it. */
+/* Counts writers. A node counts once, however many programs run it. */
 static void count_writers(sl_stage *stage, bool *runs)
 {
     const sl_graph *graph = stage->graph;
@@ -98,17 +99,17 @@ bool sl__is_carried_in(const sl_stage *stage, sl_program program,
 
 /* -------------------------------------------------------------- packing -- */
 
-/* A piece of a pool, alive from the first to the last call. */
+/* A piece of a pool, alive from call `first` to call `last`. */
 typedef struct room {
     int64_t bytes;
     int64_t offset;
     int first;
     int last;
-    int id;   /* whose it is; -1 the scratch of a call */
+    int id;   /* the tensor in it; -1: scratch of a call */
     int pool; /* SL__POOL_NONE while it has no offset */
 } room;
 
-/* Pieces with room for more: as many as there are tensors and calls. */
+/* A list of pieces, with capacity for all tensors and calls. */
 typedef struct pieces {
     room *data;
     size_t count;
@@ -133,8 +134,8 @@ static int by_bytes(const void *left, const void *right)
     return (a->id > b->id) - (a->id < b->id);
 }
 
-/* Inserts a piece at the lowest free place, if that ends within `limit`;
- * `placed` is in order of offset. */
+/* Inserts a piece at the lowest free offset, if it then ends within `limit`;
+ * `placed` is sorted by offset. */
 static bool place_piece(room **placed, size_t count, room *piece, int64_t limit)
 {
     int64_t at = 0;
@@ -158,8 +159,8 @@ static bool place_piece(room **placed, size_t count, room *piece, int64_t limit)
     return true;
 }
 
-/* Gives pieces that are in no pool yet offsets in `pool`, as many as fit among
- * the fixed ones within `limit` bytes, and says how many bytes these need. */
+/* Gives pieces without a pool offsets in `pool`, as many as fit between the
+ * fixed ones within `limit` bytes, and says how many bytes these need. */
 static sl_status pack(sl__arena *scratch, const pieces *fixed, pieces *list,
                       int pool, int64_t limit, int64_t *out_bytes)
 {
@@ -235,8 +236,8 @@ static bool is_placed(const sl_stage *stage, int p, const sl_tensor *base)
 
 /* ----------------------------------------------------------------- slab -- */
 
-/* The last call in I or W that uses a base; calls of W count on from those of
- * I. */
+/* The last call in I or W that uses a base; W's calls are numbered after
+ * I's. */
 static int last_use(const sl_stage *stage, const sl_tensor *base)
 {
     int calls = (int)stage->programs[SL_PROGRAM_I].count;
@@ -250,8 +251,8 @@ static bool made_by_f(const sl_stage *stage, const sl_tensor *base)
     return !stage->options.recompute && !base->node->backward;
 }
 
-/* Lists the bases that one program makes and a later one of the microbatch
- * reads: those that F makes, or those that I does. */
+/* Lists the bases that one program computes and a later one of the same
+ * microbatch reads: F's if `from_f`, else I's. */
 static sl_status list_carried(const sl_stage *stage, sl__arena *scratch,
                               bool from_f, pieces *list)
 {
@@ -280,9 +281,8 @@ static void fix_pieces(sl_stage *stage, const pieces *list, int program)
             .pool = list->data[i].pool, .offset = list->data[i].offset};
 }
 
-/* What F leaves lies in a row. What I leaves for W takes the room of what was
- * used for the last time; what does not fit there has slots of its own, which
- * are occupied from I on only. */
+/* Places what F and I leave for later programs. What of I's does not fit
+ * between F's goes into slots of its own, which are only occupied from I on. */
 static sl_status plan_slab(sl_stage *stage, sl__arena *scratch)
 {
     sl_plan *plan = &stage->plan;
@@ -310,7 +310,7 @@ static sl_status plan_slab(sl_stage *stage, sl__arena *scratch)
 
 /* ------------------------------------------------------------ workspace -- */
 
-/* Whether the memory of a base is free once a program has read it for the last
+/* Whether the memory of a base is free after a program has read it for the last
  * time: it lies in the workspace, or was saved or handed on, and no later
  * program of the microbatch reads it. */
 static bool is_freed(const sl_stage *stage, int p, const sl_tensor *base)
@@ -318,7 +318,7 @@ static bool is_freed(const sl_stage *stage, int p, const sl_tensor *base)
     if (!is_placed(stage, p, base))
         return true;
     int pool = stage->places[p][base->id].pool;
-    /* A kernel that groups reads it when all else of W has run. */
+    /* A kernel that groups reads it after everything else in W has run. */
     if (p == SL_PROGRAM_W && stage->options.group > 1)
         return false;
     return (pool == SL__POOL_SLAB || pool == SL__POOL_HANDED) &&
@@ -327,7 +327,8 @@ static bool is_freed(const sl_stage *stage, int p, const sl_tensor *base)
             stage->touches[SL_PROGRAM_W][base->id].first < 0);
 }
 
-/* Whether a call's result may lie where operand `k` lies, which dies there. */
+/* Whether a call's result may take the memory of operand `k`, if this call is
+ * the last to read that. */
 static bool may_share(const sl_stage *stage, int p, size_t at, int k)
 {
     const sl__kernel_call *call = &stage->programs[p].data[at];
@@ -350,7 +351,7 @@ static bool may_share(const sl_stage *stage, int p, size_t at, int k)
     return true;
 }
 
-/* For each base, the one in whose memory it lies: itself or an operand. */
+/* For each base, the base whose memory it takes: its own or an operand's. */
 static void share_places(const sl_stage *stage, int p, int *host)
 {
     const sl__kernel_calls *calls = &stage->programs[p];
@@ -367,7 +368,7 @@ static void share_places(const sl_stage *stage, int p, int *host)
     }
 }
 
-/* Undoes an earlier plan of a program's workspace. */
+/* Forgets an earlier plan of a program's workspace. */
 static void forget_workspace(sl_stage *stage, int p)
 {
     for (size_t i = 0; i < stage->graph->tensor_count; i++) {
@@ -377,8 +378,9 @@ static void forget_workspace(sl_stage *stage, int p)
     }
 }
 
-/* Lists what a program needs room for: results that lie in no operand's memory,
- * alive until the last tensor that shares theirs is, and scratch of kernels. */
+/* Lists what a program needs workspace for: results that take no operand's
+ * memory, alive until the last tensor that shares theirs is; and scratch of
+ * kernels. */
 static void list_workspace(const sl_stage *stage, int p, const int *host,
                            int *last, pieces *list)
 {
@@ -436,7 +438,7 @@ static sl_status plan_workspace(sl_stage *stage, int p, sl__arena *scratch)
     return SL_OK;
 }
 
-/* Plans B in an order of its calls. */
+/* Plans B with its calls in this order. */
 static sl_status try_order(sl_stage *stage, const sl__kernel_call *emitted,
                            const int *order, sl__arena *scratch)
 {
@@ -447,7 +449,7 @@ static sl_status try_order(sl_stage *stage, const sl__kernel_call *emitted,
     return plan_workspace(stage, SL_PROGRAM_B, scratch);
 }
 
-/* Plans B in every order that is proposed, and keeps the best. */
+/* Plans B in every proposed order, and keeps the best. */
 static sl_status plan_b(sl_stage *stage, sl__arena *scratch)
 {
     const sl__kernel_calls *calls = &stage->programs[SL_PROGRAM_B];
@@ -498,7 +500,7 @@ static void count_saved(sl_stage *stage)
     stage->plan.saved_bytes = saved;
 }
 
-/* The next piece of a pool of which `*bytes` are taken. */
+/* Takes the next piece of a pool of which `*bytes` are taken already. */
 static sl__piece_of take_piece(const sl_tensor *tensor, sl_dtype dtype,
                                int64_t *bytes)
 {
@@ -591,7 +593,7 @@ static sl_status make_tables(sl_stage *stage)
     return SL_OK;
 }
 
-/* What every kernel reads and writes has a place. */
+/* Everything that a kernel reads or writes has a place. */
 static void assert_all_placed(const sl_stage *stage)
 {
     for (int p = 0; p < SL_PROGRAM_COUNT; p++) {

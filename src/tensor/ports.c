@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a stage shows of itself: its ports by name, and its programs as text. */
+ * What a stage shows of itself: ports by name, and its programs as text. */
 #include "tensor/program.h"
 
 #include "base/arguments.h"
@@ -22,14 +22,15 @@ static const sl__names *names_of(const sl_stage *stage, sl_port_kind kind)
                : &stage->graph->outputs;
 }
 
-/* Whether parameters have gradients here. */
+/* Whether this stage has gradients of parameters. */
 static bool has_gradients(const sl_stage *stage)
 {
     return stage->plan.gradient_bytes > 0 ||
            (sl__is_callbacks(stage) && stage->programs[SL_PROGRAM_B].exists);
 }
 
-/* Whether the i-th name is a port of this kind, and its first. */
+/* Whether the i-th name is a port of this kind, and the first name of its
+ * tensor. */
 static bool is_port(const sl_stage *stage, sl_port_kind kind, size_t i)
 {
     const sl__named *named = &names_of(stage, kind)->data[i];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * From a differentiated graph to programs: who runs which node when (split.c),
- * where every tensor lies (plan.c), and the flat kernel calls (stage.c). */
+ * From a differentiated graph to programs: which program runs which node
+ * (split.c), where every tensor lies (plan.c), and the flat kernel calls
+ * (stage.c). */
 #ifndef SL_TENSOR_PROGRAM_H
 #define SL_TENSOR_PROGRAM_H
 
@@ -23,13 +24,13 @@ typedef struct sl__kernel_calls {
     bool exists; /* was asked for */
 } sl__kernel_calls;
 
-/* The node that makes the results of a call. */
+/* The node that computes the results of a call. */
 static inline const sl__node *sl__last_node(const sl__kernel_call *call)
 {
     return call->activation ? call->activation : call->node;
 }
 
-/* When a program touches the memory of a base tensor. */
+/* Which calls of a program touch the memory of a base tensor. */
 typedef struct sl__touch {
     int first; /* index of the call; -1: never */
     int last;
@@ -40,7 +41,7 @@ typedef struct sl__touch {
 typedef struct sl__place {
     int pool; /* SL__POOL_NONE while unknown */
     int64_t offset;
-    bool shared; /* with an operand of what makes it, which is not read again */
+    bool shared; /* takes the memory of an operand, which is not read again */
 } sl__place;
 
 /* A message of a microbatch: an input, an output or a gradient of one. */
@@ -51,8 +52,8 @@ typedef struct sl__message {
     int64_t offset; /* in a slot of its kind */
 } sl__message;
 
-/* The memory of a microbatch, by when it is needed: each kind has slots of its
- * own, as many as microbatches need it at once. */
+/* The memory of a microbatch, by when it is needed. Each kind has slots of its
+ * own, as many as there are microbatches that need them at once. */
 typedef enum sl__slot_kind {
     SL__SLOT_SLAB,   /* from F to the end of the backward */
     SL__SLOT_HANDED, /* from I to W */
@@ -63,7 +64,7 @@ typedef enum sl__slot_kind {
     SL__SLOT_KINDS
 } sl__slot_kind;
 
-/* The kind of slot that a message port is in. */
+/* The kind of slot that has a port's message. */
 static inline sl__slot_kind sl__slot_kind_of(sl_port_kind kind)
 {
     switch (kind) {
@@ -80,8 +81,8 @@ static inline bool sl__is_parameter_kind(sl_port_kind kind)
     return kind == SL_PORT_PARAMETER || kind == SL_PORT_PARAMETER_GRADIENT;
 }
 
-/* How many slots of each kind a memory has, and which of them are a
- * microbatch's: of[i] for the i-th, which is its `slot` to all functions. */
+/* How many slots of each kind a memory has, and which ones each microbatch
+ * uses: of[i] for the i-th. This i is what all functions call `slot`. */
 typedef struct sl__slots {
     int counts[SL__SLOT_KINDS];
     const int (*of)[SL__SLOT_KINDS];
@@ -102,7 +103,7 @@ struct sl_stage {
     sl_graph *graph; /* with backward nodes */
     sl__diff diff;
     sl__kernel_calls programs[SL_PROGRAM_COUNT];
-    bool *in_w;                           /* by node: W runs it, or would */
+    bool *in_w; /* by node: it belongs to W, compiled or not */
     sl__touch *touches[SL_PROGRAM_COUNT]; /* by id of a base tensor */
     int *writers;                         /* in all programs */
     sl__message *messages;
@@ -110,8 +111,8 @@ struct sl_stage {
     sl__place *places[SL_PROGRAM_COUNT]; /* by id of a base tensor */
     sl__piece_of *parameters;            /* in their pool, by leaf index */
     sl__piece_of *gradients;             /* likewise */
-    int64_t *buffer_offsets; /* in the same pool, behind the parameters */
-    sl__kernel *kernels[SL_PROGRAM_COUNT]; /* flat, as they run */
+    int64_t *buffer_offsets; /* in the parameter pool, after the parameters */
+    sl__kernel *kernels[SL_PROGRAM_COUNT]; /* flat, in the order they run */
     sl__packs packs;
     int64_t kernel_count;
     int arg_count_max;
@@ -120,7 +121,7 @@ struct sl_stage {
     int *callback_messages;
     int64_t *callback_sums;
     int64_t slot_bytes[SL__SLOT_KINDS];
-    /* By program: a bit for each kind of slot that it reads or writes. */
+    /* By program: a bit for each kind of slot that it uses. */
     unsigned uses[SL_PROGRAM_COUNT];
     sl_plan plan;
 };
@@ -136,24 +137,23 @@ int sl__find_message(const sl_stage *stage, sl_port_kind kind, int index);
 
 /* ---------------------------------------------- memory.c, memory_ports.c -- */
 
-/* The memory of a pool as a slot sees it, and its bytes: for tests. */
+/* For tests: the memory of a pool as a slot sees it, and its bytes. */
 void *sl__memory_pool(const sl_memory *memory, int pool, int slot,
                       int64_t *out_bytes);
 
-/* Where a port of the memory's stage lies in a slot: an address of the device.
- * NULL where it is elsewhere, as the parameters of callbacks are. */
+/* The device address of a port in a slot. NULL if it is elsewhere, as the
+ * parameters of callbacks are. */
 void *sl__port_memory(const sl_memory *memory, const sl_port *port, int slot);
 
-/* Refuses a port that another stage gave, or one with other bytes. */
+/* Refuses a port of another stage, or one with other bytes. */
 sl_status sl__check_port(const sl_stage *stage, const sl_port *port,
                          size_t bytes);
 
-/* The stream that works on a memory. */
+/* The stream that does all work on a memory. */
 sl__stream *sl__memory_stream(const sl_memory *memory);
 
 /* Bytes that several memories hold together: now, and the most since that was
- * last set. What is allocated but discarded, so that the system has its pages
- * back, is not held. */
+ * last set. Discarded memory, whose pages the system has back, is not held. */
 typedef struct sl__holding {
     int64_t now;
     int64_t most;
@@ -163,8 +163,9 @@ typedef struct sl__holding {
  * outlive it. */
 void sl__memory_count_in(sl_memory *memory, sl__holding *holding);
 
-/* sl_memory_create, or with an owner sl_memory_create_shared, with slots by
- * kind; `stream` does all work on it, NULL: one of its own. */
+/* sl_memory_create, or with an owner sl_memory_create_shared, with a number of
+ * slots for each kind. `stream` does all work on it; NULL: a stream of its
+ * own. */
 sl_status sl__memory_create(const sl_stage *stage, const sl__slots *slots,
                             sl_memory *owner, sl__stream *stream,
                             sl_memory **out);
@@ -175,7 +176,7 @@ sl_status sl__memory_create(const sl_stage *stage, const sl__slots *slots,
 void sl__memory_set_discarded(sl_memory *memory, sl_port_kind kind,
                               int64_t bytes);
 
-/* Memory of the same device that is not in the plan: states of optimizers. */
+/* Device memory that is not in the plan: optimizer state. */
 sl_status sl__memory_allocate(sl_memory *memory, int64_t bytes, void **out);
 void sl__memory_free(sl_memory *memory, int64_t bytes, void *data);
 
@@ -193,12 +194,12 @@ sl_status sl__memory_clear(sl_memory *memory, const sl_port *port, size_t first,
 sl_status sl__memory_discard(sl_memory *memory, const sl_port *port,
                              size_t first, size_t length);
 
-/* Says that parameters were written otherwise than by sl_memory_write, so that
+/* Notes that parameters were written otherwise than by sl_memory_write, so that
  * the next run packs them again. */
 void sl__memory_mark_written(sl_memory *memory);
 
-/* A step of an optimizer on a part of a parameter, in elements, given the port
- * of its gradient, which is zeroed. */
+/* An optimizer's step on a part of a parameter, in elements. Takes the port of
+ * its gradient, which is zeroed. */
 sl_status sl__memory_update(sl_memory *memory, const sl_port *gradient,
                             size_t first, size_t count, const sl__update *how,
                             const sl__update_block *block, void *states[2]);
@@ -207,7 +208,7 @@ sl_status sl__memory_update(sl_memory *memory, const sl_port *gradient,
 sl_status sl__memory_descend_part(sl_memory *memory, const sl_port *gradient,
                                   size_t first, size_t count, double rate);
 
-/* The sum of the squares of a gradient, into a double of the device. */
+/* The sum of the squares of a gradient, into a double in device memory. */
 sl_status sl__memory_square_sum(const sl_memory *memory,
                                 const sl_port *gradient, void *to);
 
@@ -225,7 +226,8 @@ sl_status sl__stage_enqueue(const sl_stage *stage, sl_program program,
 sl_status sl__stage_enqueue_group(const sl_stage *stage, sl_memory *memory,
                                   const int *slots, int count);
 
-/* Reads the faults of all slots. Fails with the first, and says where. */
+/* Reads the faults of all slots. Fails with the first, and outputs its slot and
+ * program. */
 sl_status sl__memory_check(const sl_memory *memory, int *out_slot,
                            sl_program *out_program);
 
@@ -269,8 +271,8 @@ sl_status sl__split(sl_stage *stage);
 
 /* Merges the gradients of one attention that share a program, lets parts of a
  * concat be written in place, and gives activations to the products before
- * them. The first two change the graph: parts before sl__split, gradients in
- * it. */
+ * them. The first two change the graph: parts of a concat before sl__split,
+ * attention within it. */
 void sl__merge_attention_grads(sl_graph *graph, uint8_t *sets);
 sl_status sl__place_concat_parts(sl_stage *stage);
 void sl__fuse_activations(sl_stage *stage, sl_program program);
@@ -281,7 +283,7 @@ bool sl__is_message(const sl_stage *stage, const sl_tensor *base);
 /* ------------------------------------------------------------ order.c -- */
 
 /* Proposes orders for the calls of B, each a permutation of their indices, from
- * which the planner chooses. Requires: touches. */
+ * which the planner chooses. Requires: sl__compute_touches. */
 enum { SL__ORDER_COUNT = 3 };
 sl_status sl__propose_orders(const sl_stage *stage, sl__arena *scratch,
                              int *orders[SL__ORDER_COUNT]);
@@ -299,12 +301,11 @@ sl_status sl__plan_memory(sl_stage *stage);
 /* Lays the messages of a slot out, and plans their bytes. */
 void sl__plan_messages(sl_stage *stage);
 
-/* Records which program uses which kinds of slots. Requires: located
- * kernels. */
+/* Records which program uses which kinds of slots. Requires: kernels whose args
+ * have places. */
 void sl__note_uses(sl_stage *stage);
 
-/* Records which call touches what; to be repeated whenever calls have
- * changed. */
+/* Records which call touches what; to be repeated whenever calls change. */
 sl_status sl__compute_touches(sl_stage *stage);
 
 /* Whether `program` reads memory of `base` that an earlier program of the same

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Counter-based random bits: what dropout zeroes is a function of the seed, the
- * op and the place alone, so backward and every backend agree with forward. */
+ * op and the position alone, so backward and every backend agree with
+ * forward. */
 #ifndef SL_TENSOR_RANDOM_H
 #define SL_TENSOR_RANDOM_H
 
@@ -16,13 +17,13 @@ static inline uint64_t sl__mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* What the places of one dropout in one run count on from. */
+/* Where the counter of one dropout in one run starts. */
 static inline uint64_t sl__dropout_key(uint64_t seed, int64_t op)
 {
     return sl__mix(sl__mix(seed + 0x9e3779b97f4a7c15u) + (uint64_t)op);
 }
 
-/* The kept fraction of 2^32, against which a place's bits are held. */
+/* The fraction kept, of 2^32, to compare with a position's random bits. */
 static inline uint64_t sl__dropout_threshold(double rate)
 {
     return (uint64_t)((1 - rate) * 4294967296.0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The run: walks the kernels of a program with operands resolved from (pool,
- * offset), and enqueues them. Nothing is allocated, looked up or decided here
- * that could have been before. */
+ * Running programs: walks the kernels of a program, turns each (pool, offset)
+ * into an address, and enqueues them. Nothing is allocated, looked up or
+ * decided here that could have been before. */
 #include "tensor/memory.h"
 
 #include "base/arguments.h"
@@ -20,7 +20,7 @@ static sl_status run_kernel(const sl__kernel *kernel, void *const *bases,
     return kernel->run(kernel, pointers, run);
 }
 
-/* Packs weights, if parameters have changed since that was last done. */
+/* Packs weights, if parameters have changed since they were last packed. */
 static sl_status pack_changed(sl_memory *memory, const microbatch *slot,
                               const sl__run *run)
 {
@@ -47,7 +47,7 @@ static sl_status run_kernels(const sl_stage *stage, sl_program program,
     return SL_OK;
 }
 
-/* Between these a thread enqueues. */
+/* A thread calls these around what it enqueues. */
 static sl_status begin(const sl_memory *memory)
 {
     return memory->stage->backend->device.begin(memory->stream);
@@ -118,15 +118,15 @@ sl_status sl__stage_enqueue(const sl_stage *stage, sl_program program,
     }
     SL__TRY(begin(memory));
     sl_status status = end(memory, run_kernels(stage, program, memory, slot));
-    /* A failed run leaves a slot that only F can use again. */
+    /* After a failed run, only F can use the slot. */
     slot->state = status ? SLOT_EMPTY : after[program];
     return status;
 }
 
 /* --------------------------------------------------------------- blocks -- */
 
-/* In ordinary memory blocks lie next to each other, and in that of the device a
- * line apart: one may be written while another is read. */
+/* In host memory the blocks are adjacent. On the device each has a cache line
+ * of its own: one may be written while another is read. */
 sl_status sl__memory_begin_step(sl_memory *memory, const sl__step_block *blocks)
 {
     for (int i = 0; i < memory->slot_count; i++) {
@@ -138,8 +138,7 @@ sl_status sl__memory_begin_step(sl_memory *memory, const sl__step_block *blocks)
     return SL_OK;
 }
 
-/* Gives a slot its options, a seed only for F: what comes later uses the
- * same. */
+/* Gives a slot its options. Only F sets the seed: backward uses F's. */
 static sl_status begin_run(sl_memory *memory, sl_program program, int slot,
                            const sl_run_options *options)
 {
@@ -206,7 +205,7 @@ sl_status sl_stage_run(const sl_stage *stage, sl_program program,
 
 /* ---------------------------------------------------------------- groups -- */
 
-/* Everything of W but the kernels that take a group. */
+/* Runs everything of W but the kernels that group. */
 static sl_status run_others(sl_memory *memory, const int *slots, int count)
 {
     const sl_stage *stage = memory->stage;
@@ -225,7 +224,7 @@ static sl_status run_others(sl_memory *memory, const int *slots, int count)
     return SL_OK;
 }
 
-/* A kernel that takes a group, on as many slots at a time as there are pointers
+/* Runs a kernel that groups, on as many slots at a time as there are pointers
  * for. */
 static sl_status run_grouped(const sl__kernel *kernel, sl_memory *memory,
                              const int *slots, int count)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * safetensors files, opened and read. Bytes of tensors are read where they are
- * wanted, and not mapped: a file that is truncated after it was opened gives
- * an error then, and no signal. */
+ * safetensors files, opened and read. Tensors are read on request and not
+ * mapped: a file that is truncated after it was opened then gives an error, and
+ * no SIGBUS. */
 #include "tensor/safetensors.h"
 
 #include "base/arguments.h"
@@ -16,12 +16,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Two hundred thousand tensors, more than any model has in a file. */
+/* Enough for two hundred thousand tensors, more than any model has in a
+ * file. */
 enum { HEADER_BYTES_MAX = 1 << 25 };
 
 /* ---------------------------------------------------------------- header -- */
 
-/* How long the header is that these bytes begin; it lies within `bytes`. */
+/* The length of the header that starts with `prefix`, in a file of `bytes`. */
 static sl_status read_length(const unsigned char *prefix, int64_t bytes,
                              size_t *out)
 {

@@ -16,7 +16,7 @@ typedef struct sl__metadata {
 } sl__metadata;
 
 struct sl_safetensors {
-    int fd;                 /* -1 where the bytes are in memory, and borrowed */
+    int fd;                 /* -1 if the bytes are in memory, and borrowed */
     char *path;             /* of the file, for sentences */
     sl_safetensor *tensors; /* in order of their bytes */
     size_t count;
@@ -26,9 +26,9 @@ struct sl_safetensors {
     size_t metadata_count;
     size_t metadata_capacity;
     bool has_metadata;
-    int64_t data_bytes; /* behind the header */
-    char *texts;        /* names and metadata, */
-    char *texts_end;    /* up to here */
+    int64_t data_bytes; /* after the header */
+    char *texts;        /* names and metadata */
+    char *texts_end;    /* the end of those so far */
 };
 
 /* Reads the header's text, with `data_bytes` known; offsets of tensors count
@@ -36,7 +36,7 @@ struct sl_safetensors {
 sl_status sl__safetensors_read_header(sl_safetensors *file, const char *text,
                                       size_t length);
 
-/* Copies bytes of a tensor, from its `first` on. */
+/* Copies `bytes` bytes of a tensor, from its byte `first` on. */
 sl_status sl__safetensor_read_part(const sl_safetensor *tensor, size_t first,
                                    size_t bytes, void *out);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * The header of a safetensors file: a JSON object of names to dtype, shape and
- * a range of bytes. It is taken only when all of it adds up: every shape makes
- * exactly its range, and the ranges follow one another without gap or overlap
- * up to the end.
+ * a range of bytes. It is accepted only if all of it is consistent: every range
+ * has exactly the bytes of its shape, and the ranges follow one another without
+ * gap or overlap, up to the end.
  *
- * A header may be made to be expensive to read, so it is never parsed into one
- * tree: members are found in the text one by one, and what is kept of them
- * takes a few times as many bytes as they take in the text. */
+ * A header may be crafted to be expensive to read, so it is never parsed into
+ * one tree: members are found in the text one by one, and what is kept of them
+ * takes only a few times their bytes in the text. */
 #include "tensor/json_members.h"
 #include "tensor/safetensors.h"
 
@@ -21,8 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A dtype, six sizes and a range take three hundred bytes at most; there may be
- * blanks and unknown keys. */
+/* A dtype, six sizes and a range take three hundred bytes at most; the rest is
+ * for whitespace and unknown keys. */
 enum { ENTRY_BYTES_MAX = 1 << 16 };
 
 static bool read_dtype(const json_t *value, sl_dtype *out)
@@ -137,7 +137,8 @@ static sl_status check_places(const sl_safetensors *file)
     return SL_OK;
 }
 
-/* Tensors by name, to be found by it; no two have the same. */
+/* Sorts tensors by name, to find them by it; refuses a name that occurs
+ * twice. */
 static sl_status sort_names(sl_safetensors *file)
 {
     SL__TRY(sl__alloc(file->count, sizeof *file->by_name, &file->by_name));
@@ -154,8 +155,8 @@ static sl_status sort_names(sl_safetensors *file)
 
 /* ----------------------------------------------------------------- text -- */
 
-/* Decodes a string into the texts of the file, where there is room for all of
- * them: without its quotes and escapes each is shorter than in the header. */
+/* Decodes a string into the texts of the file. There is room for all of them:
+ * without its quotes and escapes each is shorter than in the header. */
 static sl_status decode(sl_safetensors *file, sl__span raw, const char **out)
 {
     json_error_t error;
@@ -182,7 +183,7 @@ static sl_status refuse_text(const char *what)
 typedef sl_status (*member_fn)(sl_safetensors *file, sl__span key,
                                sl__span value);
 
-/* Calls `add` for every member of the object that is called `what`. */
+/* Calls `add` for every member of the object named `what`. */
 static sl_status read_members(sl_safetensors *file, const char *what,
                               sl__span text, member_fn add)
 {
@@ -231,8 +232,8 @@ static sl_status read_metadata(sl_safetensors *file, sl__span text)
     return SL_OK;
 }
 
-/* Parses one tensor into a JSON tree of its own, which is small, and freed
- * before the next. */
+/* Parses one tensor into a small JSON tree of its own, freed before the
+ * next. */
 static sl_status add_tensor(sl_safetensors *file, const char *name,
                             sl__span text)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writing a safetensors file: beside the one that may be there, then in its
- * place, so that a reader sees the old file or the new one. */
+ * Writes a safetensors file under a temporary name in the same folder and
+ * renames it, so that a reader sees the old file or the new one. */
 #include "tensor/safetensors.h"
 
 #include "base/arguments.h"
@@ -72,8 +72,8 @@ static json_t *describe(const sl_safetensor *tensor, size_t *at)
                      first, (json_int_t)*at);
 }
 
-/* The header as text, padded with spaces so that the bytes begin at a multiple
- * of 8. The caller frees. */
+/* The header as text, padded with spaces so that the tensors begin at a
+ * multiple of 8. The caller frees it. */
 static sl_status make_header(const sl_safetensor *tensors, size_t count,
                              const char *const *metadata, char **out)
 {
@@ -107,7 +107,7 @@ static sl_status make_header(const sl_safetensor *tensors, size_t count,
     return SL_OK;
 }
 
-/* A tensor that is not in memory here is copied in pieces. */
+/* Copies a tensor that is not in memory in chunks. */
 static sl_status put_tensor(int fd, const char *path,
                             const sl_safetensor *tensor)
 {
@@ -140,8 +140,8 @@ static sl_status put_all(int fd, const char *path, const char *header,
     return SL_OK;
 }
 
-/* Syncs the folder of a file, so that its new name survives too. The file is
- * whole in any case. */
+/* Syncs the folder of a file, so that its new name survives a crash. Without
+ * that the file is whole too. */
 static void sync_folder_of(const char *path)
 {
     char folder[4096];
@@ -152,7 +152,7 @@ static void sync_folder_of(const char *path)
     sl__sync_folder(slash ? folder : ".");
 }
 
-/* Opens a new file beside `path`, with a name that no other has. */
+/* Opens a new file with a unique name in the folder of `path`. */
 static sl_status open_beside(const char *path, char *temporary, size_t size,
                              int *out_fd)
 {
@@ -211,7 +211,7 @@ sl_status sl_safetensors_write(const char *path, const sl_safetensor *tensors,
     char *header = NULL;
     SL__TRY(check_writable(tensors, count));
     SL__TRY(make_header(tensors, count, metadata, &header));
-    /* Behind a symbolic link, the file it names is replaced. */
+    /* If `path` is a symbolic link, the file it names is replaced. */
     char *target = realpath(path, NULL);
     sl_status status = replace(target ? target : path, header, tensors, count);
     free(target);

@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* More than any machine has, and small enough to add a million of them. */
+/* More than any machine has, and so small that a million of them can be
+ * added. */
 #define TENSOR_BYTES_MAX ((int64_t)1 << 42)
 
 int64_t sl__count(const sl_tensor *tensor)
@@ -73,8 +74,8 @@ const char *sl__shape_text(int dims, const int64_t *shape,
 bool sl__reshape_strides(const sl_tensor *from, int dims, const int64_t *shape,
                          int64_t *stride)
 {
-    /* Walk both shapes from the end in groups of equal size: inside a group
-     * the old dimensions must follow one another in memory. */
+    /* Walk both shapes from the end in groups of equal size: inside a group the
+     * old dimensions must be adjacent in memory. */
     int old = from->dims - 1, new = dims - 1;
     while (new >= 0) {
         while (old >= 0 && from->shape[old] == 1)

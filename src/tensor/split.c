@@ -8,19 +8,20 @@
 #include <assert.h>
 #include <string.h>
 
-/* What is known of a node while splitting. */
+/* The sets that a node can be in. */
 enum {
     IN_F = 1,
     IN_I = 2,
     IN_W = 4,
-    AGAIN_I = 8, /* forward, run again at the head of I */
+    /* Forward nodes that run again at the start of I, or of W. */
+    AGAIN_I = 8,
     AGAIN_W = 16,
 };
 
 typedef struct splitter {
     const sl_graph *graph;
     uint8_t *node_sets;
-    bool *wanted; /* per tensor, in the walk at hand */
+    bool *wanted; /* per tensor, in the current walk */
 } splitter;
 
 static void want(splitter *s, const sl_tensor *tensor)
@@ -49,8 +50,9 @@ static bool makes_wanted(const splitter *s, const sl__node *node)
     return false;
 }
 
-/* Puts into `set` the nodes of one direction that what is wanted needs, unless
- * they are in one of `except`. What other nodes must have made stays wanted. */
+/* Puts into `set` the nodes of one direction that compute something wanted, and
+ * wants their operands; not nodes that are in `except`, whose results others
+ * have computed. */
 static void gather(splitter *s, bool backward, uint8_t set, uint8_t except)
 {
     for (size_t i = s->graph->node_count; i-- > 0;) {
@@ -84,7 +86,8 @@ static bool has_kernel(const sl__node *node)
     return !(sl__ops[node->op].traits & SL__VIEW);
 }
 
-/* Lists the nodes of some sets, forward ones first, in the graph's order. */
+/* Lists the nodes of some sets, forward ones first, in the order of the
+ * graph. */
 static sl_status list(sl_stage *stage, const uint8_t *sets, uint8_t forward,
                       uint8_t backward, sl__kernel_calls *out)
 {

@@ -15,8 +15,8 @@
 
 /* ------------------------------------------------------------- messages -- */
 
-/* Whether a tensor can be computed right in the memory of its message: it is
- * all of the memory of a result that is not in another message yet. */
+/* Whether a tensor can be computed directly into the memory of its message: it
+ * is the whole of a result that is not in another message yet. */
 static bool can_be_message(const sl_tensor *tensor, const bool *taken)
 {
     const sl_tensor *base = tensor->base;
@@ -111,15 +111,15 @@ static void describe(sl__arg *arg, const sl_tensor *tensor)
     arg->pool = SL__POOL_NONE;
     if (!tensor)
         return;
-    arg->pool = SL__POOL_WORKSPACE; /* Somewhere: the plan says where. */
+    arg->pool = SL__POOL_WORKSPACE; /* Preliminary: the plan decides where. */
     arg->dtype = tensor->dtype;
     arg->dims = tensor->dims;
     memcpy(arg->shape, tensor->shape, sizeof arg->shape);
     memcpy(arg->stride, tensor->stride, sizeof arg->stride);
 }
 
-/* Builds the kernel of a call, geometry only, and lets the backend prepare
- * it. */
+/* Builds the kernel of a call, with geometry but without addresses, and lets
+ * the backend prepare it. */
 static sl_status make_kernel(sl_stage *stage, sl__kernel_call *call,
                              bool groups, sl__kernel *kernel)
 {
@@ -184,8 +184,9 @@ static void locate(const sl_stage *stage, int p, const sl_tensor *tensor,
         place->offset + tensor->offset * (int64_t)sl_dtype_bytes(tensor->dtype);
 }
 
-/* Whether a kernel of W may run for several microbatches when all else has: it
- * reads nothing that W makes, and adds to what no other kernel adds to. */
+/* Whether a kernel of W may run for several microbatches after everything else:
+ * it reads nothing that W computes, and adds to memory that no other kernel
+ * adds to. */
 static bool may_group(const sl__kernel *kernel)
 {
     bool may = kernel->adds && kernel->is_alone;
@@ -194,7 +195,7 @@ static bool may_group(const sl__kernel *kernel)
     return may;
 }
 
-/* Writes pool and offset into the args, now that the plan knows them. */
+/* Writes the plan's pools and offsets into the args. */
 static void locate_call(sl_stage *stage, int p, const sl__kernel_call *call)
 {
     const sl__node *node = call->node;
@@ -226,7 +227,7 @@ static void locate_packs(sl_stage *stage)
     }
 }
 
-/* Lays the kernels of each program out as they run, and locates them. */
+/* Puts the kernels of each program in the order they run, and locates them. */
 static sl_status lay_out(sl_stage *stage)
 {
     for (int p = 0; p < SL_PROGRAM_COUNT; p++) {
@@ -288,7 +289,7 @@ static sl_status open_device(sl_stage *stage)
 {
     int threads = stage->options.threads;
     SL__TRY(sl__backend_find(stage->options.backend, &stage->backend));
-    /* The name lives as long as the backend, not as long as the options. */
+    /* The backend's name outlives the caller's options. */
     stage->options.backend = stage->backend->name;
     if (threads < 1 || threads > stage->backend->device.threads_max)
         return sl_fail(SL_EINVAL, "%d threads, expected 1 to %d on %s", threads,

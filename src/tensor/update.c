@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Steps of optimizers, on the CPU: AdamW and SGD with momentum, decay apart from
- * the gradient. What PyTorch computes, in its order. */
+ * Optimizer steps on the CPU: AdamW and SGD with momentum. They compute what
+ * PyTorch does, in its order; except that SGD's decay is decoupled too. */
 #include "tensor/backend.h"
 
 #include <math.h>
 
-/* Written once for each pair of dtypes: X of the parameter, T of its gradient and
- * states, in which it is computed. */
+/* Defined once for each pair of dtypes: X of the parameter, T of its gradient
+ * and states, in which it is computed. */
 #define UPDATE(X, T, ROOT)                                                     \
     static void adamw_##X##_##T(                                               \
         const sl__update *how, const sl__update_block *block, X *restrict x,   \
@@ -102,7 +102,7 @@ sl_status sl__cpu_clip(sl__stream *stream, sl__update_block *block, double clip)
 {
     double norm = sqrt(block->squares);
     (void)stream;
-    /* As PyTorch has it, which adds a millionth. */
+    /* As in PyTorch, which adds 1e-6. */
     double scale = clip / (norm + 1e-6);
     block->scale = !isfinite(norm) ? NAN : clip > 0 && scale < 1 ? scale : 1;
     return SL_OK;
