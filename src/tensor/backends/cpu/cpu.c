@@ -31,7 +31,7 @@ static sl_status open_device(int threads, sl__device **out)
     return SL_OK;
 }
 
-/* A stream: how many threads do its work. */
+/* A stream, with the number of threads that do its work. */
 typedef struct cpu_stream {
     sl__stream stream; /* first */
     int threads;
@@ -88,7 +88,8 @@ typedef struct update_job {
 static void update_part(void *data, int worker, int64_t from, int64_t to)
 {
     const update_job *u = data;
-    /* A piece at a time, so that what is zeroed is still in cache. */
+    /* A piece at a time, so that the gradient is zeroed while it is in
+     * cache. */
     enum { PIECE = 4096 };
     (void)worker;
     for (int64_t at = from; at < to; at += PIECE) {
@@ -102,7 +103,7 @@ static sl_status update(sl__stream *stream, const sl__update *how,
                         const sl__update_block *block,
                         const sl__update_args *args)
 {
-    /* What it cannot do it refuses here, where that can be heard. */
+    /* Refuses unsupported dtypes here: the parts below cannot report them. */
     const sl__update_args none = sl__update_part(args, 0, 0);
     SL__TRY(sl__cpu_update(stream, how, block, &none));
     update_job u = {stream, how, block, args};

@@ -132,7 +132,7 @@ static sl_status KERNEL(matmul)(ARGS)
                 for (int64_t k = 0; k < s.k; k++, i += s.a[2], j += s.b[1])
                     sum += (double)a[i] * (double)b[j];
                 REAL *to = &out[g * s.out[0] + m * s.out[1] + n * s.out[2]];
-                /* As if the product had been stored, and read again. */
+                /* Rounded as if the product had been stored and read again. */
                 if (kernel->activation != SL__OP_COUNT)
                     sum = activate(kernel->activation, (REAL)sum);
                 *to = (REAL)(kernel->adds ? *to + sum : sum);
@@ -327,8 +327,8 @@ static double KERNEL(dot)(const REAL *a, const REAL *b, int64_t size)
     return sum;
 }
 
-/* q, k, v (B, T, C) -> out (B, T, C); of each row of scores the largest, and one
- * over the sum of exponentials beyond it (B, H, T, 2). */
+/* q, k, v (B, T, C) -> out (B, T, C); and for each row of scores the largest
+ * and 1 / sum(exp(score - largest)) (B, H, T, 2). */
 static sl_status KERNEL(attention)(ARGS)
 {
     (void)run;
@@ -347,7 +347,8 @@ static sl_status KERNEL(attention)(ARGS)
                     most = fmax(
                         most,
                         scale * KERNEL(dot)(q, ROW(1, b, j) + h * size, size));
-                /* As it is saved, so that backward finds the same weights. */
+                /* Rounded as it is saved, so that backward finds the same
+                 * weights. */
                 most = (REAL)most;
                 for (int64_t j = 0; j <= i; j++)
                     sum += exp(
@@ -371,9 +372,9 @@ static sl_status KERNEL(attention)(ARGS)
     return SL_OK;
 }
 
-/* dy, q, k, v, out (B, T, C), saved (B, H, T, 2) -> those of dq, dk, dv (B, T, C)
- * that are wanted. With w the weight of j for i: dv_j += w dy_i and, with
- * ds = w (dy_i.v_j - dy_i.out_i) scale: dq_i += ds k_j, dk_j += ds q_i. */
+/* dy, q, k, v, out (B, T, C), saved (B, H, T, 2) -> those of dq, dk, dv (B, T,
+ * C) that are wanted. With w the weight of j for i and ds = w (dy_i.v_j -
+ * dy_i.out_i) scale: dv_j += w dy_i, dq_i += ds k_j, dk_j += ds q_i. */
 static sl_status KERNEL(attention_grad)(ARGS)
 {
     (void)run;
@@ -459,8 +460,9 @@ static sl_status KERNEL(cast)(ARGS)
     return SL_OK;
 }
 
-/* Parts into the boxes where they belong; with `flag` they leave gaps, which
- * are 0, or overlap, and add up. A part that lies in its box stays. */
+/* Copies parts into their boxes. With `flag` they may leave gaps, which are 0,
+ * and overlap, where they add up. A part that lies in its box already is not
+ * copied. */
 static sl_status KERNEL(concat)(ARGS)
 {
     (void)run;
@@ -480,11 +482,11 @@ static sl_status KERNEL(concat)(ARGS)
     return SL_OK;
 }
 
-/* The sum of what falls onto one place of the result. */
+/* The sum of everything that is reduced into one element. */
 static double KERNEL(reduce_one)(const sl__arg *in, const REAL *source,
                                  const sl__arg *out, const sl__index *place)
 {
-    /* The dimensions that are summed over, the others held at the place. */
+    /* The dimensions that are summed over; the others are fixed. */
     sl__arg summed = *in;
     int64_t start = 0, count = 1;
     for (int d = 0; d < in->dims; d++) {
@@ -505,8 +507,8 @@ static double KERNEL(reduce_one)(const sl__arg *in, const REAL *source,
     return sum;
 }
 
-/* The sum over the dimensions that the result, aligned at the last, lacks or
- * has as 1, times `number`. */
+/* The sum over the dimensions that are 1 or absent in the result, whose shape
+ * is aligned at the last dimension, times `number`. */
 static sl_status KERNEL(reduce)(ARGS)
 {
     (void)run;
@@ -568,9 +570,9 @@ static sl_status KERNEL(mse_grad)(ARGS)
     return SL_OK;
 }
 
-/* logits (R, V), labels (R) -> loss (); of each row the largest logit, and the
- * log of the sum of exponentials beyond it (R, 2): apart, since a large one
- * would blur the other. */
+/* logits (R, V), labels (R) -> loss (); and for each row the largest logit and
+ * log(sum(exp(logit - largest))) (R, 2). They are saved apart, because their
+ * sum would round off the smaller one. */
 static sl_status KERNEL(cross_entropy)(ARGS)
 {
     const REAL *x = p[0];

@@ -4,7 +4,7 @@
  * the specification that other backends are tested against. */
 #include "tensor/backends/ref/ref.h"
 
-/* Integers and bools are only ever moved. */
+/* Integers and bools are only ever copied. */
 static sl_status copy_bytes(const sl__kernel *kernel, void *const *p,
                             const sl__run *run)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the plain kernels share whatever their float type. */
+ * What the plain kernels of both float types share. */
 #ifndef SL_TENSOR_REF_H
 #define SL_TENSOR_REF_H
 
@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A place in a tensor, walked with the last dimension fastest. */
+/* A position in a tensor, advanced with the last dimension fastest. */
 typedef struct sl__index {
     int64_t at[SL_DIMS_MAX];
 } sl__index;

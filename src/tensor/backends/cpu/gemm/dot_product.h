@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Products of a few rows with a weight that stays in cache and whose columns are
- * contiguous, as dot products along them. So a weight (out, in) is read in place
- * by x w' as it is by y w: nothing is packed, and it takes half the cache. */
+ * Products of a few rows with a weight that stays in cache and has contiguous
+ * columns, as dot products along the columns. Forward then reads a weight (out,
+ * in) where it lies, as backward does: nothing is packed, and the weight takes
+ * half the cache. */
 
-/* Rows at a time, by so many columns that there is a sum for each lane. */
+/* Rows of a tile. It has as many columns as make one sum per lane. */
 enum { DOT_ROWS = 4 };
 
 typedef struct dot_work {
@@ -13,8 +14,8 @@ typedef struct dot_work {
     float *out;
 } dot_work;
 
-/* Interleaves the first half of the vectors with the second, and adds what lies
- * beside each other: half as many vectors are left. */
+/* Interleaves the first half of the vectors with the second and adds
+ * neighbours: half as many vectors remain. */
 INLINE void fold(vf v[LANES], int half)
 {
 #pragma GCC unroll 8
@@ -23,7 +24,7 @@ INLINE void fold(vf v[LANES], int half)
                INTERLEAVE_HIGH(v[i], v[i + half]);
 }
 
-/* The sums of each of LANES vectors, as one. */
+/* The sum of each of LANES vectors, in one vector. */
 INLINE vf sum_each(vf v[LANES])
 {
     if (LANES > 8)
@@ -35,7 +36,7 @@ INLINE vf sum_each(vf v[LANES])
     return v[0];
 }
 
-/* Some rows by some columns. A sum begins as the bias and zeros. */
+/* A tile. Its sums begin as the bias, or as zeros. */
 INLINE void dot_tile(const dot_work *w, int64_t i, int64_t j, int rows)
 {
     const sl__dot_product *f = &w->shape;

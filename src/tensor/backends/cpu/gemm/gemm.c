@@ -2,8 +2,8 @@
  *
  * Which kernel a product gets, and which weights are packed for it. A weight is
  * packed once per optimizer step, and one pack serves all kernels that read it
- * in the same layout. A result that lies by columns, like the gradient of a
- * weight of (out, in), is computed as its transpose. */
+ * in the same layout. A column-major result, like the gradient of a weight
+ * (out, in), is computed as its transpose. */
 #include "tensor/backends/cpu/gemm/gemm.h"
 
 #include "base/memory.h"
@@ -23,7 +23,8 @@ typedef struct matmul {
     bool b_packed; /* b is a weight, to be packed once or read in place */
 } matmul;
 
-/* False where rows of the result are contiguous in neither orientation. */
+/* Orients a product so that its result has contiguous rows; false if neither
+ * orientation has. */
 static bool orient(const sl__kernel *kernel, matmul *p)
 {
     sl__matmul_sizes s = sl__matmul_geometry(kernel);
@@ -50,8 +51,9 @@ static bool orient(const sl__kernel *kernel, matmul *p)
     return by_rows || (by_columns && !has_bias);
 }
 
-/* From how many numbers on a weight does not stay in cache until it is needed
- * again, and a gradient is worth packing its operands for. */
+/* The size, in elements, from which a weight is streamed rather than
+ * cache-resident, and the one from which a gradient is worth packing its
+ * operands for. */
 enum { STREAMED_FROM = 1 << 16, GROUPED_FROM = 1 << 13 };
 static int64_t streamed_from = STREAMED_FROM, grouped_from = GROUPED_FROM;
 
@@ -72,7 +74,7 @@ static bool is_prefetched(int64_t rows, int64_t columns)
 }
 
 /* How many vectors wide panels of n columns are. Three are faster than two,
- * unless more columns that there are not would be multiplied. */
+ * unless that adds too many columns of padding. */
 static int choose_width(int64_t n, int lanes)
 {
     int64_t three = 3 * (int64_t)lanes, two = 2 * (int64_t)lanes;
@@ -116,7 +118,7 @@ static sl_status fill_pack(sl__pack *pack, const sl__node *node,
     return SL_OK;
 }
 
-/* Finds the weight packed as `how` says, or adds it. */
+/* Finds the weight packed as `how` says, or adds it to the packs. */
 static sl_status find_pack(sl__packs *packs, const sl__node *node, int operand,
                            const sl__panel_pack *how, int *out)
 {
@@ -144,7 +146,7 @@ static sl_status find_pack(sl__packs *packs, const sl__node *node, int operand,
     return SL_OK;
 }
 
-/* ----------------------------------------------------------- rank updates -- */
+/* ---------------------------------------------------------- rank updates -- */
 
 static bool is_rank_update(const matmul *p)
 {
@@ -153,8 +155,8 @@ static bool is_rank_update(const matmul *p)
            sl__gemm_uses(SL__USE_RANK_UPDATES);
 }
 
-/* How many microbatches are packed for one pass: as many rows as make the pass
- * a small part of all. */
+/* How many microbatches are packed for one pass over the gradient: enough rows
+ * that the pass is a small part of the work. */
 static int choose_grouped(const matmul *p, const sl__kernel *kernel)
 {
     enum { ROWS = 512 };
@@ -164,8 +166,8 @@ static int choose_grouped(const matmul *p, const sl__kernel *kernel)
     return (int)(kernel->group_max < most ? kernel->group_max : most);
 }
 
-/* Numbers in a piece. Pieces a multiple of a page apart would compete for the
- * same lines of the first-level cache, so these get a panel more. */
+/* Elements of a piece. Pieces that are a multiple of a page apart would compete
+ * for the same lines of the first-level cache, so these get one more panel. */
 static int64_t choose_piece(const sl__panel_pack *pack, int lanes)
 {
     enum { PAGE = 4096 / sizeof(float) };
@@ -218,16 +220,16 @@ static sl_status prepare_rank_update(const matmul *p, sl__kernel *kernel)
     return SL_OK;
 }
 
-/* ----------------------------------------------------------------- panels -- */
+/* ---------------------------------------------------------------- panels -- */
 
-/* Whether a is of so few rows that it is read where it lies. */
+/* Whether a has so few rows that it is read where it lies. */
 static bool is_skinny(const matmul *p)
 {
     enum { ROWS_MAX = 64 };
     return p->b_packed && p->m <= ROWS_MAX;
 }
 
-/* Whether splitting is little work beside the product itself. */
+/* Whether splitting is little work compared with the product itself. */
 static bool is_large(const matmul *p)
 {
     enum { LEAST = 32 };
@@ -235,8 +237,9 @@ static bool is_large(const matmul *p)
            !is_skinny(p);
 }
 
-/* Whether a weight can be read in place: rows of whole panels, the last of which
- * may have two vectors of three, all of which stay in cache. */
+/* Whether a weight can be read in place: it stays in cache, its rows are
+ * contiguous, and it is whole panels wide, of which the last may have two
+ * vectors instead of three. */
 static bool is_in_place(const matmul *p, int vectors, int lanes)
 {
     int64_t rest = p->n % ((int64_t)vectors * lanes);
@@ -245,7 +248,7 @@ static bool is_in_place(const matmul *p, int vectors, int lanes)
            sl__gemm_uses(SL__USE_IN_PLACE);
 }
 
-/* Reading in place is worth more than wide panels are. */
+/* Prefers a width that can be read in place to a larger one. */
 static int choose_vectors(const matmul *p, int lanes)
 {
     int vectors = choose_width(p->n, lanes);
@@ -253,7 +256,7 @@ static int choose_vectors(const matmul *p, int lanes)
     return narrower && is_in_place(p, 2, lanes) ? 2 : vectors;
 }
 
-/* A product by panels or, where there are `splits`, by pieces of bf16. */
+/* A product by panels or, given `splits`, by pieces of bf16. */
 static sl_status prepare_panels(const matmul *p, sl__packs *packs,
                                 const sl__split_kernels *splits,
                                 sl__kernel *kernel)
@@ -302,7 +305,7 @@ static sl_status prepare_panels(const matmul *p, sl__packs *packs,
                      &kernel->pack);
 }
 
-/* ----------------------------------------------------------- dot products -- */
+/* ---------------------------------------------------------- dot products -- */
 
 static bool is_dot_product(const matmul *p)
 {

@@ -3,63 +3,62 @@
  * Matrix products in f32. Four kernels do all of them: panels of vectors
  * (panels.h), weight gradients of a few rows (rank_update.h), a few rows by a
  * small weight (dot_product.h), and, where AMX pays, f32 split into bf16
- * (split_product.h). gemm.c decides which one a node
- * of the graph gets; here is what it prepares for each. */
+ * (split_product.h). gemm.c decides which one a node of the graph gets; this
+ * header has what it prepares for each. */
 #ifndef SL_TENSOR_CPU_GEMM_H
 #define SL_TENSOR_CPU_GEMM_H
 
 #include "tensor/backend.h"
 
-/* A matrix (k, n) to be packed into panels, each of so many vectors' columns,
- * row after row of the panel: the order in which a product reads them. */
+/* A matrix (k, n) to be packed into panels of `vectors` vectors' columns, row
+ * after row of the panel: the order in which a product reads them. */
 enum { SL__PANEL_VECTORS_MAX = 3 };
 typedef struct sl__panel_pack {
     int64_t k, n;
-    int64_t row, column; /* steps in the matrix */
+    int64_t row, column; /* strides in the matrix */
     int64_t vectors;     /* 0: split into pieces of bf16 instead */
-    int64_t streamed;    /* written past the caches, which it would flood */
+    int64_t streamed;    /* written by non-temporal stores */
     int64_t depth;       /* rows that a panel has room for, k or more */
 } sl__panel_pack;
 
 /* out (batch, m, n) = a (batch, m, k) b (batch, k, n) + bias or, without bias,
- * out += a b. Rows of `out` are contiguous. A weight b is packed already, or is
- * read in place; any other b is packed into scratch first, and so is a where
- * that pays, into panels of its rows, a vector wide. */
+ * out += a b. Rows of `out` are contiguous. If b is a weight, it is packed
+ * already or read in place; any other b is packed into scratch first. So is a
+ * where that pays, into panels of its rows, one vector wide. */
 typedef struct sl__panel_product {
     int64_t batch, m, n, k;
-    int64_t a_batch, b_batch, out_batch; /* steps to the next of the batch */
+    int64_t a_batch, b_batch, out_batch; /* strides of the batch */
     int64_t a_row, a_column, out_row;
     int vectors;
     bool adds;
-    bool b_streamed;   /* b does not stay in cache from call to call */
-    bool out_streamed; /* nor does what is added to */
-    int64_t piece;     /* the depth lies in pieces of so many; 0: in one */
-    int64_t b_row;     /* of a b that is read in place; 0: b is in panels */
+    bool b_streamed;   /* b is not cache-resident from call to call */
+    bool out_streamed; /* nor is `out`, which is added to */
+    int64_t piece;     /* k is stored in pieces of this many; 0: in one */
+    int64_t b_row;     /* row stride of a b read in place; 0: b is in panels */
     bool packs_a, packs_b;
     sl__panel_pack a_pack, b_pack;
     int a, b, bias; /* which operands of the kernel; -1: none */
 } sl__panel_product;
 
 /* The gradient of a weight from a few rows: out (m, n) += a (m, k) b (k, n), an
- * update of small rank k. Bound by memory, not by arithmetic: so `out` is read
- * in order and prefetched; and where several microbatches come in one call, all
- * are added in one pass over `out`. Rows of b and of out are contiguous. */
+ * update of small rank k. It is bound by memory bandwidth, so `out` is read in
+ * order and prefetched, and several microbatches that come in one call are
+ * added in one pass over `out`. Rows of b and of out are contiguous. */
 enum { SL__RANK_MAX = 64 };
 typedef struct sl__rank_update {
     int64_t m, n, k;
     int64_t a_row, a_column, b_row, out_row;
     int a, b;          /* which operands */
-    bool out_streamed; /* `out` does not stay in cache */
-    int grouped;       /* microbatches in a pass, packed in scratch; 1: as they
-                        * lie */
-    int per_piece;     /* microbatches in a piece of the scratch */
-    int64_t a_piece, b_piece;      /* numbers in one */
+    bool out_streamed; /* `out` is not cache-resident */
+    int grouped; /* microbatches in a pass, packed in scratch; 1: not packed */
+    int per_piece;                 /* microbatches in a piece of the scratch */
+    int64_t a_piece, b_piece;      /* elements of a piece */
     sl__panel_pack a_pack, b_pack; /* of one microbatch */
 } sl__rank_update;
 
-/* A few rows by a weight that stays in cache and whose columns are contiguous,
- * which is read in place: out (m, n) = a (m, k) b (k, n) + bias, as dot products
- * along its columns. Rows of a and of out are contiguous, n and k multiples of a
+/* A few rows by a weight that stays in cache and has contiguous columns, and is
+ * read in place: out (m, n) = a (m, k) b (k, n) + bias, as dot products along
+ * the columns. Rows of a and of out are contiguous; n and k are multiples of a
  * vector's lanes. */
 typedef struct sl__dot_product {
     int64_t m, n, k;
@@ -67,67 +66,68 @@ typedef struct sl__dot_product {
     int a, b, bias; /* which operands; -1: none */
 } sl__dot_product;
 
-/* Prepares a product, or leaves kernel->run alone: then it is one that the plain
- * C of `ref` does. */
+/* Prepares a product, or leaves kernel->run as it is: the plain C of `ref`. */
 sl_status sl__gemm_prepare(int threads, sl__packs *packs, sl__kernel *kernel);
 
-/* For tests: weights and gradients of so many numbers do not stay in cache, and
- * gradients are grouped from there on; 0: what is best. */
+/* For tests: weights and gradients of this many elements are streamed, and
+ * gradients are grouped from there on; 0: the defaults. */
 void sl__gemm_streamed_from(int64_t numbers);
 
 /* ------------------------------------------------------- specialities -- */
 
-/* What makes some products faster, and can be left out to measure what it is
- * worth (bench/specialities): SLUICE_CPU_WITHOUT is a list of these names. */
+/* Optimisations of some products. Each can be switched off to measure what it
+ * is worth (bench/specialities): SLUICE_CPU_WITHOUT is a list of their
+ * names. */
 typedef enum sl__speciality {
     SL__USE_PACKED_WEIGHTS, /* weights are packed once per optimizer step */
-    SL__USE_RANK_UPDATES, /* weight gradients of a few rows by their own kernel */
-    SL__USE_GROUPED,      /* of several microbatches in one pass */
-    SL__USE_WIDE_PANELS,  /* three vectors wide where that fits, not two */
-    SL__USE_DOT_PRODUCTS, /* a few rows by a weight as it lies, by its columns */
-    SL__USE_IN_PLACE,     /* weights that stay in cache are not packed */
-    SL__USE_PREFETCH,     /* what does not stay in cache is prefetched */
+    SL__USE_RANK_UPDATES,   /* weight gradients of a few rows have a kernel */
+    SL__USE_GROUPED,        /* of several microbatches in one pass */
+    SL__USE_WIDE_PANELS,    /* three vectors wide where that fits, not two */
+    SL__USE_DOT_PRODUCTS,   /* a few rows by a weight read along its columns */
+    SL__USE_IN_PLACE,       /* weights that stay in cache are not packed */
+    SL__USE_PREFETCH,       /* streamed operands are prefetched */
     SL__SPECIALITIES
 } sl__speciality;
 bool sl__gemm_uses(sl__speciality speciality);
 
-/* Refuses a list with any other name in it. */
+/* Refuses a list with an unknown name. */
 sl_status sl__gemm_check_environment(void);
 
 /* ----------------------------------------------------- split products -- */
 
-/* Split operands lie in blocks of so many rows or columns, as deep, each number
- * in so many pieces of bf16. */
+/* Split operands are stored in blocks of this many rows or columns, and as
+ * deep; each number is this many pieces of bf16. */
 enum { SL__SPLIT_BLOCK = 32, SL__SPLIT_PIECES = 3 };
 
-/* Products each number of whose operands is split into three of bf16. A weight
- * is split when it is packed; a always is split into scratch. */
+/* Kernels for products whose operands are split into three pieces of bf16. A
+ * weight is split when it is packed; a is always split into scratch. */
 typedef struct sl__split_kernels {
     const char *name;
-    bool (*begin)(void);    /* once per process; false: cannot be had */
-    sl__kernel_fn multiply; /* of an sl__panel_product */
-    sl__kernel_fn pack;     /* of an sl__panel_pack without vectors */
+    bool (*begin)(void);    /* once per process; false: not available */
+    sl__kernel_fn multiply; /* its `private` is an sl__panel_product */
+    sl__kernel_fn pack;     /* an sl__panel_pack without vectors */
 } sl__split_kernels;
 extern const sl__split_kernels *const sl__split_amx; /* NULL: not compiled */
 extern const sl__split_kernels sl__split_portable;
 
-/* What this CPU multiplies faster so; NULL: nothing. Two threads of a stage are
- * often the two of one core, which has one unit for tiles: there vectors are
- * faster. So only a stage with one thread has tiles, unless SLUICE_AMX in the
- * environment says `always` or `never`. */
+/* The split kernels, if they are the fastest on this CPU; else NULL. Two
+ * threads of a stage often share a core, which has one unit for tiles, and
+ * vectors are faster there. So only a stage with one thread uses tiles, unless
+ * SLUICE_AMX in the environment says `always` or `never`. */
 const sl__split_kernels *sl__split_choose(int threads);
 
-/* Refuses anything else that SLUICE_AMX says. */
+/* Refuses any other value of SLUICE_AMX. */
 sl_status sl__split_check_environment(void);
 
-/* Returns 0 where AMX computes what it should, if it returns. */
+/* Returns 0 if AMX computes the right result; on some machines it does not
+ * return. */
 int sl__split_try_amx(void);
 
-/* For tests: stages compiled from now on use these, "none", or NULL what is
- * best. False where this CPU does not run them. */
+/* For tests: stages compiled from now on use the kernels of this name, or
+ * "none"; NULL: the fastest. False if this CPU does not support them. */
 bool sl__split_force(const char *name);
 
-/* Bytes of a split operand of so many rows or columns. */
+/* Bytes of a split operand of `size` rows or columns. */
 int64_t sl__split_bytes(int64_t size, int64_t depth);
 
 #endif

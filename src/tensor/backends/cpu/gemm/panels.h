@@ -1,42 +1,41 @@
 /* SPDX-License-Identifier: MIT
  *
- * Products with a matrix in panels, each as wide as a register tile, its rows
- * one after the other. So b is read in order, as fast as memory gives it, while
- * the rows of a skinny a stay in cache; of an a with many rows, a band at a time
- * uses a panel while that is in cache. */
+ * Products with a matrix b in panels, each as wide as a register tile and
+ * stored row after row. b is read in order, at the speed of memory, while the
+ * rows of a skinny a stay in cache. If a has many rows, a band of them uses a
+ * panel while the panel is in cache. The depth of a product is its k. */
 
-/* Rows of a tile: with three vectors each, as many sums as there are registers
- * for. */
+/* Rows of a tile: with three vectors each, their sums fill the registers. */
 enum { PANEL_ROWS = LANES > 8 ? 8 : 4 };
 
-/* A panel of a product under way. */
+/* One panel of a product in progress. */
 typedef struct panel_product {
     const sl__panel_product *shape;
     const float *a, *panel, *bias;
     float *out;
-    int64_t a_row, a_column, a_vector; /* steps to rows, to LANES of them */
+    int64_t a_row, a_column, a_vector; /* strides: row, k, LANES rows */
     int64_t b_row;
-    int64_t m, n;  /* rows, and columns of the panel, that there are */
-    int64_t depth; /* of the part of it at hand */
+    int64_t m, n;  /* rows of a; columns of the panel without padding */
+    int64_t depth; /* of the current part */
     int64_t ahead; /* cache lines to prefetch every AHEAD_EVERY rows */
-    /* The depth in pieces that lie so many numbers apart; 0: in one. */
+    /* If not 0, k is stored in pieces of this many, with these strides. */
     int64_t piece, a_piece, b_piece;
-    int prefetched; /* rows of the next tile's sums, prefetched in each piece */
+    int prefetched; /* rows of the next tile's sums to prefetch in each piece */
     bool adds;
 } panel_product;
 
-/* A panel is processed in parts that stay in cache while all rows use them. A
- * panel that does not stay is prefetched a part ahead, some of it by each tile:
- * so memory is busy all the time, and no tile waits for it. */
+/* A panel is used in parts of this depth, which stay in cache while all rows
+ * use them. Of a streamed panel each tile prefetches some of the next part: so
+ * memory is always busy, and no tile waits for it. */
 enum { PANEL_DEPTH = 512, AHEAD_EVERY = 4, LINE = 16 };
 
-/* What is known of a tile at compile time. */
+/* The compile-time constants of a tile. */
 typedef struct panel_kind {
     int rows, vectors;
     bool a_packed, b_packed;
 } panel_kind;
 
-/* Adds so much of the depth to the sums of some rows. */
+/* Adds `depth` products to the sums of a tile. */
 INLINE void add_panel(vf sum[PANEL_ROWS][SL__PANEL_VECTORS_MAX],
                       const panel_product *s, const float *a, const float *b,
                       int64_t depth, panel_kind is)
@@ -61,7 +60,7 @@ INLINE void add_panel(vf sum[PANEL_ROWS][SL__PANEL_VECTORS_MAX],
     }
 }
 
-/* Adds all of the depth while it prefetches what comes next. */
+/* Adds the whole depth, and prefetches the next part meanwhile. */
 INLINE void add_ahead(vf sum[PANEL_ROWS][SL__PANEL_VECTORS_MAX],
                       const panel_product *s, const float *a, int64_t i,
                       panel_kind is)
@@ -81,8 +80,8 @@ INLINE void add_ahead(vf sum[PANEL_ROWS][SL__PANEL_VECTORS_MAX],
     add_panel(sum, s, a, b, s->depth - k, is);
 }
 
-/* Adds the depth piece by piece, and prefetches what the next tile adds to, a
- * few rows in each piece: all at once would fill the queue of loads. */
+/* Adds the depth piece by piece, and in each piece prefetches a few rows that
+ * the next tile adds to: all at once would fill the load queue. */
 INLINE void add_pieces(vf sum[PANEL_ROWS][SL__PANEL_VECTORS_MAX],
                        const panel_product *s, const float *a,
                        const float *next, panel_kind is)
@@ -103,7 +102,7 @@ INLINE void add_pieces(vf sum[PANEL_ROWS][SL__PANEL_VECTORS_MAX],
     }
 }
 
-/* Some rows of a panel. */
+/* A tile: some rows of a panel. */
 INLINE void panel_tile(const panel_product *s, int64_t i, panel_kind is)
 {
     const sl__panel_product *f = s->shape;
@@ -152,8 +151,8 @@ INLINE void tiles(const panel_product *s, int64_t *i, int rows, panel_kind is)
         panel_tile(s, *i, is);
 }
 
-/* All rows of a panel. A function for each kind, so that the compiler allots
- * registers to each by itself. */
+/* All rows of a panel. Each kind has a function, so that the compiler allocates
+ * registers for each separately. */
 #define PANEL_FUNCTION(name, ...)                                              \
     static __attribute__((noinline)) void name(const panel_product *s)         \
     {                                                                          \
@@ -172,7 +171,7 @@ PANEL_FUNCTION(two_in_place, 2, false, false)
 
 typedef void panel_fn(const panel_product *s);
 
-/* For a panel of so many vectors. */
+/* The function for panels of this many vectors. */
 static panel_fn *choose_function(int vectors, bool a_packed, bool b_packed)
 {
     if (!b_packed)
@@ -182,8 +181,8 @@ static panel_fn *choose_function(int vectors, bool a_packed, bool b_packed)
     return vectors == 2 ? two_packed : three_packed;
 }
 
-/* Rows that a panel is used for at a time: few enough to stay in cache, and for
- * another thread to take. A multiple of LANES. */
+/* Rows that use a panel at a time: few enough to stay in cache, and to leave
+ * bands for other threads. A multiple of LANES. */
 enum { PANEL_BAND = 128 };
 
 static int64_t panels_of(int64_t n, int64_t vectors)
@@ -192,19 +191,19 @@ static int64_t panels_of(int64_t n, int64_t vectors)
     return (n + width - 1) / width;
 }
 
-/* A product under way: its operands where they are read. */
+/* A product in progress: where its operands are read. */
 typedef struct panel_work {
     const sl__panel_product *shape;
     const float *a, *b, *bias;
     float *out;
     int64_t a_row, a_column, a_vector;
-    int64_t b_row, b_panel; /* steps to a panel's next row, the next panel */
+    int64_t b_row, b_panel; /* strides: next row of a panel, next panel */
     int64_t panels;
-    int64_t a_piece, b_piece; /* where the shape has pieces */
+    int64_t a_piece, b_piece; /* strides, if the shape has pieces */
 } panel_work;
 
-/* Divides the depth at hand: as it lies or, where `out` is to be prefetched, so
- * that there is a piece for each row of a tile. */
+/* Divides the current part into pieces: as it is stored or, if `out` is to be
+ * prefetched, one for each row of a tile. */
 static void divide_depth(const panel_work *w, panel_product *s)
 {
     const sl__panel_product *f = s->shape;
@@ -222,7 +221,8 @@ static void divide_depth(const panel_work *w, panel_product *s)
     }
 }
 
-/* A panel by a band. Of a last panel of three vectors two may do. */
+/* One panel by one band. If three vectors is the width, two may do for the last
+ * panel. */
 static void multiply_panel(const panel_work *w, int64_t band, int64_t panel)
 {
     const sl__panel_product *f = w->shape;
@@ -266,7 +266,7 @@ static void multiply_panels_part(void *data, int worker, int64_t from,
         multiply_panel(w, at / w->panels, at % w->panels);
 }
 
-/* Columns of a panel that lie one after the other, `columns` of them. */
+/* Packs `columns` contiguous columns into a panel. */
 static void pack_columns(const sl__panel_pack *f, const float *in,
                          int64_t columns, float *out, int64_t width)
 {
@@ -282,8 +282,8 @@ static void pack_columns(const sl__panel_pack *f, const float *in,
     }
 }
 
-/* Whole panels of a matrix with contiguous rows: a few rows at a time, so that
- * memory is read in order. */
+/* Packs whole panels of a matrix with contiguous rows, a few rows at a time, so
+ * that memory is read in order. */
 static void pack_rows(const sl__panel_pack *f, const float *in, int64_t panels,
                       float *out, int64_t width)
 {
@@ -303,7 +303,7 @@ static void pack_rows(const sl__panel_pack *f, const float *in, int64_t panels,
     }
 }
 
-/* Packs panels from..to: columns that there are not are zeros. */
+/* Packs panels from..to; columns past the last are zeros. */
 static void pack_panels_part(void *data, int worker, int64_t from, int64_t to)
 {
     (void)worker;
@@ -344,7 +344,7 @@ static sl_status pack_panels(ARGS)
                   GRAIN / (f->k * width) + 1, pack_panels_part);
 }
 
-/* Multiplications that are worth a thread. */
+/* As many multiplications as are worth a thread. */
 enum { PANEL_GRAIN = 1 << 18 };
 
 static void pack_into(const sl__panel_pack *pack, const void *from, float *to,

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * The gradient of a weight from a few rows: bound by memory, not by arithmetic.
- * Several microbatches that come in one call are added in one pass over it. */
+ * The gradient of a weight from a few rows: bound by memory bandwidth. Several
+ * microbatches that come in one call are added in one pass over it. */
 
-/* A rank update under way. */
+/* A rank update in progress. */
 typedef struct rank_update {
     const sl__rank_update *shape;
     factors given;
     float *out;
 } rank_update;
 
-/* One tile of it; `streamed` is a constant too. What the tile below adds to is
- * prefetched meanwhile, row after row: all at once would fill the queue of
- * loads. */
+/* One tile of it; `streamed` is a compile-time constant. The rows that the tile
+ * below adds to are prefetched meanwhile, one after the other: all at once
+ * would fill the load queue. */
 INLINE void update_tile(const rank_update *s, int64_t i, int64_t j, int rows,
                         int vectors, int64_t n, bool streamed)
 {
@@ -57,7 +57,7 @@ INLINE void update_rows_of(const rank_update *s, int64_t i, int64_t end,
         update_rows(s, i, 1, streamed);
 }
 
-/* Rows from..to of out, counted in tiles. */
+/* Rows of out, from..to counted in tiles. */
 static void add_update_part(void *data, int worker, int64_t from, int64_t to)
 {
     (void)worker;
@@ -79,15 +79,15 @@ static void add_now(rank_update *s, int threads)
 
 /* -------------------------------------------------------------- grouped -- */
 
-/* The operands of several microbatches, packed one after the other: all a, then
- * all b, in pieces of a few microbatches, each with all panels, so that they are
- * written in order. */
+/* The operands of several microbatches, packed: all a, then all b, in pieces of
+ * a few microbatches. A piece has all panels, so that it is written in
+ * order. */
 typedef struct group {
     float *a, *b;
     int count;
 } group;
 
-/* Packs the operands of a microbatch behind those that are there. */
+/* Packs the operands of a microbatch after those of earlier ones. */
 static void pack_operands(const rank_update *s, group *all, const sl__run *run)
 {
     const sl__rank_update *f = s->shape;
@@ -101,7 +101,7 @@ static void pack_operands(const rank_update *s, group *all, const sl__run *run)
     all->count++;
 }
 
-/* Adds what is packed, in the order in which it came. */
+/* Adds what is packed, in order. */
 static void add_packed(const rank_update *s, group *all, int threads)
 {
     const sl__rank_update *f = s->shape;
@@ -140,8 +140,9 @@ static rank_update update_of(const sl__kernel *kernel, void *const *p)
         .out = p[kernel->operand_count]};
 }
 
-/* Of several microbatches each element is read once, gets their products one
- * after the other, and is written once: the same bits as one by one. */
+/* With several microbatches, each element is read once, gets their products one
+ * after the other, and is written once: the same bits as in one call for
+ * each. */
 static sl_status add_rank_update(ARGS)
 {
     const sl__rank_update *f = kernel->private;

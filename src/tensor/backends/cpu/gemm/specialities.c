@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Specialities that the environment leaves out. */
+ * Which optimisations SLUICE_CPU_WITHOUT switches off. */
 #include "tensor/backends/cpu/gemm/gemm.h"
 
 #include <stdlib.h>
@@ -18,7 +18,8 @@ static const char *const names[SL__SPECIALITIES] = {
     [SL__USE_PREFETCH] = "prefetch",
 };
 
-/* The speciality that a word of the list names; SL__SPECIALITIES: none. */
+/* The one that a word of the list names; SL__SPECIALITIES if none has that
+ * name. */
 static int find(const char *word, size_t length)
 {
     int i = 0;

@@ -3,13 +3,13 @@
 #include "tensor/backends/cpu/cpu.h"
 #include "tensor/backends/cpu/gemm/gemm.h"
 
-/* By GCC's name and by clang's. */
+/* What GCC and clang define for it. */
 #if defined(__AMX_BF16__) || defined(__AMXBF16__)
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Asks the kernel for room for tiles, of all threads. */
+/* Asks the operating system for tile registers, for all threads. */
 static bool begin(void)
 {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
@@ -17,7 +17,7 @@ static bool begin(void)
            0;
 }
 
-/* All eight tiles are whole ones. */
+/* Configures all eight tiles at full size. */
 static void begin_tiles(void)
 {
     static const struct {
@@ -32,7 +32,7 @@ static void begin_tiles(void)
 
 #define TILES_BEGIN() begin_tiles()
 #define TILES_END()   _tile_release()
-/* GCC does not know all that tile instructions read. */
+/* A barrier: GCC does not know what memory tile instructions read. */
 #define TILES_READ()             __asm__ volatile("" ::: "memory")
 #define TILE_ZERO(tile)          _tile_zero(tile)
 #define TILE_LOAD(tile, p, row)  _tile_loadd(tile, p, (row)*4)

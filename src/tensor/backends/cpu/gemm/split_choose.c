@@ -11,7 +11,7 @@
 static bool is_forced;
 static const sl__split_kernels *forced, *best;
 
-/* Ones by ones on AMX, against the known result. */
+/* Multiplies ones by ones on AMX, and compares with the known result. */
 int sl__split_try_amx(void)
 {
     enum { SIZE = SL__SPLIT_BLOCK };

@@ -28,8 +28,9 @@ static float float_of(uint32_t bits)
     return x;
 }
 
-/* c += a b, where a pair's first number is in its lower half. As AMX has it, a
- * tile's sums of first and of second numbers meet before they meet c. */
+/* c += a b. The first number of a pair is in its lower half. As in AMX, a
+ * tile's sums of first numbers and of second numbers are added to each other
+ * before c. */
 static void multiply_tiles(int c, int a, int b)
 {
     for (int i = 0; i < 16; i++) {

@@ -2,26 +2,28 @@
  *
  * Products of f32 by tiles of bf16, included once per kind of tiles, which has
  * defined TILE_LOAD, TILE_ZERO, TILE_STORE, TILE_MULTIPLY, TILES_BEGIN,
- * TILES_END, and TILES_READ, before which memory is written. A number is the
- * sum of three of bf16, 8 bits of it in each, to the last bit; of the nine
- * products of two such sums the six largest are added up in f32, and what is
- * left out is below an f32's rounding. So sums are as good as those of f32
- * arithmetic (test_products holds them to that), a single product may be two
- * roundings off, and where tiles do sixteen multiplications in the time of one,
- * six of them are still a bargain.
+ * TILES_END, and TILES_READ, a barrier between writing memory and loading
+ * tiles. An f32 is exactly the sum of three bf16 with 8 bits of it each. Of the
+ * nine products of two such sums the six largest are added up in f32; the
+ * others are smaller than an f32's rounding. So sums are as accurate as those
+ * of f32 arithmetic (test_products checks this); a single product may be two
+ * roundings off. Tiles do sixteen multiplications in the time of one, so six of
+ * them still pay.
  *
  * Two things are not as in f32: an infinity becomes NaN; and numbers and sums
- * below 2^-103 or so lose bits, since tiles know no subnormal pieces. */
+ * below about 2^-103 lose bits, because tiles flush subnormal pieces to
+ * zero. */
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
-/* A tile has 16 rows of 16 pairs: of a left factor a row is a row, of a right
- * one a column. */
+/* A tile has 16 rows of 16 pairs, each of two neighbours along k. A row of a
+ * left tile is a row of the left matrix, a column of a right tile a column of
+ * the right one. */
 enum { PIECES = SL__SPLIT_PIECES, SIDE = 16, PAIR = 2, DEPTH = SIDE * PAIR };
 enum { TILE = SIDE * SIDE }; /* pairs */
 
-/* Work goes by blocks of two tiles by two. */
+/* Products are computed in blocks of two tiles by two. */
 enum { BLOCK = 2 * SIDE, BLOCK_PAIRS = PIECES * 2 * TILE };
 _Static_assert(BLOCK == (int)SL__SPLIT_BLOCK && DEPTH == (int)BLOCK, "");
 
@@ -35,9 +37,9 @@ typedef uint16_t v32h_loose
 
 /* ------------------------------------------------------------ splitting -- */
 
-/* 16 numbers as three pieces each, in the upper halves of `out`: the first is
- * cut off, so that it never grows past the largest number, the second rounded,
- * so that the third is small. */
+/* Splits 16 numbers into three pieces each, in the upper halves of `out`. The
+ * first is truncated, so that it never exceeds the largest float; the second is
+ * rounded, so that the third is small. */
 INLINE void split(const float *in, v16u out[PIECES])
 {
     const v16u upper = (v16u){0} + 0xffff0000;
@@ -48,13 +50,13 @@ INLINE void split(const float *in, v16u out[PIECES])
     out[2] = (v16u)((v16f)rest - (v16f)out[1]) & upper;
 }
 
-/* A tile's worth: 16 rows of 32, all of which there are. */
+/* What one tile is split from: 16 rows of 32, none past an edge. */
 typedef struct split_source {
     const float *data;
     int64_t row, column;
 } split_source;
 
-/* Rows of 32 numbers one after the other: row r of each tile is row r. */
+/* Splits contiguous rows of 32 numbers: row r of each tile is row r. */
 INLINE void split_rows(const split_source *s, uint32_t *out[PIECES])
 {
     for (int r = 0; r < SIDE; r++) {
@@ -71,8 +73,8 @@ INLINE void split_rows(const split_source *s, uint32_t *out[PIECES])
     }
 }
 
-/* Columns of 16 numbers one after the other: row r of each tile is the r-th
- * pair of columns. */
+/* Splits contiguous columns of 16 numbers: row r of each tile is the r-th pair
+ * of columns. */
 INLINE void split_columns(const split_source *s, uint32_t *out[PIECES])
 {
     for (int r = 0; r < SIDE; r++) {
@@ -86,8 +88,8 @@ INLINE void split_columns(const split_source *s, uint32_t *out[PIECES])
     }
 }
 
-/* Rows become columns: interleaving the halves of the list log2(SIDE) times
- * transposes it. */
+/* Transposes a tile: interleaves the halves of its list of rows log2(SIDE)
+ * times. */
 INLINE void transpose_tile(const uint32_t *in, uint32_t *out)
 {
     v16u now[SIDE], next[SIDE];
@@ -112,8 +114,8 @@ INLINE void transpose_tile(const uint32_t *in, uint32_t *out)
         *(v16u_loose *)(out + i * SIDE) = now[i];
 }
 
-/* The three tiles of a part of a factor, whose rows are those of the left
- * matrix or the columns of the right one; what is past its edges is 0. */
+/* The three tiles of a part of an operand, by rows of the left matrix or
+ * columns of the right one; past its edges they are 0. */
 static void split_tile(split_source s, int64_t rows, int64_t depth, bool left,
                        uint32_t *out[PIECES])
 {
@@ -138,11 +140,12 @@ static void split_tile(split_source s, int64_t rows, int64_t depth, bool left,
         transpose_tile(transposed[piece], out[piece]);
 }
 
-/* A factor to be split: `size` rows of the left or columns of the right. */
+/* An operand to be split: `size` rows of the left matrix, or columns of the
+ * right one. */
 typedef struct split_factor {
     const float *data;
     int64_t size, depth;
-    int64_t row, column; /* from one of them to the next, from one k to it */
+    int64_t row, column; /* strides: to the next of these, to the next k */
     bool left;
     uint32_t *out; /* by block, then by part of the depth: pieces, tiles */
 } split_factor;
@@ -167,7 +170,7 @@ static void split_block(const split_factor *f, int64_t block, int64_t part)
 
 /* ---------------------------------------------------------- multiplying -- */
 
-/* Of one block of the result: where its numbers are, or what they begin as. */
+/* One block of the result: where its sums begin from, and where they go. */
 typedef struct split_sums {
     const float *from; /* NULL: zeros */
     int64_t from_row;
@@ -175,7 +178,7 @@ typedef struct split_sums {
     int64_t to_row;
 } split_sums;
 
-/* Result tiles are 0 to 3, left ones 4 and 5, right ones 6 and 7. */
+/* Tiles 0 to 3 are the result, 4 and 5 left, 6 and 7 right. */
 #define MULTIPLY_BLOCK()                                                       \
     do {                                                                       \
         TILE_MULTIPLY(0, 4, 6);                                                \
@@ -207,7 +210,8 @@ static void multiply_block(const uint32_t *a, const uint32_t *b, int64_t parts,
         TILE_ZERO(3);
     }
     for (; parts > 0; parts--, a += BLOCK_PAIRS, b += BLOCK_PAIRS) {
-        /* In an order in which a number's pieces add up without rounding. */
+        /* In an order in which the pieces of one number add up without
+         * rounding. */
         LOAD_LEFT(2);
         LOAD_RIGHT(0);
         MULTIPLY_BLOCK();
@@ -228,16 +232,16 @@ static void multiply_block(const uint32_t *a, const uint32_t *b, int64_t parts,
     TILE_STORE(3, s->to + SIDE * s->to_row + SIDE, s->to_row);
 }
 
-/* A product under way. */
+/* A product in progress. */
 typedef struct split_work {
     const sl__panel_product *shape;
     const uint32_t *a, *b; /* split */
     const float *bias;
     float *out;
-    int64_t strip; /* blocks of columns of a unit */
+    int64_t strip; /* columns of a unit of work, in blocks */
 } split_work;
 
-/* The part of a block that there is, kept in a whole one meanwhile. */
+/* A block at an edge of the result, computed in a whole block beside it. */
 static void multiply_edge(const split_work *w, const uint32_t *a,
                           const uint32_t *b, int64_t parts, int64_t i,
                           int64_t j, const split_sums *s)
@@ -255,8 +259,7 @@ static void multiply_edge(const split_work *w, const uint32_t *a,
         memcpy(s->to + r * s->to_row, whole[r], bytes);
 }
 
-/* So many parts of the depth of a block of the result, at some row and column
- * of them, are added up at a time. */
+/* As many parts of a block's depth are added at a time. */
 enum { CACHED_PARTS = 16 };
 
 static void multiply_one(const split_work *w, int64_t row, int64_t column,
@@ -280,9 +283,9 @@ static void multiply_one(const split_work *w, int64_t row, int64_t column,
         multiply_edge(w, a, b, parts, i, j, &sums);
 }
 
-/* A unit of work is a strip of columns by a band of rows, in blocks. Units that
- * follow one another are gone through together: some of the depth of their rows
- * stays in cache while the columns go by. */
+/* A unit of work is a strip of columns by a band of rows, in blocks.
+ * Consecutive units of a band are computed together: some of the depth of their
+ * rows stays in cache while the columns pass. */
 enum { BAND = 8 };
 
 static void multiply_units(const split_work *w, int64_t band, int64_t left,
@@ -322,7 +325,7 @@ static void multiply_part(void *data, int worker, int64_t from, int64_t to)
     TILES_END();
 }
 
-/* Units are large, for less to be fetched again, but there are some for each
+/* Units are large, so that less is read again, but there are several for each
  * thread. */
 static void multiply_all(split_work *w, int threads)
 {
@@ -333,8 +336,8 @@ static void multiply_all(split_work *w, int threads)
                  multiply_part, w);
 }
 
-/* Blocks from..to of a factor by parts of its depth, in the order in which they
- * lie: memory likes to be read so. */
+/* Splits blocks from..to, counted over an operand's blocks and parts of its
+ * depth, in the order in which they lie in memory. */
 static void split_part(void *data, int worker, int64_t from, int64_t to)
 {
     (void)worker;
@@ -348,7 +351,7 @@ static void split_part(void *data, int worker, int64_t from, int64_t to)
     }
 }
 
-/* That are worth a thread. */
+/* As many blocks as are worth a thread. */
 enum { FEW_BLOCKS = 8 };
 
 static void split_all(split_factor *factor, int threads)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Our own kernels, included once per instruction set: VECTOR(name) makes a name
- * of it. What each computes is said in ref/kernels.h; here it is done LANES
- * at a time and on the run's threads. Geometry was checked by
- * sl__vector_accepts. */
+ * The vector kernels, included once per instruction set: VECTOR(name) makes a
+ * name for it. ref/kernels.h specifies what each computes; here it is done
+ * LANES elements at a time, on the run's threads. sl__vector_accepts has
+ * checked the geometry. */
 #include "tensor/backends/cpu/kernels/vector.h"
 
 #include "tensor/backends/cpu/cpu.h"
@@ -21,7 +21,7 @@ typedef struct work {
     const sl__run *run;
 } work;
 
-/* Elements, or rows, that are worth a thread. */
+/* As many elements, or rows, as are worth a thread. */
 enum { GRAIN = 8192 };
 
 INLINE sl_status spread(ARGS, int64_t count, int64_t grain,
@@ -37,7 +37,8 @@ INLINE int64_t columns_of(const sl__arg *arg)
     return arg->shape[arg->dims - 1];
 }
 
-/* Rows of an arg, spread over threads by their work. */
+/* Runs `body` on the rows of an arg, as many at a time as are worth a
+ * thread. */
 static sl_status spread_rows(ARGS, const sl__arg *arg, sl__parallel_fn body)
 {
     int64_t columns = columns_of(arg);
@@ -45,8 +46,7 @@ static sl_status spread_rows(ARGS, const sl__arg *arg, sl__parallel_fn body)
                   GRAIN / columns + 1, body);
 }
 
-/* Walks 0..count in vectors; V is what to do with a whole one at i, and T with
- * a last part of n lanes. */
+/* Walks 0..count in vectors: V handles a whole one at i, T the last n lanes. */
 #define WALK(count, V, T)                                                      \
     do {                                                                       \
         int64_t i = 0;                                                         \
@@ -57,7 +57,7 @@ static sl_status spread_rows(ARGS, const sl__arg *arg, sl__parallel_fn body)
             T;                                                                 \
     } while (0)
 
-/* Lanes below n keep theirs, the others are 0. */
+/* Keeps the lanes below n; the others are 0. */
 INLINE vf first_lanes(vf v, int64_t n)
 {
     vf kept = {0};

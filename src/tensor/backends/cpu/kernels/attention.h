@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Causal attention, a head at a time, BLOCK rows of queries at a time: their
- * scores against all keys they see are in scratch, never a T x T matrix. The
- * products (tile.h) take right factors by contiguous rows, so keys and values
- * are transposed into scratch once per head. */
+ * Causal attention, a head at a time, BLOCK rows of queries at a time. Scratch
+ * has their scores against all keys that they see, never a T x T matrix. The
+ * right operand of a product (tile.h) needs contiguous rows, so keys and values
+ * are transposed into scratch, once per head, where they are read by
+ * columns. */
 
 enum { BLOCK = SL__ATTENTION_BLOCK };
 
@@ -91,7 +92,7 @@ static sl_status attention(ARGS)
 
 /* ---------------------------------------------------------- backward -- */
 
-/* What the gradients of one head are made from and go to. */
+/* The operands and results of one head's gradients. */
 typedef struct head_grads {
     head dy, q, k, v, out, dq, dk, dv;
     const float *saved;
@@ -105,8 +106,8 @@ static void clear_head(head h, int64_t length, int64_t size)
         memset(h.data + i * h.row, 0, sizeof(float) * (size_t)size);
 }
 
-/* Row r of a block: weights from scores, and slopes of the scores from the
- * gradients of the weights. */
+/* Row r of a block: turns scores into weights, and the gradients of the weights
+ * into those of the scores. */
 INLINE void slope_row(const head_grads *g, int64_t query, float *weights,
                       float *slopes, int64_t seen, float scale)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Our kernels for AVX2 with FMA. */
+ *
+ * The vector kernels for AVX2 with FMA. */
 #ifdef __AVX2__
 #define VECTOR(name) name##_avx2
 #define VECTOR_NAME  "avx2"

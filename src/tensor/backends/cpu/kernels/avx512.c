@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Our kernels for AVX-512. */
+ *
+ * The vector kernels for AVX-512. */
 #ifdef __AVX512F__
 #define VECTOR(name) name##_avx512
 #define VECTOR_NAME  "avx512"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which of our kernels to use: by instruction set, and by geometry. */
+ * Which vector kernels are used: by instruction set, and by geometry. */
 #include "tensor/backends/cpu/cpu.h"
 
 #include <string.h>
@@ -47,7 +47,8 @@ int64_t sl__attention_scratch(sl__op op, int64_t length, int64_t size)
     return sl__aligned(copies * length * (size + SL__ATTENTION_BLOCK));
 }
 
-/* Contiguous, but for leading dimensions that repeat it. */
+/* Whether an arg is contiguous, apart from leading dimensions that are
+ * broadcast. */
 static bool is_periodic(const sl__arg *arg)
 {
     int64_t expected = 1;
@@ -78,7 +79,8 @@ bool sl__reduces_last(const sl__arg *in, const sl__arg *out)
     return true;
 }
 
-/* To a single number, to the last dimensions, or over the last. */
+/* Whether a reduction is to a scalar, to the last dimensions, or over the last
+ * one. */
 static bool reduces_rows(const sl__arg *in, const sl__arg *out)
 {
     if (!sl__arg_is_dense(in) || !sl__arg_is_dense(out))

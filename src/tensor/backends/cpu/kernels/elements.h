@@ -60,8 +60,8 @@ INLINE vf gelu_tanh_of(vf x)
     return 0.5f * x * (1.0f + tanh_lanes(gelu_inner(x)));
 }
 
-/* Beyond these, slopes and sigmoids are 0 or 1 to the last bit; the factors
- * they are made of would overflow. */
+/* Beyond these limits slopes and sigmoids are exactly 0 or 1, and the factors
+ * from which they are computed would overflow. */
 INLINE vf within(vf x, float most)
 {
     x = choose(x > splat(most), splat(most), x);
@@ -107,8 +107,8 @@ MAP2(silu_grad, dy *silu_slope(z))
 #undef MAP
 #undef MAP2
 
-/* Operands repeat after so many elements: all of them, or those behind the
- * expanded dimensions. */
+/* After how many elements an operand repeats: all of them, or those of the
+ * dimensions after the broadcast ones. */
 static int64_t period_of(const sl__arg *arg)
 {
     int64_t period = 1;
@@ -125,7 +125,7 @@ INLINE vf apply(sl__op op, vf a, vf b)
     return op == SL__ADD ? a + b : op == SL__SUB ? a - b : a * b;
 }
 
-/* `a` and `b` move on with out, or stay where their step is 0. */
+/* `a` and `b` advance with out, or stay if their step is 0. */
 INLINE void binary_span(sl__op op, const float *a, int64_t a_step,
                         const float *b, int64_t b_step, float *out,
                         int64_t count)
@@ -140,7 +140,7 @@ INLINE void binary_span(sl__op op, const float *a, int64_t a_step,
                     n));
 }
 
-/* By a mask of bools. */
+/* Multiplies by a bool mask. */
 INLINE void mask_span(const float *a, int64_t a_step, const uint8_t *mask,
                       int64_t mask_step, float *out, int64_t count)
 {
@@ -148,7 +148,8 @@ INLINE void mask_span(const float *a, int64_t a_step, const uint8_t *mask,
         out[i] = a[i * a_step] * (float)(mask[i * mask_step] != 0);
 }
 
-/* From one end of a period to the next; a period of 1 has no end. */
+/* Processes from..to in spans that end where an operand repeats; one of period
+ * 1 does not end a span. */
 INLINE void binary_part(sl__op op, const work *w, int64_t from, int64_t to)
 {
     const sl__arg *args = w->kernel->args;

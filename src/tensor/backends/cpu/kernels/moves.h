@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ops that move and reduce: copies, concat, sums, gradients of embeddings. */
+ * Ops that copy and reduce: copies, concat, sums, gradients of embeddings. */
 
 INLINE void add_span(float *out, const float *x, int64_t count)
 {
@@ -8,7 +8,7 @@ INLINE void add_span(float *out, const float *x, int64_t count)
          store_part(out + i, load_part(out + i, n) + load_part(x + i, n), n));
 }
 
-/* Rows (all dimensions but the last) of a box, one after the other. */
+/* Copies the rows of a box (all dimensions but the last), or adds them. */
 static void move_rows(const sl__arg *from, const float *source,
                       const sl__arg *to, float *target, bool adds)
 {
@@ -75,7 +75,7 @@ static sl_status concat(ARGS)
     return SL_OK;
 }
 
-/* A vector of the sum of a few rows. */
+/* One vector of columns, summed over a few rows. */
 INLINE void reduce_vector(const float *x, int64_t rows, int64_t columns,
                           bool adds, float *out)
 {
@@ -115,7 +115,7 @@ static void reduce_columns(void *data, int worker, int64_t from, int64_t to)
     }
 }
 
-/* Sums in float over stretches, then in double over these. */
+/* Sums stretches in float, and their sums in double. */
 static double sum_all(const float *x, int64_t count)
 {
     enum { STRETCH = 16 * LANES };

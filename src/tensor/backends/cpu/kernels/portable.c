@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Our kernels for any CPU. */
+ *
+ * The vector kernels for any CPU. */
 #define VECTOR(name) name##_portable
 #define VECTOR_NAME  "portable"
 #include "tensor/backends/cpu/kernels/all.h"

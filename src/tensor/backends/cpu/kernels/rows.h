@@ -107,7 +107,7 @@ static sl_status norm_grad(ARGS)
     return spread_rows(kernel, p, run, &kernel->args[1], norm_grad_part);
 }
 
-/* Sums over many rows: a few in float, then those in double. */
+/* Sums over many rows: this many in float, then their sums in double. */
 enum { FEW_ROWS = 64 };
 
 INLINE void add_lanes(double *totals, vf v)
@@ -126,8 +126,8 @@ INLINE void store_totals(float *out, const double *totals, int64_t n,
     }
 }
 
-/* Columns from..to of the gradient of a norm's weight; threads share columns,
- * counted in vectors. */
+/* Columns from..to of the gradient of a norm's weight. Threads divide the
+ * columns, counted in vectors. */
 static void norm_weight_grad_part(void *data, int worker, int64_t from,
                                   int64_t to)
 {
@@ -182,8 +182,8 @@ INLINE float row_max(const float *x, int64_t columns)
     return found > last ? found : last;
 }
 
-/* Writes e^(scale x - shift), returns their sum. The shift is the largest scaled
- * x: these are at most 1, and stay so however it was rounded. `out` may be x. */
+/* Writes exp(scale x - shift) and returns the sum. The shift is the largest
+ * scaled x, so results are at most 1, also after rounding. `out` may be x. */
 INLINE float row_exp(const float *x, float *out, int64_t columns, float scale,
                      float shift)
 {

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Small products by one register tile, which reads its left factor by single
- * elements, with any strides, and its right factor and result by contiguous
- * rows. */
+ * Small products, a register tile at a time. The left operand may have any
+ * strides; the right one and the result have contiguous rows. */
 
-/* Two factors: the left one with any strides, rows of the right contiguous. */
+/* Two operands: any strides on the left, contiguous rows on the right. */
 typedef struct factors {
     const float *a, *b;
     int64_t a_row, a_column, b_row;
     int64_t depth;
 } factors;
 
-/* The steps of a tile, whose sums stay in registers: `rows` and `vectors` are
- * constants where these are inlined; the last vector has `n` lanes. */
+/* What is done with a tile, whose sums stay in registers: `rows` and `vectors`
+ * are constants after inlining; the last vector has `n` lanes. */
 INLINE void load_sums(vf sum[TILE_ROWS][TILE_VECTORS], const float *c,
                       int64_t c_row, int rows, int vectors, int64_t n)
 {

@@ -22,7 +22,7 @@ enum { LANES = 4, TILE_ROWS = 4, TILE_VECTORS = 2 };
 
 typedef float vf __attribute__((vector_size(4 * LANES)));
 typedef int32_t vi __attribute__((vector_size(4 * LANES)));
-/* As they lie in memory. */
+/* With the alignment of a float. */
 typedef float vf_loose
     __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
@@ -38,8 +38,8 @@ INLINE void store(float *p, vf v)
     *(vf_loose *)p = v;
 }
 
-/* To an aligned place that is not read soon: past the caches, where the
- * instruction set can. Others see it after stream_end(). */
+/* Stores to an aligned address that is not read soon, past the caches where the
+ * instruction set can. Other threads see it after stream_end(). */
 INLINE void stream(float *p, vf v)
 {
 #if defined(__AVX512F__)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whether AMX may be used. Some CPUs claim it and kill the process that uses it
- * (under a hypervisor that does not enable the tiles). So a child process tries
- * it first: whatever happens to the child, the parent lives and knows. */
+ * Whether AMX may be used. Some CPUs report it and kill the process that uses
+ * it (under a hypervisor that does not enable the tiles). So a child process
+ * tries it first: whatever happens to the child, the parent goes on and knows
+ * the result. */
 #include "tensor/backends/cpu/cpu.h"
 
 #include <signal.h>
@@ -17,7 +18,7 @@
 
 enum { PATIENCE_SECONDS = 20 };
 
-/* Whether the CPU says that it has AMX tiles. */
+/* Whether the CPU reports AMX tiles. */
 static bool claims_amx(void)
 {
 #ifdef __x86_64__
@@ -55,7 +56,7 @@ bool sl__survives_in_child(int (*attempt)(void), int seconds)
         setrlimit(RLIMIT_CORE, &none);
         signal(SIGILL, SIG_DFL);
         signal(SIGSEGV, SIG_DFL);
-        close(STDERR_FILENO); /* A dying child has nothing to say here. */
+        close(STDERR_FILENO); /* Messages of a crash are of no use. */
         _exit(attempt());
     }
     return ends_well(child, seconds);

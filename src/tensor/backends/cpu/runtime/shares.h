@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Work in shares: one for each thread of a team, from which others take once
- * they are done with theirs, for a core may be slowed down by whoever else uses
- * it. And those who wait may take too: work_stealing.c. */
+ * Work in shares, one for each thread of a team. A thread that has finished its
+ * share takes from those of others, since another process may slow down a core.
+ * Threads that wait may take too: work_stealing.c. */
 #ifndef SL_TENSOR_CPU_SHARES_H
 #define SL_TENSOR_CPU_SHARES_H
 
@@ -21,15 +21,15 @@ typedef struct sl__team_work {
     sl__parallel_fn body;
     void *data;
     int64_t chunk;
-    int threads;           /* its own */
-    int thieves_max;       /* workers besides these */
-    atomic_ullong thieves; /* those there are, a bit each */
+    int threads;           /* the team's */
+    int thieves_max;       /* workers besides the team's */
+    atomic_ullong thieves; /* those present, a bit each */
     int share_count;
     sl__share shares[SL__SHARES_MAX];
 } sl__team_work;
 
-/* Takes a chunk of a share and runs it; false where it has none left. What a
- * chunk is does not depend on who takes it, so neither do results. */
+/* Takes a chunk of a share and runs it; false if none is left. The bounds of a
+ * chunk do not depend on which thread takes it, so results do not either. */
 static inline bool sl__take(sl__team_work *region, int share, int worker)
 {
     sl__share *s = &region->shares[share];
@@ -43,19 +43,20 @@ static inline bool sl__take(sl__team_work *region, int share, int worker)
     return true;
 }
 
-/* ----------------------------------------------------------- work_stealing.c -- */
+/* ------------------------------------------------------- work_stealing.c -- */
 
 bool sl__someone_steals(void);
 
-/* Lays a region open to those who wait; NULL where there is no place left. It
- * must be closed before it goes: then nobody is in it. */
+/* Offers a region to threads that wait; NULL if no place is free. Close it
+ * before it goes out of scope: when sl__close returns, no other thread is in
+ * it. */
 typedef struct sl__open_place sl__open_place;
 sl__open_place *sl__open(sl__team_work *region);
 void sl__close(sl__open_place *place);
 
 /* ----------------------------------------------------------- threads.c -- */
 
-/* Runs `body` on so many threads. */
+/* Runs `body` on this many threads. */
 void sl__on_team(int threads, void (*body)(void *data), void *data);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Threads. A stage's threads are OpenMP's, through the entry points that every
- * runtime of GCC's lineage exports and that compilers call, which needs no
- * compiler flag. A rank that calls in has a team of its own, so two programs in
- * two ranks do not meet. */
+ * Threads. A stage's threads are OpenMP's, started by the function that
+ * compilers call for `omp parallel`, which GCC's and LLVM's runtimes export, so
+ * no compiler flag is needed. Each thread that calls in has a team of its own,
+ * so programs of two ranks do not interfere. */
 #include "tensor/work_stealing.h"
 #include "tensor/backends/cpu/runtime/shares.h"
 
@@ -65,8 +65,8 @@ static void run_parts(int threads, int thieves, int64_t count, int64_t grain,
     bool open = thieves > 0 && sl__someone_steals();
     if (open && smallest)
         grain = 1;
-    /* All threads or one: GCC's runtime ends and starts threads whenever a
-     * team is smaller or larger than the one before. */
+    /* All threads or one: GCC's runtime ends and starts threads whenever a team
+     * is smaller or larger than the one before. */
     if ((threads <= 1 && !open) || count < 2 || count < 2 * grain) {
         body(data, 0, 0, count);
         return;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Regions that are open to those who wait.
+ * Parallel regions that are open to threads that wait.
  *
- * A place says which region lies there, and how many visitors there are. Who
- * visits first says so and then looks again; who closes first takes the region
- * away and then waits for visitors to leave. All of that is in one order, so
- * either the visitor sees that there is nothing, or it is waited for. */
+ * A place holds a region and counts its visitors. A visitor first counts itself
+ * and then reads the region; the owner first removes the region and then waits
+ * until no visitor is left. All of these accesses are sequentially consistent,
+ * so either the visitor finds no region, or the owner waits for it. */
 #include "tensor/work_stealing.h"
 
 #include "base/cores.h"
@@ -17,13 +17,13 @@ enum { PLACES = 64 };
 
 struct sl__open_place {
     _Alignas(64) _Atomic(sl__team_work *) region;
-    atomic_bool spent; /* a visitor has found nothing left */
+    atomic_bool spent; /* a visitor found nothing left */
     atomic_int visitors;
     atomic_bool taken; /* until its region is closed */
 };
 
 static sl__open_place places[PLACES];
-static atomic_int places_used; /* those behind were never taken */
+static atomic_int places_used; /* no place from here on was ever used */
 static atomic_int thieves;
 
 void sl__stealing_start(void)
@@ -53,7 +53,7 @@ static void note_used(int count)
 
 sl__open_place *sl__open(sl__team_work *region)
 {
-    static _Thread_local int usual; /* this thread's place the last time */
+    static _Thread_local int usual; /* the place that this thread used last */
     for (int i = 0; i < PLACES; i++) {
         int at = (usual + i) % PLACES;
         sl__open_place *place = &places[at];
@@ -74,7 +74,7 @@ void sl__close(sl__open_place *place)
     if (!place)
         return;
     atomic_store(&place->region, NULL);
-    /* A visitor is at its last chunk, unless its core was taken from it. */
+    /* A visitor is in its last chunk, unless it has lost its core. */
     for (int i = 0; atomic_load(&place->visitors) > 0; i++) {
         if (i < 10000)
             sl__pause();
@@ -86,7 +86,7 @@ void sl__close(sl__open_place *place)
 
 /* ---------------------------------------------------------------- visit -- */
 
-/* One rank's threads while it waits. */
+/* The threads of one rank that waits. */
 typedef struct visit {
     bool (*is_over)(void *wait);
     void *wait;
@@ -102,7 +102,7 @@ static bool has_work(sl__open_place *place)
            !atomic_load_explicit(&place->spent, memory_order_relaxed);
 }
 
-/* The first of them asks, for all. */
+/* Thread 0 of the visit asks, for all of them. */
 static bool has_ended(visit *v, int who)
 {
     if (who == 0 && v->is_over(v->wait))
@@ -110,7 +110,8 @@ static bool has_ended(visit *v, int who)
     return atomic_load(&v->over);
 }
 
-/* A number that no other visitor has; -1 where there is memory for no more. */
+/* A number that no other visitor has; -1 if there is memory for no more
+ * workers. */
 static int take_number(sl__team_work *region)
 {
     unsigned long long all = ~0ull >> (SL__THIEVES_MAX - region->thieves_max);
@@ -124,7 +125,7 @@ static int take_number(sl__team_work *region)
     return -1;
 }
 
-/* Takes chunks of all shares; true: until there were none. */
+/* Takes chunks of all shares. True if it stopped because none was left. */
 static bool take_chunks(visit *v, sl__team_work *region, int number, int who)
 {
     for (int i = 0; i < region->share_count; i++) {
@@ -162,7 +163,7 @@ static void visit_all(void *data)
             take_part(v, place, who);
     }
     if (who == 0)
-        atomic_store(&v->over, true); /* Nobody asks any more. */
+        atomic_store(&v->over, true); /* From here on, no thread asks. */
 }
 
 bool sl__can_steal(void)
@@ -177,7 +178,7 @@ bool sl__can_steal(void)
 
 bool sl__steal(int threads, bool (*is_over)(void *wait), void *wait)
 {
-    static _Thread_local int next; /* so that all are helped */
+    static _Thread_local int next; /* where to begin, so that all are helped */
     if (!sl__can_steal())
         return false;
     next = (next + 1) % PLACES;
