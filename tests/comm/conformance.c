@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * See conformance.h. */
 #include "conformance.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What every transport must do, as functions that each rank runs. They end the
- * process with a sentence where it does not. */
+ * What every transport must do, as functions that each rank runs. One that
+ * finds a fault ends the process with a sentence. */
 #ifndef SL_TEST_CONFORMANCE_H
 #define SL_TEST_CONFORMANCE_H
 

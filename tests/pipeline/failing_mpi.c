@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * One step that goes wrong, every process a rank: failing_mpi WAY STAGE, where
- * WAY is the program that fails (F, B, I or W), `hang`, `kill` or `absent`; or
- * `beside`, where a rank of that number fails outside of any pipeline.
- * Every rank says what it heard, in one `heard N: ` before its sentence. */
+ * One step that fails, every process a rank: failing_mpi WAY STAGE, where WAY
+ * is the program that fails (F, B, I or W), `hang`, `kill` or `absent`; or
+ * `beside`, where the rank of that number fails outside of any pipeline. Every
+ * rank prints the error that it got, after `heard N: `. */
 #include "faults.h"
 
 #include <stdio.h>

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * See faults.h. */
 #include "faults.h"
 
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A pipeline of four stages of callbacks that fail, hang or die where they are
- * told to; for every transport. */
+ * A pipeline of four stages of callbacks that fail, hang or die where a test
+ * says, over every transport. */
 #ifndef SL_TEST_FAULTS_H
 #define SL_TEST_FAULTS_H
 
@@ -14,11 +14,11 @@ typedef struct fault {
     int stage;    /* -1: nothing */
     char program; /* F, B, I, W */
     int microbatch;
-    bool hangs; /* longer than anybody waits, but not for ever */
+    bool hangs; /* longer than any timeout, but not forever */
     bool dies;  /* the process is killed */
 } fault;
 
-/* What each rank found. */
+/* What each rank got. */
 typedef struct found {
     sl_status status;
     char sentence[8192];
@@ -28,9 +28,10 @@ typedef struct job {
     const fault *asked;
     const sl_schedule *schedule;
     double timeout_s;
-    int wrong_rank;                /* gives another shape; -1: none */
-    int absent_rank;               /* never steps */
-    void (*tamper)(sl_comm *comm); /* with the transport, first of all */
+    int wrong_rank;  /* passes another shape; -1: none */
+    int absent_rank; /* takes no step */
+    /* Called with the transport before everything else; or NULL. */
+    void (*tamper)(sl_comm *comm);
     const sl_action_function *functions;
     int function_count;
     found ranks[STAGES];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checkpoints: a run goes on from one as if nothing had happened, on the layout
- * that wrote it to the bit, on any other closely; damage is found. */
+ * Checkpoints: a run resumed from one goes on as if nothing had happened, to
+ * the bit on the layout that wrote it, closely on any other; damage is
+ * found. */
 #include "tensors.h"
 #include "train/train.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The reported memory, compared with what the system says of the process. */
+ * The reported memory of a process, compared with what the system reports. */
 #include "pipeline/run/runtime.h"
 #include "sluice/train.h"
 #include "tensors.h"

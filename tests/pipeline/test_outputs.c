@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Outputs of a batch come back as it was: joined along the dimension that it was
- * split along, or as the caller says. */
+ * Outputs of a batch come back whole: joined along the dimension in which the
+ * batch was split, or as the caller says. */
 #include "sluice/pipeline.h"
 #include "support.h"
 

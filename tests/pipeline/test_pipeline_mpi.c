@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The same on MPI: every process is a rank. Run it with mpirun. */
+ * Steps on MPI: every schedule computes what the uncut model does, with the
+ * bits of ranks on threads. Every process is a rank; run it with mpirun. */
 #include "tensor/backends/cpu/cpu.h"
 #include "tensor/backends/cpu/gemm/gemm.h"
 #include "trials.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Optimizers on pipelines: the goldens train as they did in PyTorch, under every
- * schedule, on any number of ranks. */
+ * Optimizers on pipelines: the golden models train as they did in PyTorch,
+ * under every schedule, on any number of ranks. */
 #include "golden_models.h"
 
 #include <math.h>

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * Checks the trace of a step against what was planned: trace_and_check of
+ * trials.h. */
 #include "trials.h"
 
 #include "base/try.h"

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * See trials.h. */
 #include "trials.h"
 
 #include "base/try.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pipelines tried against the uncut model: a subject is a golden model with a
- * batch, a trial runs it under a schedule, on one rank of any transport. */
+ * Pipelines compared with the uncut model. A subject is a golden model with a
+ * batch; a trial runs it under a schedule, as one rank of any transport. */
 #ifndef SL_TEST_TRIALS_H
 #define SL_TEST_TRIALS_H
 
@@ -9,7 +9,7 @@
 
 #include <stdatomic.h>
 
-/* A model, a batch for it, and what the uncut model makes of both. */
+/* A model, a batch for it, and what the uncut model computes from both. */
 typedef struct subject {
     int golden; /* of golden_models */
     const sl_safetensors *file;
@@ -25,7 +25,7 @@ void make_subject(int golden, int64_t rows, const sl_safetensors *file,
                   subject *out);
 void release_subject(subject *old);
 
-/* What a run does with it. */
+/* How a subject is run. */
 typedef struct trial {
     const subject *subject;
     const sl_schedule *schedule;
@@ -33,20 +33,20 @@ typedef struct trial {
     sl_route route;
     sl_feed feed;
     sl_pipeline_options options;
-    int steps;      /* whose gradients add up */
-    uint64_t *bits; /* by rank: a hash of all gradients; NULL: not wanted */
-    bool noise;     /* ranks are late at random */
-    atomic_bool *helped; /* becomes true where a rank helps another; or NULL */
-    int most_sends;      /* that a rank may have pending in a step; 0: any */
+    int steps;           /* whose gradients are summed */
+    uint64_t *bits;      /* by rank: a hash of all gradients; or NULL */
+    bool noise;          /* ranks are delayed at random */
+    atomic_bool *helped; /* set to true if a rank helps another; or NULL */
+    int most_sends;      /* the most that a rank may have pending; 0: any */
 } trial;
 
-/* Gathers the trace of the latest step, and finds it in order: compute as
- * planned, nothing received before it was sent or used before it was received,
- * bytes as planned, at most so many sends pending on a rank (0: any). All ranks
+/* Gathers the trace of the latest step, and checks it: compute as planned,
+ * nothing received before it was sent or used before it was received, bytes as
+ * planned, at most `most_sends` sends pending on a rank (0: any). All ranks
  * call it. (traced.c) */
 sl_status trace_and_check(sl_comm *comm, sl_pipeline *pipeline, int most_sends);
 
-/* Options, routes and backends in turn, by `way`. */
+/* A trial whose options, routes and backend depend on `way`. */
 trial make_trial(const subject *s, const sl_schedule *schedule, unsigned way);
 
 /* What each rank does: steps and evals, each compared; an sl_rank_fn whose

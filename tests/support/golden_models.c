@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * See golden_models.h. */
 #include "golden_models.h"
 
 #include <stdio.h>

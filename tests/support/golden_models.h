@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The golden models, built from their files: every size comes from there. */
+ * The golden models, built from their files, which give every size. */
 #ifndef SL_TEST_GOLDEN_MODELS_H
 #define SL_TEST_GOLDEN_MODELS_H
 
 #include "tensors.h"
 
-/* Opens a golden; SLUICE_GOLDENS names another folder than the committed. */
+/* Opens a golden, from the folder that SLUICE_GOLDENS names or the committed
+ * one. */
 sl_safetensors *golden_open(const char *model);
 
 /* A tensor of a golden; fails the test where there is none. */
@@ -23,11 +24,13 @@ typedef struct golden_model {
 enum { GOLDEN_MODELS = 4 };
 extern const golden_model golden_models[GOLDEN_MODELS]; /* the last is gpt2 */
 
-/* Models built by this thread from now on have so many rows; 0: the file's. */
+/* From now on, models that this thread builds have this many rows; 0: the
+ * file's. */
 void golden_set_rows(int64_t rows);
 
-/* A golden with so many rows, in stages of about the same cost; `options` says the
- * rest. For an sl_model_fn, so it does not fail the test. */
+/* A golden with this many rows, cut into stages of about the same cost as
+ * `options` says. It is called from an sl_model_fn, so it does not fail the
+ * test. */
 sl_status golden_cut(int golden, const sl_safetensors *file, int64_t rows,
                      sl_cut_options *options, sl_model **out);
 
@@ -38,11 +41,11 @@ int golden_load(const test_stage *stage, const sl_safetensors *file);
 /* The name of a layer's bias that goldens of GPT-2 may lack. */
 void golden_bias_name(int layer, char out[64]);
 
-/* What such a golden lacks, by layer (3 C floats each); NULL where it lacks
- * nothing. The caller frees. */
+/* What such a golden lacks, by layer (3 C floats each); NULL if it lacks
+ * nothing. The caller frees it. */
 float *golden_missing_biases(const sl_safetensors *file);
 
-/* golden_load, with these in place, which may be NULL. */
+/* golden_load, but with these biases, which may be NULL. */
 int golden_load_whole(const test_stage *stage, const sl_safetensors *file,
                       const float *missing_biases);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Memory is mapped without any right to it. An operation opens what it works on,
- * and closes it again: copies the pieces that they are given, programs all that
- * was allocated through their stream. Ranks are threads of one process, so what
- * several have open at a time stays so until the last of them closes it. */
+ * Memory is mapped without any access rights. An operation opens what it works
+ * on and closes it again: a copy opens the ranges that it is given, a program
+ * everything that was allocated through its stream. Ranks are threads of one
+ * process, so a range that several have opened stays open until the last of
+ * them closes it. */
 #include "guarded.h"
 
 #include "tensor/backend.h"

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * The goldens of GPT-2 may lack the values of `attn.c_attn.bias`, which are not
- * zero. They can be had back: the third of them that belongs to the keys moves
- * all scores of a row alike and changes nothing, and the rest is the one vector
- * that makes the golden logits. We solve for it with Gauss-Newton: residuals by
- * `ref` in double precision, slopes by central differences on `cpu`. A
- * direction that adds the same to a whole row of the residual stream is lost in
- * the next norm, and with one head or few tokens more of them are; so some
- * gradients of the attention, which see these, count too. Only every so many-th
- * number is used; all others, and all other gradients, stay to be compared
- * with. */
+ * zero. They can be recovered. The third of a bias that belongs to the keys
+ * shifts all scores of a row equally and changes nothing; the rest is the one
+ * vector that gives the golden logits. We solve for it with Gauss-Newton:
+ * residuals by `ref` in double precision, slopes by central differences on
+ * `cpu`. A direction that adds the same to a whole row of the residual stream
+ * is lost in the next norm, and so are more directions with one head or few
+ * tokens; so some gradients of the attention, which depend on them, count as
+ * residuals too. Only a sample of the numbers is used: the others, and all
+ * other gradients, remain as the test. */
 #include "golden_models.h"
 
 #include <math.h>

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * See random_graph.h. */
 #include "random_graph.h"
 
 #include <stdio.h>

@@ -7,7 +7,7 @@
 
 #include "tensors.h"
 
-/* Where choices come from: a random state, or the bytes of a fuzzer. */
+/* Where choices come from: a random generator, or the bytes of a fuzzer. */
 typedef int (*test_choose_fn)(void *context, int from, int to);
 
 sl_graph *test_random_graph(test_choose_fn choose, void *context,
@@ -16,7 +16,7 @@ sl_graph *test_random_graph(test_choose_fn choose, void *context,
 /* The same from a seed. */
 sl_graph *test_seeded_graph(uint64_t seed, sl_dtype dtype);
 
-/* The same once more, with every tensor as a further output. */
+/* The same, with every tensor as a further output. */
 sl_graph *test_shown_graph(uint64_t seed, sl_dtype dtype);
 
 /* Integers in these graphs are ids below this. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * See random_schedule.h. Deliberately naive: it looks for what can run next
- * among everything, and knows nothing of the library's tables. */
+ * among all actions, and knows nothing of the library's tables. */
 #include "random_schedule.h"
 #include "support.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Random schedules that are valid by construction: actions are drawn in a
- * random order that respects what they depend on, so a row is what one rank
- * saw of a run that did happen. */
+ * random order that respects their dependencies, so a row is what one rank did
+ * in a run that is possible. */
 #ifndef SL_TEST_RANDOM_SCHEDULE_H
 #define SL_TEST_RANDOM_SCHEDULE_H
 

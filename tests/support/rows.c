@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * See rows.h. */
 #include "rows.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rows of the tables of test_null_*.c: a call of a public function with NULL
- * where it needs something, and what comes of it. test_null_arguments.c holds
- * these rows against the headers. */
+ * Rows of the tables in test_null_*.c: a call of a public function with NULL
+ * for a required argument, and its result. test_null_arguments.c compares these
+ * rows with the headers. */
 #ifndef SL_TEST_ROWS_H
 #define SL_TEST_ROWS_H
 
@@ -10,13 +10,13 @@
 
 #include <string.h>
 
-/* The call fails with SL_EINVAL, naming the function and the argument. Every
- * other argument is one that the function takes. */
+/* The call fails with SL_EINVAL, naming the function and the argument. All
+ * other arguments are valid. */
 #define REFUSES(argument, function, arguments)                                 \
     test_row_refuses(function arguments, #function, #argument, __FILE__,       \
                      __LINE__)
 
-/* The call gives what is expected: nothing, or a status. */
+/* The call returns what is expected: nothing, or a status. */
 #define GIVES(expected, function, arguments)                                   \
     test_row_gives((function arguments) == (expected), #function, __FILE__,    \
                    __LINE__)
@@ -24,7 +24,7 @@
     test_row_gives(strcmp(function arguments, expected) == 0, #function,       \
                    __FILE__, __LINE__)
 
-/* The call comes back. */
+/* The call returns. */
 #define DOES_NOTHING(function, arguments) function arguments
 
 /* The call refuses through its graph, which is called `graph` among the
@@ -46,7 +46,7 @@ sl_graph *test_row_graph(sl_tensor **out_x, sl_tensor **out_ids);
 void test_row_refused(sl_graph *graph, const char *sentence, const char *file,
                       int line);
 
-/* NULL as no constant, so that compilers do not see what they warn of. */
+/* NULL, but not as a constant, so that compilers do not warn. */
 extern const char *test_no_text;
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * SHA-256 (FIPS 180-4), in which the golden schedules are written down. */
+ * SHA-256 (FIPS 180-4): golden schedules are committed as its hashes. */
 #include "support.h"
 
 #include <string.h>

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * See staged.h. */
 #include "staged.h"
 
 #include "pipeline/cut/model.h"

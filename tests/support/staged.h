@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A model in stages, run one stage after the other with messages carried by
- * hand along its edges, beside the same model uncut. */
+ * A model in stages, beside the same model uncut. The stages run one after the
+ * other, and the test copies messages along the edges. */
 #ifndef SL_TEST_STAGED_H
 #define SL_TEST_STAGED_H
 
@@ -11,8 +11,9 @@ typedef struct test_staged {
     const sl_model *model;
     int count;
     test_stage *stages;
-    double floor; /* of the norms that gradients are held against, per element:
-                     0.1 unless it is changed */
+    /* Added to the norms that gradients are compared with, per element: 0.1 by
+     * default. */
+    double floor;
 } test_staged;
 
 test_staged test_stages(const sl_model *model, const sl_stage_options *options,
@@ -30,15 +31,16 @@ void test_staged_forward(const test_staged *staged, int slot);
 void test_staged_backward(const test_staged *staged, const char *backward,
                           int slot);
 
-/* Asserts that the outputs are those of the uncut model, bit for bit where
- * `outputs` is 0; and the gradients of parameters, summed over the stages that
- * have them, and of inputs, by norm. */
+/* Asserts that the outputs are those of the uncut model, bit for bit if
+ * `outputs` is 0; and likewise the gradients of inputs, and those of
+ * parameters, summed over the stages that have them, all by norm. */
 void test_staged_assert(const test_staged *staged, const test_stage *whole,
                         int slot, double outputs, double gradients);
 
-/* Asserts what holds of every model that was cut from a graph: each parameter's
- * name is somewhere and none is new, no tensor crosses twice, edges go forward,
- * each consumer has an edge, ties are where names repeat. */
+/* Asserts what holds for every model that was cut from a graph: the stages have
+ * the graph's parameter names and no others, no tensor crosses twice, edges go
+ * forward, each consumer has an edge, and parameters are tied exactly if their
+ * names repeat. */
 void test_model_is_sound(const sl_model *model, const sl_graph *graph);
 
 #endif

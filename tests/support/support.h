@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What tests share: cmocka in the right order, and schedules to and from text
- * with failures that show the reason. */
+ * What all tests share: the includes of cmocka in the order it needs, and
+ * schedules from and to text, with failures that show the reason. */
 #ifndef SL_TEST_SUPPORT_H
 #define SL_TEST_SUPPORT_H
 
@@ -31,7 +31,7 @@ void test_assert_csv(const sl_schedule *schedule, const char *csv);
 sl_schedule *test_generate(const char *name, int p, int v, int m);
 sl_schedule *test_lower(const sl_schedule *in, const char *passes);
 
-/* As PyTorch up to 2.14 lowers, which knows no waits. */
+/* Lowers as PyTorch up to 2.14 does, which has no waits. */
 sl_schedule *test_lower_for_2_11(const sl_schedule *in);
 
 /* Whether a schedule checks sound; prints its findings if not. */
@@ -42,8 +42,8 @@ bool test_is_sound(const sl_schedule *schedule);
 bool test_has_finding(const sl_schedule *schedule, sl_finding_code code,
                       int rank, int step);
 
-/* Every committed golden schedule, with the name of its file; whoever gets it
- * destroys it. Returns how many there were. */
+/* Calls a function with every committed golden schedule and the name of its
+ * file; the function destroys the schedule. Returns how many there were. */
 typedef void (*test_golden_fn)(const char *name, sl_schedule *schedule,
                                void *context);
 size_t test_each_golden(test_golden_fn act, void *context);
@@ -51,11 +51,11 @@ size_t test_each_golden(test_golden_fn act, void *context);
 /* A whole file as a string; freed by the caller. */
 char *test_read_file(const char *path, size_t *length);
 
-/* Makes a new folder for a test's files, in $TMPDIR or /tmp, whose path goes to
- * `out`; false where there is none to be had. */
+/* Makes a new folder for a test's files, in $TMPDIR or /tmp, and writes its
+ * path to `out`; false if that fails. */
 enum { TEST_FOLDER_MAX = 200 };
 bool test_make_folder(char out[TEST_FOLDER_MAX]);
-/* Removes it with all that is in it. */
+/* Removes such a folder with everything in it. */
 void test_remove_folder(const char *folder);
 
 /* The first 16 hex digits of the SHA-256 of a schedule's CSV. */

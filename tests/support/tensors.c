@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * See tensors.h. */
 #include "tensors.h"
 
 #include "tensor/backends/cpu/cpu.h"

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * See world.h. */
 #include "world.h"
 
 #include <stdio.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * One small object of every kind, for tests that call functions in ways that
- * they refuse: two stages of an MLP on one rank, stepped once, and what can be
- * made of them. */
+ * One small object of every kind, for tests of calls that are refused: two
+ * stages of an MLP on one rank, after one step, and objects made from them. */
 #ifndef SL_TEST_WORLD_H
 #define SL_TEST_WORLD_H
 
@@ -31,7 +30,7 @@ typedef struct test_world {
     sl_array arrays[2];
     sl_argument arguments[2]; /* x and target of the MLP */
     sl_batch *batch;          /* of 2 microbatches */
-    sl_merge *merge;          /* likewise, with nothing put yet */
+    sl_merge *merge;          /* likewise, still empty */
     sl_programs *programs;
     sl_pipeline *pipeline; /* after a step */
     sl_trace *trace;
@@ -46,7 +45,7 @@ typedef struct test_world {
 int test_world_set_up(void **state);
 int test_world_tear_down(void **state);
 
-/* A pipeline of the world's MLP that nothing was done with yet. */
+/* A new pipeline of the world's MLP. */
 sl_pipeline *test_world_pipeline(const test_world *world, sl_comm *comm,
                                  const sl_schedule *schedule);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * AMX is used only where it works: whatever a try in a child process does, the
- * parent lives and knows. */
+ * parent goes on and knows the result. */
 #include "support.h"
 #include "tensor/backends/cpu/cpu.h"
 #include "tensor/backends/cpu/gemm/gemm.h"

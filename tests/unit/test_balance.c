@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Cuts by cost: optimal, and reported as they are. */
+ * Cuts by cost: they are optimal, and their report is right. */
 #include "pipeline/cut/model.h"
 #include "tensors.h"
 

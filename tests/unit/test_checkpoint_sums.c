@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The sums of a checkpoint, of both versions: found by numbers that were not
- * made by this code, however many bytes each read gives. And what cannot be put
- * aside as damaged. */
+ * The checksums of checkpoints, in both versions of the format: equal to
+ * numbers that other code computed, however many bytes each read returns. And a
+ * damaged checkpoint that cannot be renamed is a failure. */
 #include "support.h"
 
 #include "train/train.h"

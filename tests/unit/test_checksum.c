@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The checksum is XXH64: the published vectors, and any way to cut the data. */
+ * The checksum is XXH64: it gives the published test vectors, however the data
+ * is divided. */
 #include "support.h"
 
 #include "base/checksum.h"

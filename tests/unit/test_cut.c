@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Cutting: what is cut computes what the whole did, wherever it is cut. */
+ * Cutting: the stages together compute what the whole did, wherever it is
+ * cut. */
 #include "pipeline/cut/model.h"
 #include "random_graph.h"
 #include "staged.h"

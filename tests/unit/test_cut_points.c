@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where a model is cut: at names, at marks, around what stays whole; and what
- * is said where it cannot be. */
+ * Where a model is cut: at names, at marks, around regions that stay whole; and
+ * the errors where it cannot be. */
 #include "staged.h"
 
 #include <stdio.h>

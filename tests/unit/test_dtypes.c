@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Element types: what is known of each, casts, and gradients that are summed in
- * another one than their parameter's. */
+ * Element types: their properties, casts, and gradients summed in another type
+ * than their parameter's. */
 #include "tensors.h"
 
 #include "base/device.h"

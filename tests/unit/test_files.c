@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files: what is none is refused at once; reads and writes that are interrupted,
- * or do less than they were asked to, change nothing. */
+ * Files: anything but a regular file is refused at once; interrupted and short
+ * reads and writes are continued. */
 #include "support.h"
 
 #include "base/files.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Generators: found by name, refused sizes with reasons, sound for the rest.
- * That they equal PyTorch's is test_golden_schedules.c's. */
+ * Generators: found by name, sizes refused with reasons, schedules sound for
+ * all others. That they equal PyTorch's is tested in
+ * test_golden_schedules.c. */
 #include "support.h"
 #include "schedule/generate/generate.h"
 

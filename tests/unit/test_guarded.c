@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * That memory which cannot be read from outside its backend is just that, so that
- * suites which pass with it prove something; and what it needs of callbacks and
- * of transports that move memory of this process alone. */
+ * Guarded memory cannot be read from outside of its backend, so suites that
+ * pass with it prove something; and callbacks, and transports that only move
+ * host memory, work with it. */
 #include "guarded.h"
 #include "tensors.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every allocation of the pipeline's front end fails once: that is told, and
- * nothing is lost or touched afterwards. And steps allocate nothing. */
+ * Each allocation of the model code fails once: the failure is reported, and
+ * nothing leaks or is used afterwards. And steps allocate nothing. */
 #include "tensors.h"
 
 #include <stdatomic.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every public function with NULL where it needs something: a status function
- * refuses each such argument by its name, others give nothing and do nothing,
- * and what builds a graph refuses through that graph. The rows are in
- * test_null_*.c; here they are held against the headers. */
+ * Every public function with NULL for each required argument: a function that
+ * returns a status names the argument, others return nothing and do nothing,
+ * and those that build a graph refuse through the graph. The rows are in
+ * test_null_*.c; this file compares them with the headers. */
 #include "support.h"
 
 #include <dirent.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Products by our own kernels: what they keep of every number. */
+ * Products of the cpu backend: what they keep of every number. */
 #include "tensor/backends/cpu/cpu.h"
 #include "tensor/backends/cpu/gemm/gemm.h"
 #include "tensors.h"

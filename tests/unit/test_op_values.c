@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ops where random values do not go: extremes, NaN, sums of many, ids and labels
- * out of range, the rate of dropout. */
+ * Ops on values that random tests do not draw: extremes, NaN, long sums, ids
+ * and labels out of range, the rate of dropout. */
 #include "tensors.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Colours can be told apart, by people who lack one of three kinds of cones
- * too: whatever may lie side by side in a rank, in each of its shades, from
- * every other kind, and labels from what they stand on. */
+ * Colours can be told apart, also by people who lack one of the three kinds of
+ * cones: a kind of action, in each of its shades, from every other that may be
+ * beside it in a rank, and labels from their background. */
 #include "support.h"
 #include "view/palette.h"
 

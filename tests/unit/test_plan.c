@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The memory plan, to the byte: what is allocated is what was planned, nothing
- * is allocated in a run, nothing is written outside, and nothing planned is
- * left over. This program is linked such that allocations of our code come
- * through the functions below; those of libraries do not. */
+ * The memory plan, to the byte: what is allocated is what was planned, a run
+ * allocates nothing and writes nothing outside, and everything planned is used.
+ * This program is linked so that the library's allocations go through the
+ * functions below; those of other libraries do not. */
 #include "random_graph.h"
 #include "tensor/program.h"
 

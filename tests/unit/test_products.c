@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Linear layers by our own kernels: every edge of rows, columns and depth, on
- * every instruction set, against ref; and that gradients which wait for each
- * other are the same. */
+ * Linear layers of the cpu backend: every edge of rows, columns and depth, on
+ * every instruction set, against ref; and deferred weight gradients have the
+ * same bits. */
 #include "tensor/backends/cpu/cpu.h"
 #include "tensor/backends/cpu/gemm/gemm.h"
 #include "tensor/program.h"

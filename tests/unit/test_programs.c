@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the four programs promise, on random graphs and on small ones that say
- * it plainly. */
+ * What the four programs promise, on random graphs and on small ones made for
+ * one claim. */
 #include "random_graph.h"
 #include "tensor/program.h"
 

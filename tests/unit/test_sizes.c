@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Microbatches of uneven sizes: programs once per size over parameters that
- * they share, and the gradients of the whole batch. */
+ * Microbatches of uneven sizes: one set of programs per size over shared
+ * parameters, and the gradients of the whole batch. */
 #include "staged.h"
 
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Two programs in two threads do not disturb each other: a stage is shared, a
- * memory is each one's own, and the bits are those of one thread alone. Run
- * under ThreadSanitizer on `ref`. And how the threads of one program share, with
- * those of others too. */
+ * Two programs in two threads do not disturb each other: they share a stage,
+ * each has a memory of its own, and the bits are those of one thread alone. Run
+ * under ThreadSanitizer on `ref`. And how the threads of one program divide its
+ * work, also with threads that steal. */
 #include "random_graph.h"
 #include "tensor/work_stealing.h"
 #include "tensor/backends/cpu/cpu.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Timelines: time adds up, gaps are what the simulator says they are, and a run
- * that happened exactly as simulated looks exactly like the simulation. */
+ * Timelines: times add up, gaps are those of the simulator, and a run that
+ * happens exactly as simulated looks exactly like the simulation. */
 #include "support.h"
 #include "random_schedule.h"
 #include "view/timeline.h"

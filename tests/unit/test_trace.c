@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The Chrome/Perfetto trace: well-formed, every action once, arrows in pairs,
- * nothing drawn over something else. */
+ * nothing drawn over anything else. */
 #include "support.h"
 
 #include <jansson.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Numbers that no memory holds, given to training and to inference: refused
- * with a sentence, before anything is computed from them. */
+ * Sizes that no memory holds, given to training and to inference, are refused
+ * with a sentence before anything is computed from them. */
 #include "support.h"
 
 #include <stdio.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Functions called before what they need has happened, on objects that do not
- * belong together, and with numbers out of range: each is refused, or gives
- * nothing. */
+ * Functions called too early, on objects that do not belong together, and with
+ * numbers out of range: each call is refused, or returns nothing. */
 #include "world.h"
 
 #include <limits.h>
