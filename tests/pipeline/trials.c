@@ -331,7 +331,7 @@ trial make_trial(const subject *s, const sl_schedule *schedule, unsigned way)
                  .steps = 2};
     out.options.stage.backend = way % 3 ? "ref" : "cpu";
 #ifdef SLUICE_TSAN
-    /* Which does not see into oneDNN. */
+    /* ThreadSanitizer does not see into the runtime of OpenMP. */
     out.options.stage.backend = "ref";
 #endif
     out.options.stage.recompute = way % 5 == 0;

@@ -125,7 +125,7 @@ static void stages_by_hand_compute_what_the_whole_does(void **state)
     assert_true(outputs[1].is_loss && !outputs[0].is_loss);
     compare(model, "B");
     compare(model, "IW");
-    /* That two stages give gradients costs forward nothing. */
+    /* Gradients from two consumers cost forward nothing. */
     sl_stage *stage;
     assert_ok(sl_model_compile(model, 0, NULL, &stage));
     assert_int_equal(sl_stage_plan(stage)->kernels[SL_PROGRAM_F], 1);
@@ -429,7 +429,7 @@ static void forward_alone_ends_the_flow_of_gradients(void **state)
     sl_model_destroy(model);
 }
 
-/* What a stage hands on to nobody but the caller is used by it. */
+/* An output that only the caller takes counts as a use. */
 static void handing_on_to_the_caller_is_a_use(void **state)
 {
     (void)state;
@@ -511,7 +511,7 @@ static void metadata_that_does_not_fit_is_refused(void **state)
                          "4) as stage 0 gives");
         sl_graph_destroy(graph);
     }
-    /* The refused ones left nothing behind. */
+    /* The refused ones changed nothing. */
     add_second(model);
     assert_ok(sl_model_link(model));
     assert_int_equal(sl_model_stage_count(model), 2);
@@ -713,7 +713,8 @@ static void names_are_checked_against_a_list(void **state)
     sl_model_destroy(model);
 }
 
-/* A consumer that only looks gives no gradient back, and none is waited for. */
+/* A consumer that does not differentiate sends no gradient back, and none is
+ * waited for. */
 static void an_output_nobody_differentiates_gets_none(void **state)
 {
     (void)state;

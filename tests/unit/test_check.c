@@ -195,8 +195,8 @@ static void unexpected_sizes_are_found(void **state)
     sl_schedule_destroy(schedule);
 }
 
-/* Two ranks that both send first: fine when posted, not when each message
- * holds the rank or the messages behind it. */
+/* Two ranks that both send first: fine if sends are posted, not if a message
+ * blocks its rank or the messages after it. */
 static const char both_send_first[] =
     "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
     "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n";
@@ -220,7 +220,7 @@ static void deadlocks_depend_on_the_reading(void **state)
     sl_schedule_destroy(schedule);
 }
 
-/* The cycle is told rank by rank: 0 waits at its second send for 1, which
+/* The cycle is reported rank by rank: 0 waits at its second send for 1, which
  * waits at its first send for 0. */
 static void the_cycle_of_waits_is_told(void **state)
 {
@@ -257,8 +257,8 @@ static void compute_alone_can_deadlock(void **state)
     expect_finding("0F0,2F0,0F1,2F1\n1F1,1F0\n", SL_FINDING_DEADLOCK, -2, -2);
 }
 
-/* The first by rank and step are kept, whatever check met them; and the
- * deadlock, wherever it is. */
+/* The first findings by rank and step are kept, whichever check found them; and
+ * the deadlock, wherever it is. */
 static void findings_are_kept_by_place_and_all_counted(void **state)
 {
     (void)state;
@@ -294,7 +294,8 @@ static void findings_are_kept_by_place_and_all_counted(void **state)
     sl_schedule_destroy(schedule);
 }
 
-/* Few actions of large numbers are still analysed; far too few are not. */
+/* Large stage numbers with few actions are still analysed; with far too few
+ * they are not. */
 static void sparse_schedules_are_analysed_within_reason(void **state)
 {
     (void)state;

@@ -16,7 +16,7 @@
 ssize_t __real_read(int fd, void *out, size_t bytes);
 ssize_t __wrap_read(int fd, void *out, size_t bytes);
 
-/* What one read gives at most. */
+/* The most bytes that one read returns. */
 static size_t most = SIZE_MAX;
 
 ssize_t __wrap_read(int fd, void *out, size_t bytes)
@@ -74,7 +74,7 @@ static void write_training(int version, const char *config, const char *model,
     assert_ok(sl__write_file(in_folder("training.json"), text, (size_t)length));
 }
 
-/* As versions of this program that are long gone have written it. */
+/* As earlier versions of this program wrote it. */
 static void write_version_1(void)
 {
     write_training(1, "f1aefcf11c1be3e8", "87169a121f79ecd6",
@@ -119,7 +119,7 @@ static void both_versions_are_sound_and_damage_is_found(void **state)
     }
 }
 
-/* Sums of one version are none of the other. */
+/* The sums of one version are not valid in another. */
 static void another_version_is_refused(void **state)
 {
     (void)state;
@@ -144,7 +144,7 @@ static void reads_of_any_length_make_the_same_sums(void **state)
     }
 }
 
-/* Without a leak too. */
+/* And nothing leaks. */
 static void what_cannot_be_put_aside_is_a_failure(void **state)
 {
     (void)state;
@@ -154,7 +154,7 @@ static void what_cannot_be_put_aside_is_a_failure(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(mkdir(in_folder(names[i]), 0700), 0);
     assert_ok(sl__checkpoint_set_aside(folder, 9));
-    /* More than once: what leaks is not still known by the stack. */
+    /* Several times, so that a leaked pointer is not still on the stack. */
     for (int i = 0; i < 5; i++)
         assert_fails(sl__checkpoint_set_aside(folder, 8), SL_EFAIL,
                      "cannot rename");

@@ -88,8 +88,8 @@ static void only_the_part_that_is_read_crosses(void **state)
     }
 }
 
-/* A part that lies otherwise once it has crossed: attention needs whole rows,
- * and gets them. */
+/* A part whose layout changes by crossing: attention needs whole rows, and gets
+ * them. */
 static void parts_get_the_copies_that_kernels_need(void **state)
 {
     (void)state;
@@ -126,7 +126,7 @@ static void two_parts_cross_as_one(void **state)
     sl_graph_destroy(graph);
 }
 
-/* What broadcasts crosses before it is spread out. */
+/* A tensor crosses before it is broadcast, while it is small. */
 static void what_is_expanded_crosses_small(void **state)
 {
     (void)state;
@@ -269,7 +269,7 @@ static void unused_parameters_are_somewhere(void **state)
     h = sl_scale(h, 2);
     sl_alias(weight(graph, "idle", 3, 3), "idle.too");
     sl_buffer(graph, "idle.buffer", SL_I32, SL_SHAPE(2), NULL);
-    sl_matmul(h, weight(graph, "dead", 2, 2)); /* Nobody looks at it. */
+    sl_matmul(h, weight(graph, "dead", 2, 2)); /* Its result is not used. */
     sl_output(graph, "y", h, SL_GRADIENT);
     sl_model *model = cut_and_compare(graph);
     assert_int_equal(sl_model_stage(model, 0)->parameters, 0);
@@ -362,7 +362,7 @@ static void integers_cross_without_gradients(void **state)
     sl_graph_destroy(graph);
 }
 
-/* A consumer whose result nobody differentiates has nothing to give back. */
+/* A consumer that does not differentiate sends no gradient back. */
 static void gradients_flow_only_where_there_are_some(void **state)
 {
     (void)state;
@@ -388,7 +388,7 @@ static void gradients_flow_only_where_there_are_some(void **state)
     sl_graph_destroy(graph);
 }
 
-/* Where any stage wants the gradient of an input, the model has one. */
+/* If any stage has a gradient for an input, the model has one. */
 static void an_inputs_gradient_is_anyones(void **state)
 {
     (void)state;
@@ -409,7 +409,7 @@ static void an_inputs_gradient_is_anyones(void **state)
     sl_model_destroy(model);
 }
 
-/* Many dropouts, cut anywhere, draw as they did. */
+/* Dropouts zero the same elements wherever the model is cut. */
 static void dropout_draws_as_uncut(void **state)
 {
     (void)state;
@@ -444,8 +444,8 @@ static sl_tensor *product(sl_graph *graph, const char *scope, sl_tensor *x)
     return x;
 }
 
-/* Lists in lists stay closed; what holds a list is opened; loose products are
- * items, other loose ops are not. */
+/* A list inside of a list stays one item; a module that holds a list is opened;
+ * products outside of modules are items, other such ops are not. */
 static void items_are_what_people_cut_between(void **state)
 {
     (void)state;

@@ -53,8 +53,7 @@ static void compare(const sl_graph *graph, const sl_model *model,
     test_release(&whole);
 }
 
-/* A cut at marks that leave no stage empty; NULL where tries do not find one.
- */
+/* A cut at marks that leave no stage empty; NULL if no try finds one. */
 static sl_model *cut_at_random(sl_graph *graph, const sl_cut_options *options,
                                uint64_t *choices)
 {
@@ -103,15 +102,15 @@ static void random_cuts_compute_what_the_whole_does(void **state)
         sl_model_destroy(model);
         sl_graph_destroy(graph);
     }
-    /* The graphs are such that everything comes up. */
+    /* Enough was cut, and crossed, for every case to come up. */
     assert_true(made > SEEDS / 2);
     assert_true(crossed > SEEDS);
     assert_true(skipped > 50 && shared > 50 && hopped > 10);
 }
 
-/* What is fused in the whole and not in a stage, or the other way round, has
- * the same bits: in f32, whose products round, forward alone and with backward.
- */
+/* What is fused in the whole but not in a stage, or the other way round, has
+ * the same bits: in f32, whose products round, forward alone and with
+ * backward. */
 static void fusing_does_not_show_in_a_cut(void **state)
 {
     (void)state;

@@ -196,7 +196,7 @@ static void points_are_read_or_refused(void **state)
     assert_true(points[1].after);
     assert_string_equal(points[2].module, "c");
     assert_false(points[2].after);
-    assert_string_equal(points[3].module, "after"); /* Nothing behind it. */
+    assert_string_equal(points[3].module, "after"); /* Nothing is after it. */
     free(points);
     const char *const bad[] = {"", ",", "a,", "a,,b", " ", "a b", "after a b"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)

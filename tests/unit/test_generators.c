@@ -137,8 +137,8 @@ static void suggestions_work(void **state)
     assert_true(refused > 1000);
 }
 
-/* Whatever is generated is sound, before and after lowering, and cannot
- * deadlock however communication is read. */
+/* Every generated schedule is sound, before and after lowering, and cannot
+ * deadlock under any reading of communication. */
 static void expect_sound(const sl_schedule *compute)
 {
     sl_schedule *lowered = test_lower(compute, SL_LOWER_DEFAULT_PASSES);

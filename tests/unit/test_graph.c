@@ -31,7 +31,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Asserts that a call made NULL and why, and starts anew. */
+/* Asserts that a call returned NULL and why, then makes a new graph. */
 #define assert_refused(made, text)                                             \
     do {                                                                       \
         assert_null(made);                                                     \
@@ -327,8 +327,8 @@ static void ports_are_checked(void **state)
     test_release(&s);
 }
 
-/* Compiling a large model refuses for want of memory only when memory is asked
- * for, with a sentence. */
+/* Compiling a large model does not fail for lack of memory; allocating it does,
+ * with a sentence. */
 static void a_plan_larger_than_the_machine_is_only_a_plan(void **state)
 {
     (void)state;

@@ -44,7 +44,7 @@ static bool dies(const volatile char *at)
            (WTERMSIG(how) == SIGSEGV || WTERMSIG(how) == SIGBUS);
 }
 
-/* Under AddressSanitizer a fault is an exit. */
+/* Under AddressSanitizer the process exits instead of dying of a signal. */
 #if defined(__SANITIZE_ADDRESS__)
 #define SANITIZED 1
 #elif defined(__has_feature)
@@ -138,8 +138,8 @@ static void callbacks_work_on_copies(void **state)
     test_release(&stage);
 }
 
-/* The threads' transport as one that knows memory of this process alone, which
- * is what MPI is; and one with collectives of its own. */
+/* The threads' transport without its support of device memory, like MPI; and
+ * with collectives of its own. */
 static sl__transport altered;
 static int own_sums;
 
@@ -186,7 +186,7 @@ static void messages_are_staged_where_they_must(void **state)
         free(x);
         free(y);
     }
-    /* What is taken back frees its copy, too. */
+    /* Cancelling a message frees its copy, too. */
     sl_request alone;
     assert_ok(sl__comm_recv(ends[1], sl__memory_stream(b.memory), 0, 5,
                             sl__port_memory(b.memory, &w, 0), 64, &alone));

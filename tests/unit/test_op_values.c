@@ -58,7 +58,7 @@ static void large_values_saturate_and_nan_stays(void **state)
     }
 }
 
-/* A million rows of a tenth, whose sum a single float would miss. */
+/* A million rows of 0.1, whose sum one f32 would get wrong. */
 static void sums_of_many_rows_are_exact(void **state)
 {
     (void)state;
@@ -117,7 +117,7 @@ static void nan_survives_a_fused_activation(void **state)
     }
 }
 
-/* P Q' and x P' read P as two different matrices; both are packed. */
+/* P Q' and x P' read P in two layouts; both are packed. */
 static void one_weight_is_packed_once_per_reading(void **state)
 {
     (void)state;
@@ -166,7 +166,7 @@ static void run_cross_entropy(const char *backend, int32_t labels[2],
         expected);
     if (!expected) {
         test_run(&stage, "B", 0);
-        /* Labels that were changed after F are still not believed. */
+        /* Labels are checked again if they change after F. */
         test_run(&stage, "F", 0);
         test_put(&stage, SL_PORT_INPUT, "labels", 0, (int32_t[]){1 << 30, 0});
         assert_fails(
@@ -207,7 +207,7 @@ static void cross_entropy_ignores_and_refuses_labels(void **state)
     }
 }
 
-/* What all logits have in common does not blur the rest. */
+/* A common offset of all logits does not cost accuracy. */
 static void cross_entropy_bears_a_common_offset(void **state)
 {
     (void)state;
@@ -243,8 +243,8 @@ static void cross_entropy_bears_a_common_offset(void **state)
     }
 }
 
-/* Scores of 512 and more, a little apart: weights in f32 are those in f64, as
- * far as the scores are. */
+/* Scores above 512 that differ little: weights in f32 are those in f64, as
+ * exactly as the scores are. */
 static void attention_bears_large_scores(void **state)
 {
     (void)state;
@@ -328,7 +328,7 @@ static void embedding_refuses_ids_outside_the_table(void **state)
                 sl_stage_run(stage.stage, SL_PROGRAM_F, stage.memory, 0, NULL),
                 SL_EINVAL, "expected 0 to 4");
         }
-        /* A failed F is no F. */
+        /* After a failed F there is no backward. */
         assert_fails(
             sl_stage_run(stage.stage, SL_PROGRAM_B, stage.memory, 0, NULL),
             SL_EINVAL, "comes before its F");
@@ -379,8 +379,8 @@ static void dropout_keeps_its_rate_and_follows_the_seed(void **state)
         kept += a[i] != 0;
         same += (a[i] == 0) == (c[i] == 0);
     }
-    /* Within five deviations of 75%, and of 62.5% for two that know nothing of
-     * one another. */
+    /* Within five standard deviations of 75%, and of 62.5% for two that are
+     * independent. */
     assert_true(fabs((double)kept / COUNT - 0.75) < 5 * 0.00137);
     assert_true(fabs((double)same / COUNT - 0.625) < 5 * 0.00154);
     free(a);

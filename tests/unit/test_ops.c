@@ -24,7 +24,7 @@ typedef struct maker {
 
 static int64_t size(maker *m)
 {
-    /* One is a size that breaks things; so have it often. */
+    /* A size of 1 breaks things, so it is drawn often. */
     if (test_random_int(&m->state, 0, 4) == 0)
         return 1;
     return test_random_int(&m->state, 1, m->largest);
@@ -298,8 +298,7 @@ static sl_tensor *make_attention(maker *m)
     return sl_causal_attention(parts[0], parts[1], parts[2], heads);
 }
 
-/* Attention whose queries, keys or values nobody differentiates, or only for a
- * parameter. */
+/* Attention where q, k or v needs no gradient, or only for a parameter. */
 static sl_tensor *make_attention_part(maker *m)
 {
     int64_t shape[3] = {2, size(m), 4};
@@ -533,7 +532,7 @@ static void check_leaf(const test_stage *stage, sl_port_kind kind,
     free(gradient);
 }
 
-/* Away from zero, where ReLU has no slope. */
+/* Keeps values away from zero, where ReLU has no slope. */
 static void keep_off_zero(const test_stage *stage, sl_port_kind kind)
 {
     for (int i = 0; i < sl_stage_port_count(stage->stage, kind); i++) {

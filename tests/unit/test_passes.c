@@ -53,8 +53,8 @@ static void delay_w_brings_weights_together(void **state)
                    "0I0,1I0,0W0,0RESHARD,0REDUCE_GRAD,1W0,1REDUCE_GRAD\n");
 }
 
-/* Of random orders: nothing but W's moves, none of them past so many others, and
- * what was sound stays so. */
+/* On random orders: only W's move, none past more than the given number of
+ * others, and a sound schedule stays sound. */
 static void delay_w_moves_nothing_else(void **state)
 {
     (void)state;
@@ -132,8 +132,8 @@ static void expect_reduced(const char *in, sl_reduce_wait wait, const char *out)
     sl_schedule_destroy(schedule);
 }
 
-/* Sends that were posted and not yet waited for, along each row; with 0, right
- * after a send one is. */
+/* Counts the sends along each row that are posted and not yet waited for; with
+ * 0, every send is waited for at once. */
 static void expect_pending(const sl_schedule *schedule, int most)
 {
     for (int rank = 0; rank < sl_schedule_ranks(schedule); rank++) {
@@ -181,8 +181,8 @@ static void waits_come_and_go(void **state)
     expect_lowered(with, "drop-waits", without);
 }
 
-/* Of SEND_F after the own backward, of the rest at the row's end, in the order
- * of the sends. */
+/* SEND_F is waited for after the rank's own backward, all others at the end of
+ * the row, in the order of the sends. */
 static void sends_are_waited_for_where_they_are_proven(void **state)
 {
     (void)state;
@@ -199,7 +199,7 @@ static void sends_are_waited_for_where_they_are_proven(void **state)
 }
 
 /* The lower of two ranks posts what it will receive from the other before it
- * sends there; the higher does not. */
+ * sends to it; the higher does not. */
 static void receives_are_deferred_to_their_users(void **state)
 {
     (void)state;
@@ -210,8 +210,8 @@ static void receives_are_deferred_to_their_users(void **state)
                    "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n");
 }
 
-/* Of two pending sends the wait of the first is moved to before the third; with
- * 0 each stands behind its send. */
+/* With two pending sends, the wait of the first moves before the third; with 0
+ * each wait comes right after its send. */
 static void waits_move_to_keep_a_budget(void **state)
 {
     (void)state;
@@ -239,8 +239,8 @@ static void waits_move_to_keep_a_budget(void **state)
 }
 
 /* Random orders under random budgets: no more sends pending than allowed, all
- * else in its order, no deadlock; or refused, and then for a reason: without
- * waits moved, the schedule is sound. */
+ * else in order, no deadlock; or a refusal, for which there is a reason:
+ * without moving waits the schedule is sound. */
 static void a_budget_is_kept_or_refused(void **state)
 {
     (void)state;
@@ -282,8 +282,8 @@ static void a_budget_is_kept_or_refused(void **state)
     assert_true(kept > 300 && refused > 10);
 }
 
-/* Each rank fetches as far ahead as its own number says, and drops nothing
- * sooner for it. */
+/* Each rank looks ahead as far as its own number says, and reshards nothing
+ * earlier. */
 static void unshard_looks_ahead_as_told(void **state)
 {
     (void)state;
@@ -351,7 +351,7 @@ static void unshard_takes_both_halves_of_an_overlap(void **state)
                      "0RESHARD\n");
 }
 
-/* At most `window` stages are whole at once, one more where the window ends in
+/* At most `window` stages are unsharded at once, one more if the window ends in
  * an overlap. */
 static void unshard_never_exceeds_its_window(void **state)
 {

@@ -135,7 +135,7 @@ static void a_run_allocates_nothing(void **state)
     }
 }
 
-/* Builds, compiles and makes a memory, where one allocation fails. */
+/* Builds, compiles and creates a memory, while one allocation fails. */
 static sl_status try_all(const sl_stage_options *options)
 {
     sl_graph *graph = NULL;
@@ -166,7 +166,8 @@ static void every_failed_allocation_is_told(void **state)
     (void)state;
     for (int i = 0; i < 4; i++) {
         sl_stage_options options = way(i);
-        assert_ok(try_all(&options)); /* What libraries keep, they have now. */
+        /* What libraries allocate once, they have by now. */
+        assert_ok(try_all(&options));
         size_t before = calls;
         assert_ok(try_all(&options));
         size_t needed = calls - before;
@@ -190,7 +191,7 @@ static void paint(const test_stage *stage, int pool)
         memset(memory, CANARY, (size_t)bytes);
 }
 
-/* One past the last byte that was written since the pool was painted. */
+/* One past the last byte written since the pool was painted. */
 static int64_t reach(const test_stage *stage, int pool)
 {
     int64_t bytes;
@@ -261,8 +262,8 @@ static void recompute_saves_the_inputs_alone(void **state)
     sl_graph_destroy(graph);
 }
 
-/* The gradient of logits is made where these lie: B needs no second memory of
- * their size, whether they were saved or are computed again. */
+/* The gradient of logits takes the logits' memory: B needs no second memory of
+ * their size, whether they were saved or recomputed. */
 static void logits_make_room_for_their_gradient(void **state)
 {
     (void)state;
@@ -332,8 +333,8 @@ static int64_t handed_bytes(const sl_stage *stage)
     return bytes;
 }
 
-/* B, which hands nothing over, has room for that in its workspace and needs no
- * more than I or W beside it. */
+/* B hands nothing over, so its workspace has room for that, and needs no more
+ * than I's or W's beyond it. */
 static void b_needs_no_more_than_i_and_w(void **state)
 {
     (void)state;
@@ -376,7 +377,7 @@ static void views_cost_nothing(void **state)
     sl_graph_destroy(graph);
 }
 
-/* Two kernels' worth of text, so that a reader can hold the plan against it. */
+/* The text of two kernels, so that a reader can compare it with the plan. */
 static void programs_read_as_text(void **state)
 {
     (void)state;

@@ -55,8 +55,8 @@ static sl_graph *build(int64_t m, int64_t k, int64_t n, sl_layout layout,
     return graph;
 }
 
-/* Runs a graph on both backends, some rounds, to whose gradients each adds;
- * `way` is its data. Destroys it. */
+/* Runs a graph on both backends for some rounds, whose gradients add up; `way`
+ * chooses the data. Destroys the graph. */
 static void compare_rounds(sl_graph *graph, int threads, unsigned way,
                            int rounds)
 {
@@ -119,7 +119,7 @@ static void thin_products_match_ref(void **state)
     test_with_each_set(compare_thin);
 }
 
-/* Bytes of packed weights for so many rows. */
+/* Bytes of packed weights for this many rows. */
 static int64_t packed_of(int64_t rows, int64_t size)
 {
     sl_graph *graph = build(rows, size, size, SL_OUT_IN, true, plain);
@@ -153,8 +153,8 @@ static void compare_few(void)
     sl__gemm_streamed_from(0);
 }
 
-/* A few rows that lie apart, by columns of a weight that do, into parts of
- * rows. */
+/* A few rows with gaps between them, by a weight whose columns have gaps, into
+ * parts of rows. */
 static void compare_few_apart(void)
 {
     sl_graph *graph;
@@ -175,8 +175,8 @@ static void compare_few_apart(void)
     compare_with_ref(graph, 1, 1);
 }
 
-/* A few rows that are a parameter, to whose gradient is added; and that lie in
- * columns. */
+/* A few rows that are a parameter, whose gradient is added to; and that are
+ * column-major. */
 static void compare_few_others(void)
 {
     sl_graph *graph;
@@ -202,8 +202,8 @@ static void few_rows_match_ref(void **state)
     test_with_each_set(compare_few_others);
 }
 
-/* So many that a weight is used for some at a time, and what is no weight is
- * packed for the product. */
+/* So many rows that a weight is used for a band at a time; operands that are
+ * not weights are packed for the product. */
 static const int many[][3] = {
     {65, 32, 33},   {96, 64, 64},   {97, 33, 47},   {130, 100, 65},
     {128, 96, 160}, {546, 40, 36},  {70, 545, 34},  {66, 35, 550},
@@ -291,8 +291,8 @@ static void only_specialities_can_be_left_out(void **state)
 
 /* -------------------------------------------------------------- groups -- */
 
-/* Backward of microbatches 0 to count - 1, each in a slot of its own: W's in
- * groups of so many, 0: B instead. */
+/* Backward of microbatches 0 to count - 1, each in its own slot: I, and W's in
+ * groups of `group`; 0: B instead. */
 static float *add_up(const test_stage *stage, int count, int group,
                      const char *name)
 {
@@ -310,7 +310,7 @@ static float *add_up(const test_stage *stage, int count, int group,
     return test_get(stage, SL_PORT_PARAMETER_GRADIENT, name, 0, NULL);
 }
 
-/* Of groups larger and smaller than those that the stage was compiled for. */
+/* Groups larger and smaller than those that the stage was compiled for. */
 static void compare_groups(void)
 {
     static const int sizes[][4] = {{4, 33, 47, 1},  {16, 130, 65, 11},
@@ -349,7 +349,8 @@ static void groups_are_the_same_bits(void **state)
     sl__gemm_streamed_from(0);
 }
 
-/* So many rows that one walk does not do, in pieces that do not divide it. */
+/* So many rows that one pass does not suffice, in pieces that do not divide
+ * them. */
 static void groups_of_many_rows_are_the_same_bits(void **state)
 {
     (void)state;
@@ -368,7 +369,7 @@ static void groups_of_many_rows_are_the_same_bits(void **state)
     sl_graph_destroy(graph);
 }
 
-/* What a group refuses, it has not begun. */
+/* A group that is refused has not begun. */
 static void groups_are_whole(void **state)
 {
     (void)state;
