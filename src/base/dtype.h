@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Whether it has gradients; false if there is no such dtype. */
+/* Whether it is a float; false if there is no such dtype. */
 bool sl__is_float(sl_dtype dtype);
 
 /* The dtype in which its values are summed: gradients of parameters,
