@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * `sluice bench`: how fast compute is on this machine. */
+ * `sluice bench`: times kernels, stages and whole steps on this machine. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -77,12 +77,12 @@ static const cli_command command = {
     .help =
         "Time compute on this machine: kernels, one stage, or whole training "
         "steps.\v"
-        "kernels: a linear layer forward, for its input (dI) and its weight "
-        "(dW), and what a kernel call costs beyond its work. stage: one block "
-        "forward and backward; `GFLOP/s` is the rate of F and B, `I+W/B` what "
-        "splitting backward costs. step: forward, backward and SGD under "
-        "a schedule, on ranks that are threads or processes; `sluice bench "
-        "step --help` shows its options.\n\n"
+        "kernels: GFLOP/s of a linear layer, forward and for the gradients of "
+        "its input (dI) and weight (dW), and the overhead of a kernel call. "
+        "stage: one block, forward and backward; `I+W/B` is the time of a "
+        "split backward over that of a whole one. step: forward, backward and "
+        "SGD under a schedule, on ranks that are threads or processes; `sluice "
+        "bench step --help` shows its options.\n\n"
         "  sluice bench kernels\n"
         "  sluice bench step --model gpt2 -p 4 -t 3\n"
         "  sluice bench stage --model gpt2 --d 768 --heads 12 --seq 1024 -t 4",
