@@ -20,10 +20,9 @@
  *     sl_schedule_destroy(lowered);
  *     sl_schedule_destroy(order);
  *
- * Threads: a schedule may be read by many threads at once, and changed by one
- * while no other looks. Nothing else is shared, except the list of generators:
- * register yours before other threads use it.
- */
+ * Threads: any number of threads may read a schedule at once; a thread that
+ * changes it must be the only one that uses it. The only shared state is the
+ * list of generators: register yours before other threads use it. */
 #ifndef SLUICE_SCHEDULE_H
 #define SLUICE_SCHEDULE_H
 
@@ -70,12 +69,13 @@ typedef struct sl_action {
 #define SL_MAX_MICROBATCHES (1 << 24)
 #define SL_ACTION_TEXT_MAX  64 /* bytes of the longest action text, with NUL */
 
-/* An action of one stage; `microbatch` is ignored by kinds that carry none.
- * Numbers out of range make an invalid action, which sl_schedule_append
+/* An action of one stage; `microbatch` is ignored by kinds that carry none. A
+ * number out of range gives an invalid action, which sl_schedule_append
  * refuses. */
 SL_API sl_action sl_action_make(sl_action_kind kind, int stage, int microbatch);
 
-/* A forward and a backward (B or I) that run as one; invalid from others. */
+/* A forward and a backward (B or I) that run as one action. Other kinds give an
+ * invalid action. */
 SL_API sl_action sl_action_overlap(sl_action forward, sl_action backward);
 
 /* The plain actions in `action`: two for OVERLAP_F_B, one for the others, none
@@ -93,8 +93,9 @@ SL_API const char *sl_action_kind_text(sl_action_kind kind);
  */
 SL_API size_t sl_action_print(const sl_action *action, char *text);
 
-/* Reads one action. Blanks around it are skipped and only blanks is SL_IDLE;
- * anything else that is not exactly one action is SL_EPARSE. */
+/* Reads one action. Blanks around it are skipped, and text of blanks alone is
+ * SL_IDLE. Anything else that is not exactly one action fails with
+ * SL_EPARSE. */
 SL_API sl_status sl_action_parse(const char *text, size_t length,
                                  sl_action *out);
 
@@ -145,17 +146,17 @@ SL_API sl_status sl_schedule_read_csv(const char *text, size_t length,
 SL_API sl_status sl_schedule_write_csv(const sl_schedule *schedule,
                                        sl_write_fn write, void *context);
 
-/* A table with time down and ranks across. Rows `first`..`last` only (use 0
- * and SIZE_MAX for all); step `marked` ends in `<-- ERROR HERE`, SIZE_MAX
- * marks none. */
+/* A table with time down and ranks across, from row `first` to row `last` (0
+ * and SIZE_MAX for all). The row of step `marked` ends in `<-- ERROR HERE`;
+ * SIZE_MAX marks none. */
 SL_API sl_status sl_schedule_write_grid(const sl_schedule *schedule,
                                         size_t first, size_t last,
                                         size_t marked, sl_write_fn write,
                                         void *context);
 
-/* {"ranks", "stages", "microbatches", "placement", "actions"}: actions are
- * rows of texts with null for idle; placement is stage -> rank, or null where
- * a stage is on no rank or on two. */
+/* {"ranks", "stages", "microbatches", "placement", "actions"}: actions are rows
+ * of action texts with null for an idle cell; placement is the rank of each
+ * stage, or null where a stage is on no rank or on two. */
 SL_API sl_status sl_schedule_write_json(const sl_schedule *schedule,
                                         sl_write_fn write, void *context);
 
@@ -163,7 +164,7 @@ SL_API sl_status sl_schedule_write_json(const sl_schedule *schedule,
 
 typedef enum sl_placement_style {
     SL_PLACEMENT_LOOP, /* stage s on rank s mod p */
-    SL_PLACEMENT_V     /* 0 1 2 | 2 1 0 | 0 1 2: snakes; p divides the stages */
+    SL_PLACEMENT_V     /* 0 1 2 | 2 1 0 | 0 1 2; p divides the stages */
 } sl_placement_style;
 
 typedef struct sl_placement sl_placement;
@@ -202,9 +203,10 @@ typedef struct sl_generator {
     sl_placement_style placement;
     int default_stages_per_rank;
 
-    /* Whether the sizes can be served; if not, fails through sl_fail with the
-     * reason. The nearest sizes that can are found by asking again. NULL serves
-     * every size. Sizes are positive and within the limits above. */
+    /* Fails through sl_fail, with the reason, for sizes that the generator does
+     * not support. To suggest the nearest sizes that it does support, Sluice
+     * calls this again with others. NULL supports every size. Sizes are
+     * positive and within the limits above. */
     sl_status (*admit)(const sl_sizes *sizes);
 
     /* Appends compute actions, idle cells included, to `out`, which has
@@ -212,41 +214,44 @@ typedef struct sl_generator {
     sl_status (*generate)(const sl_sizes *sizes, sl_schedule *out);
 } sl_generator;
 
-/* Adds a generator; strings and functions must outlive their use, the struct
- * itself is copied. A name already taken is SL_EINVAL. */
+/* Adds a generator. The struct is copied; its strings and functions must stay
+ * valid as long as the generator is used. Fails with SL_EINVAL where the name
+ * is taken. */
 SL_API sl_status sl_generator_register(const sl_generator *generator);
 
 /* Finds by name or short name, case-insensitive, with or without PyTorch's
- * `Schedule` prefix. SL_ENOTFOUND lists the known names. */
+ * `Schedule` prefix. Fails with SL_ENOTFOUND, and a list of the known names. */
 SL_API sl_status sl_generator_find(const char *name, const sl_generator **out);
 
 /* The i-th generator, or NULL past the last. */
 SL_API const sl_generator *sl_generator_at(size_t index);
 
-/* Generates the compute-only schedule `name`, with its idle cells.
- * SL_ENOTFOUND for an unknown name, SL_EINVAL for sizes it cannot serve. */
+/* Generates the compute-only schedule `name`, with its idle cells. Fails with
+ * SL_ENOTFOUND for an unknown name, with SL_EINVAL for sizes that it does not
+ * support. */
 SL_API sl_status sl_generate(const char *name, const sl_sizes *sizes,
                              sl_schedule **out);
 
 /* ------------------------------------------------------------- passes -- */
-/* Each makes a new schedule, without idle cells, and leaves its input.
- * SL_EINVAL where the input already has what the pass adds. */
+/* Each makes a new schedule without idle cells and leaves its input unchanged.
+ * It fails with SL_EINVAL where the input already has what the pass adds. */
 
-/* Nothing but dropping idle cells: the order of a compute schedule. */
+/* Drops idle cells and does nothing else. For a compute-only schedule, the
+ * result is its order. */
 SL_API sl_status sl_lower_drop_idle(const sl_schedule *in, sl_schedule **out);
 
 /* Adjacent I and W of one stage and microbatch become B. */
 SL_API sl_status sl_lower_merge_bw(const sl_schedule *in, sl_schedule **out);
 
-/* Holds the W's of a stage back until those of `together` microbatches stand
- * next to each other, or with 0 all of them; B is split into I and W. A
- * pipeline runs neighbouring W's of a stage as one matrix product, with bitwise
- * the same result. */
+/* Defers the W's of a stage until those of `together` microbatches are
+ * adjacent, or with 0 those of all; B is split into I and W. A pipeline runs
+ * adjacent W's of a stage as one matrix product, and the result is the same bit
+ * for bit. */
 SL_API sl_status sl_lower_delay_w(const sl_schedule *in, int together,
                                   sl_schedule **out);
 
-/* How many of the stages that a rank will compute next are unsharded ahead,
- * from 1 to the window. */
+/* How many stages a rank unshards in advance, from 1 to the window: those that
+ * it computes next. */
 typedef enum sl_lookahead_kind {
     SL_LOOKAHEAD_FULL, /* the window */
     SL_LOOKAHEAD_AUTO, /* rank + 2, at most the window */
@@ -259,54 +264,58 @@ typedef struct sl_lookahead {
     int ranks;          /* how many numbers there are */
 } sl_lookahead;
 
-/* UNSHARD before use, RESHARD after: at most `window` stages are unsharded at
- * once, one more where an overlapped pair would be split.
- * `lookahead` may be NULL for SL_LOOKAHEAD_FULL. */
+/* Adds UNSHARD before the compute of a stage and RESHARD after it. At most
+ * `window` stages are unsharded at once, one more where the window would
+ * otherwise end between the two stages of an overlap. NULL for `lookahead` is
+ * SL_LOOKAHEAD_FULL. */
 SL_API sl_status sl_lower_unshard(const sl_schedule *in, int window,
                                   const sl_lookahead *lookahead,
                                   sl_schedule **out);
 
 typedef enum sl_reduce_wait {
-    SL_REDUCE_WAIT_NONE, /* REDUCE_GRAD holds its rank: PyTorch up to 2.14 */
+    SL_REDUCE_WAIT_NONE, /* REDUCE_GRAD blocks its rank: PyTorch up to 2.14 */
     SL_REDUCE_WAIT_NOW,  /* right after its REDUCE_GRAD */
     SL_REDUCE_WAIT_LATE  /* before the rank's next one, or at the row's end */
 } sl_reduce_wait;
 
-/* REDUCE_GRAD after each stage's last B or W, and its WAIT_REDUCE_GRAD. */
+/* Adds REDUCE_GRAD after each stage's last B or W, and its WAIT_REDUCE_GRAD. */
 SL_API sl_status sl_lower_reduce_grad(const sl_schedule *in,
                                       sl_reduce_wait wait, sl_schedule **out);
 
-/* WAIT_REDUCE_GRAD alone, for REDUCE_GRADs that are there; `wait` is NOW or
- * LATE. */
+/* Adds a WAIT_REDUCE_GRAD for each REDUCE_GRAD that the schedule has; `wait` is
+ * NOW or LATE. */
 SL_API sl_status sl_lower_wait_reduce(const sl_schedule *in,
                                       sl_reduce_wait wait, sl_schedule **out);
 
 typedef enum sl_recv {
-    SL_RECV_ASAP, /* posted when its sender is scheduled, as PyTorch does */
+    SL_RECV_ASAP, /* posted when its send is scheduled, as in PyTorch */
     SL_RECV_LATE  /* just before its user */
 } sl_recv;
 
-/* Sends and receives between stages on different ranks. SL_EUNSOUND names the
- * action that can never run. */
+/* Adds sends and receives between stages on different ranks. Where an action
+ * can never run, fails with SL_EUNSOUND and names it. */
 SL_API sl_status sl_lower_send_recv(const sl_schedule *in, sl_recv recv,
                                     sl_schedule **out);
 
-/* One WAIT_SEND for each SEND: of a SEND_F right after the B or I of the same
- * stage and microbatch, of others at the end of the row. */
+/* Adds a WAIT_SEND for each SEND: that of a SEND_F right after the B or I of
+ * the same stage and microbatch, all others at the end of the row. */
 SL_API sl_status sl_lower_wait_send(const sl_schedule *in, sl_schedule **out);
 
-/* Moves each receive to just before its user; but a rank that is lower than its
- * peer posts what it receives from that peer before it sends to it. SL_EUNSOUND
- * for a receive without a user. */
+/* Moves each receive to just before the compute that uses it. To avoid
+ * deadlock, of two ranks that send to each other, the lower one posts its
+ * deferred receives from the other before each send to it. Fails with
+ * SL_EUNSOUND for a receive that nothing uses. */
 SL_API sl_status sl_lower_defer_recv(const sl_schedule *in, sl_schedule **out);
 
-/* Moves waits to earlier places so that no rank has more than `most` sends
- * pending; with 0 each send is waited for at once. SL_EUNSOUND where no wait
- * can be moved without a deadlock, or sends and waits do not pair. */
+/* Moves WAIT_SENDs earlier, so that no rank has more than `most` sends pending;
+ * with 0 each send is waited for at once. Fails with SL_EUNSOUND where no wait
+ * can be moved without a deadlock, or where a send has no wait or a wait no
+ * send. */
 SL_API sl_status sl_lower_send_budget(const sl_schedule *in, int most,
                                       sl_schedule **out);
 
-/* Drops every WAIT_SEND and WAIT_REDUCE_GRAD: what PyTorch up to 2.14 reads. */
+/* Drops every WAIT_SEND and WAIT_REDUCE_GRAD, which PyTorch up to 2.14 does not
+ * know. */
 SL_API sl_status sl_lower_drop_waits(const sl_schedule *in, sl_schedule **out);
 
 typedef struct sl_lower_options {
@@ -320,8 +329,8 @@ typedef struct sl_lower_options {
         3, SL_RECV_ASAP, {SL_LOOKAHEAD_FULL, NULL, 0}, SL_REDUCE_WAIT_NOW      \
     }
 
-/* What PyTorch 2.15's runtime executes. Up to 2.14 it is the same without
- * wait-send, and with SL_REDUCE_WAIT_NONE. */
+/* The form that PyTorch 2.15's runtime executes. The form for PyTorch up to
+ * 2.14 lacks wait-send and has SL_REDUCE_WAIT_NONE. */
 #define SL_LOWER_DEFAULT_PASSES "unshard,reduce-grad,send-recv,wait-send"
 
 /* Runs the passes named in a comma-separated list, in that order; `options`
@@ -333,12 +342,12 @@ SL_API sl_status sl_lower(const sl_schedule *in, const char *passes,
 
 /* ------------------------------------------------------------ checker -- */
 
-/* How communication is read. */
+/* An assumption about how a runtime completes messages. */
 typedef enum sl_reading {
-    SL_ASYNC,    /* posted, and waited for only by its user or its WAIT_SEND */
-    SL_PER_EDGE, /* those from one rank to another complete in posted order */
+    SL_ASYNC,    /* only its user or its WAIT_SEND waits for a message */
+    SL_PER_EDGE, /* messages of one rank to another complete in order */
     SL_ORDERED,  /* each rank's messages complete in posted order */
-    SL_BLOCKING  /* each one blocks its rank until matched */
+    SL_BLOCKING  /* a send or receive blocks its rank until both are posted */
 } sl_reading;
 #define SL_READINGS 4
 SL_API const char *sl_reading_text(sl_reading reading);
@@ -352,8 +361,9 @@ typedef enum sl_finding_code {
 SL_API const char *sl_finding_code_text(sl_finding_code code);
 SL_API const char *sl_finding_code_meaning(sl_finding_code code);
 
-/* One wait: the action at (rank, step) waits for the one at (on_rank, on_step);
- * on_rank is -1 where no rank has what it waits for. */
+/* One wait: the action at (rank, step) waits for the one at (on_rank, on_step).
+ * A step is an index into the row of a rank. on_rank is -1 where no rank has
+ * the action that is waited for. */
 typedef struct sl_wait {
     int rank;
     int step;
@@ -368,7 +378,7 @@ typedef struct sl_wait {
 SL_API void sl_wait_print(const sl_schedule *schedule, const sl_wait *wait,
                           char *text);
 
-/* One fault. Rank and step are -1 where it has no such place. */
+/* One fault. Rank and step are -1 where the fault is not at one action. */
 typedef struct sl_finding {
     sl_finding_code code;
     int rank;
@@ -383,7 +393,7 @@ typedef struct sl_check_options {
     int stages;          /* expected; 0 takes the schedule's own */
     int microbatches;    /* expected; 0 takes the schedule's own */
     sl_reading reading;  /* a deadlock under this one is a finding */
-    size_t max_findings; /* kept as data; all are counted */
+    size_t max_findings; /* to keep; the others are only counted */
 } sl_check_options;
 #define SL_CHECK_OPTIONS_INIT                                                  \
     {                                                                          \
@@ -400,16 +410,16 @@ SL_API void sl_report_destroy(sl_report *report);
 
 SL_API bool sl_report_is_sound(const sl_report *report);
 
-/* Findings by rank and step: the first max_findings of them, with the deadlock
- * always among them if any are kept. */
+/* The first max_findings findings, in order of rank and step. A deadlock is
+ * always among them, unless max_findings is 0. */
 SL_API const sl_finding *sl_report_findings(const sl_report *report,
                                             size_t *count);
 
 /* How many findings there are in all, kept or not. */
 SL_API size_t sl_report_total(const sl_report *report);
 
-/* Whether the checker looked for deadlocks; it does not where most of the work
- * is absent. */
+/* Whether the checker looked for deadlocks. It does not where most of the
+ * actions are missing. */
 SL_API bool sl_report_deadlock_known(const sl_report *report);
 
 /* How the schedule deadlocks under a reading, or NULL when it cannot. */
@@ -459,8 +469,8 @@ typedef struct sl_costs {
         {1, 1, 1, 2, 0, 1, 0, 0}, {0, 0, 1}, 0, 0, 1, NULL, 0, NULL, 0         \
     }
 
-/* Reads costs from JSON over what `costs` already holds, which a failure
- * leaves alone; docs/simulating.md has the keys. */
+/* Reads costs from JSON. Keys that are absent keep their values in `costs`, and
+ * a failure changes nothing; docs/simulating.md lists the keys. */
 SL_API sl_status sl_costs_read_json(const char *text, size_t length,
                                     sl_costs *costs);
 SL_API void sl_costs_clear(sl_costs *costs);
@@ -468,15 +478,16 @@ SL_API void sl_costs_clear(sl_costs *costs);
 typedef struct sl_simulation sl_simulation;
 
 /* Simulates one step; `costs` may be NULL for SL_COSTS_INIT. Where the schedule
- * has no communication, messages are implied. SL_EUNSOUND when it cannot run to
- * its end: the sentence says which ranks are stuck, and where. */
+ * has no communication, messages are implied. Fails with SL_EUNSOUND where the
+ * schedule cannot complete: the sentence says which ranks are stuck, and
+ * where. */
 SL_API sl_status sl_simulate(const sl_schedule *schedule, const sl_costs *costs,
                              sl_reading reading, sl_simulation **out);
 SL_API void sl_simulation_destroy(sl_simulation *simulation);
 
 SL_API double sl_simulation_makespan(const sl_simulation *simulation);
 
-/* How communication was read. */
+/* The reading that it was simulated under. */
 SL_API sl_reading sl_simulation_reading(const sl_simulation *simulation);
 
 /* 1 - busy / (ranks * makespan), 0 for an empty schedule. */
@@ -486,14 +497,14 @@ typedef struct sl_rank_usage {
     double busy;
     double idle; /* makespan - busy */
     int64_t peak_bytes;
-    int activation_slots; /* most microbatches in flight at once, over all of
-                             its stages, from F to the end of W or B */
+    int activation_slots; /* most microbatches in flight at once, over all
+                             stages of the rank: from F to the end of W or B */
 } sl_rank_usage;
 SL_API sl_rank_usage sl_simulation_rank(const sl_simulation *simulation,
                                         int rank);
 
-/* When an action ran. A send or receive runs while its message is under way; a
- * receive that is posted after its message arrived runs for no time. */
+/* When an action ran. A send or receive runs while its message is in transit; a
+ * receive that is posted after its message arrived takes no time. */
 typedef struct sl_interval {
     double start;
     double end;
@@ -519,15 +530,15 @@ SL_API const sl_place *
 sl_simulation_critical_path(const sl_simulation *simulation, size_t *count);
 
 /* {"makespan", "bubble", "ranks", "critical_path", ...}; with `actions`, also
- * the start and end of each. `steps` is written unless it is 0. The schedule is
- * the one that was simulated. */
+ * the start and end of each action. `steps`, from sl_dry_run, is written unless
+ * it is 0. The schedule is the one that was simulated. */
 SL_API sl_status sl_simulation_write_json(const sl_simulation *simulation,
                                           const sl_schedule *schedule,
                                           size_t steps, bool actions,
                                           sl_write_fn write, void *context);
 
-/* Steps of a dry run in which every action takes one, as PyTorch counts them
- * for a schedule with communication. */
+/* Counts the steps of a run in which every action takes one step, as PyTorch's
+ * dry run does for a schedule with communication. */
 SL_API sl_status sl_dry_run(const sl_schedule *schedule, size_t *out_steps);
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * One action and its text. Printing and parsing are exact inverses: every
- * action has one text, and nothing but that text (and blanks around it, or
- * around the halves of an overlap) reads as it. */
+ * action has one text, and only that text parses as the action, give or take
+ * blanks around it and around the halves of an overlap. */
 #include "schedule/action.h"
 #include "base/arguments.h"
 #include "base/text.h"
@@ -34,8 +34,8 @@ const char *sl_action_kind_text(sl_action_kind kind)
     return (unsigned)kind < SL_ACTION_KINDS ? kinds[kind].text : "";
 }
 
-/* What numbers out of range make: no action, and refused where one is taken.
- */
+/* Returned for numbers out of range. Every function that takes an action
+ * refuses it. */
 static const sl_action invalid = {.kind = SL_ACTION_KINDS};
 
 sl_action sl_action_make(sl_action_kind kind, int stage, int microbatch)
@@ -213,7 +213,7 @@ static const char *read_plain(cursor *text, sl_action *out)
     return NULL;
 }
 
-/* Reads `(1F1;2B0)OVERLAP_F_B`; the cursor stands on the parenthesis. */
+/* Reads `(1F1;2B0)OVERLAP_F_B`; the cursor is at the parenthesis. */
 static const char *read_overlap(cursor *text, sl_action *out)
 {
     static const char shape[] = "an overlap like (1F1;2B0)OVERLAP_F_B";

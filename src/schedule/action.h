@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the schedule layer's files share about actions. */
+ * Helpers for actions, for the files of the schedule layer. */
 #ifndef SL_SCHEDULE_ACTION_H
 #define SL_SCHEDULE_ACTION_H
 
 #include "sluice/schedule.h"
 
-/* As sl_action_parse, without stating an error: returns NULL when `out` was
+/* As sl_action_parse, but sets no error text: returns NULL when `out` was
  * written, else what was expected, as in "a stage number". */
 const char *sl__action_read(const char *text, size_t length, sl_action *out);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The checker: is this schedule whole, in order, rightly connected, and can it
- * run to its end? Works on compute-only and on lowered schedules; what a
- * schedule does not have at all (communication, sharding, gradient reduction,
- * backwards, waits) is not missed. Messages are check_messages.c's, waits
- * check_waits.c's; deadlock is deadlock.c's. */
+ * The checker: is this schedule complete, in order and correctly connected, and
+ * can it run to its end? It works on compute-only and on lowered schedules: a
+ * family of actions that the schedule does not use at all (communication,
+ * sharding, gradient reduction, backwards, waits) is not reported as missing.
+ * check_messages.c checks messages, check_waits.c waits, and deadlock.c looks
+ * for deadlocks. */
 #include "schedule/check.h"
 #include "schedule/action.h"
 #include "base/arguments.h"
@@ -75,8 +76,8 @@ typedef struct work {
     uint32_t f, i, w, b;
 } work;
 
-/* Work that is absent is shown at related work if there is any, else only on
- * the stage's rank. */
+/* Reports missing work at a related action where there is one, else at the rank
+ * of the stage, without a step. */
 static void report_missing(sl__check *check, const work *of,
                            sl_finding_code code, const char *what)
 {
@@ -121,8 +122,8 @@ static void check_whole(sl__check *check, const work *of)
     }
 }
 
-/* `later` must not stand before `earlier` where both are on one rank; across
- * ranks, order is the deadlock check's. */
+/* Reports `later` where it comes before `earlier` on the same rank. Order
+ * across ranks is left to the search for deadlocks. */
 static void check_after(sl__check *check, uint32_t later, uint32_t earlier)
 {
     const sl__events *events = &check->events;
@@ -181,7 +182,7 @@ static void check_work(sl__check *check)
 
 /* --------------------------------------- sharding and gradient reduction -- */
 
-/* Per stage while walking its rows. */
+/* State of a stage during the walk over the rows. */
 typedef struct stage_state {
     bool whole; /* between UNSHARD and RESHARD */
     uint32_t unshard;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The checker's part about messages, for schedules that have any: each send
- * has one receive and each receive one send, none is needless, a send comes
- * after its compute and a compute after its receive. */
+ * Checks messages, for schedules that have any: each send has one receive and
+ * each receive one send, none is superfluous, a send comes after its compute,
+ * and a compute after its receive. */
 #include "schedule/check.h"
 #include "base/numbers.h"
 #include "schedule/action.h"
@@ -32,7 +32,7 @@ void sl__check_repeated(sl__check *check, uint32_t node, uint32_t first)
                   sl__step_of(&check->events, first));
 }
 
-/* Whether the message leads anywhere; if not, says so. */
+/* Whether the message is needed; adds a finding if not. */
 static bool check_needed(sl__check *check, uint32_t node,
                          const sl_action *action)
 {
@@ -58,7 +58,7 @@ static void check_paired(sl__check *check, uint32_t node,
 {
     if (sl__peer(&check->events, node) != SL__NOWHERE)
         return;
-    /* A repetition is reported as such. */
+    /* A repeated action has a finding of its own. */
     if (sl__event_of(&check->events, action->kind, action->stage,
                      action->microbatch) != node)
         return;
@@ -107,8 +107,8 @@ static void check_placed(sl__check *check, uint32_t node,
                       text, step);
 }
 
-/* A compute whose input crosses ranks and has neither receive nor send: a
- * lone send or receive is reported at itself. */
+/* Reports a compute whose input comes from another rank without send and
+ * receive. Where only one of the two is missing, the other is reported. */
 static void check_fed(sl__check *check, uint32_t node, const sl_action *part)
 {
     const sl__events *events = &check->events;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The checker's part about waits. A schedule may have none: then sends and
- * reductions are waited for where whoever runs it likes. With one WAIT_SEND
- * every send needs one, and with one WAIT_REDUCE_GRAD every REDUCE_GRAD. */
+ * Checks waits. A schedule may have none: then the runtime decides where to
+ * wait for sends and reductions. If it has any WAIT_SEND, every send needs one;
+ * if it has any WAIT_REDUCE_GRAD, every REDUCE_GRAD needs one. */
 #include "schedule/check.h"
 #include "schedule/action.h"
 #include "base/memory.h"
@@ -10,7 +10,8 @@
 
 #include <string.h>
 
-/* `wait` stands before what it waits for, or that is nowhere. */
+/* Reports a wait that comes before what it waits for, or that waits for an
+ * action on no rank. */
 static void check_awaited(sl__check *check, uint32_t wait, uint32_t awaited,
                           const char *what)
 {
@@ -40,7 +41,7 @@ static void check_send(sl__check *check, uint32_t node, const sl_action *send)
     bool forward = send->kind == SL_SEND_F;
     sl_action_kind wait = forward ? SL_WAIT_SEND_F : SL_WAIT_SEND_B;
     int stage = send->stage, microbatch = send->microbatch;
-    /* A repetition is reported as such. */
+    /* A repeated action has a finding of its own. */
     if (sl__event_of(events, send->kind, stage, microbatch) == node &&
         sl__event_of(events, wait, stage, microbatch) == SL__NOWHERE)
         check_missing(check, node, sl_action_kind_text(wait));
@@ -57,8 +58,8 @@ static void check_send_wait(sl__check *check, uint32_t node,
 
 /* ----------------------------------------------------------- reductions -- */
 
-/* Along the rows: the reduction that is pending, and by stage the first
- * wait. */
+/* State of the walk over the rows: the pending reduction, and by stage the
+ * first wait. */
 typedef struct reductions {
     uint32_t pending;
     uint32_t *waits;

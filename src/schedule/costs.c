@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What actions and messages cost: looking it up, checking it, and reading it
+ * The costs of actions and messages: looks them up, checks them, and reads them
  * from JSON (docs/simulating.md). Unknown keys are refused, so that a misspelt
  * one is not silently ignored. */
 #include "schedule/simulation.h"
@@ -51,7 +51,7 @@ static double plain_cost(const sl_costs *costs, uint8_t kind, int stage)
     case SL_UNSHARD: return costs->unshard;
     case SL_RESHARD: return costs->reshard;
     case SL_REDUCE_GRAD: return cost->reduce_grad;
-    default: return 0; /* A wait takes what it waits for. */
+    default: return 0; /* A wait has no cost of its own. */
     }
 }
 
@@ -66,14 +66,14 @@ double sl__action_cost(const sl_costs *costs, const sl_action *action)
 
 /* ---------------------------------------------------- the keys of JSON -- */
 
-/* What a key is of: a stage, an edge, or all. */
+/* What a key describes: a stage, an edge, or all of them. */
 enum { STAGE, EDGE, GLOBAL, PARTS };
 
 typedef struct field {
     const char *key;
     uint8_t part;
     bool is_bytes; /* an int64_t; else a double */
-    size_t offset; /* in the structure of its part */
+    size_t offset; /* in the struct of its part */
 } field;
 
 static const field fields[] = {
@@ -98,7 +98,7 @@ static const field fields[] = {
 
 /* ----------------------------------------------------------- checking it -- */
 
-/* Times up to here add up without overflow, however many there are. */
+/* Times up to this limit add up without overflow, however many there are. */
 #define MOST_TIME 1e100
 
 static sl_status check_time(const char *what, double value)
@@ -220,7 +220,7 @@ static sl_status read_field(const char *where, const field *into, void *part,
                        where, into->key);
     if (into->is_bytes)
         return read_bytes(where, into->key, value, out);
-    /* In memory 0 stands for unlimited; written, it can only be wrong. */
+    /* In memory 0 means unlimited; in a file it can only be a mistake. */
     if (number == 0 && strcmp(into->key, "bandwidth") == 0)
         return sl_fail(SL_EPARSE,
                        "%s: \"bandwidth\" must be above 0; leave it out "
@@ -230,8 +230,9 @@ static sl_status read_field(const char *where, const field *into, void *part,
     return SL_OK;
 }
 
-/* Reads an object's members into the parts they are of; NULL are those of which
- * it has none. The object that has all is the root; its arrays are not read. */
+/* Reads the members of an object into the parts that they describe; a part is
+ * NULL where the object has no members for it. The root object has members for
+ * all parts; its arrays are skipped here. */
 static sl_status read_object(const char *where, const json_t *object,
                              void *const parts[PARTS])
 {
@@ -284,7 +285,7 @@ static sl_status read_stages(const json_t *array, sl_costs *costs)
     return SL_OK;
 }
 
-/* No edges are right where there is one stage. */
+/* An empty array is right for a model of one stage. */
 static sl_status read_edges(const json_t *array, sl_costs *costs)
 {
     size_t count = json_array_size(array);
@@ -302,7 +303,8 @@ static sl_status read_edges(const json_t *array, sl_costs *costs)
     return SL_OK;
 }
 
-/* Numbers for all stages and edges come first: the arrays start from them. */
+/* Reads the numbers for all stages and edges first: they are the defaults of
+ * the arrays. */
 static sl_status read_root(const json_t *root, sl_costs *costs)
 {
     const json_t *stages = json_object_get(root, "stages");
@@ -314,7 +316,7 @@ static sl_status read_root(const json_t *root, sl_costs *costs)
     return edges ? read_edges(edges, costs) : SL_OK;
 }
 
-/* Reads over a copy of `costs`, whose arrays `out` has none of yet. */
+/* Reads into a copy of `costs`. `out` has no arrays of its own yet. */
 static sl_status read_over(const sl_costs *costs, const json_t *root,
                            sl_costs *out)
 {

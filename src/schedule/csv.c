@@ -109,7 +109,7 @@ sl_status sl_schedule_read_csv(const char *text, size_t length,
     if (ranks == 0)
         return sl_fail(SL_EPARSE, "the schedule is empty: expected one line of "
                                   "cells like 0F0,0B0 per rank");
-    /* A wrong cell says more about a file than its many lines do. */
+    /* An error in a cell says more than that there are too many lines. */
     sl_schedule *schedule;
     SL__TRY(sl_schedule_create(ranks < SL_MAX_RANKS ? ranks : SL_MAX_RANKS,
                                &schedule));
@@ -137,7 +137,8 @@ sl_status sl_schedule_write_csv(const sl_schedule *schedule, sl_write_fn write,
             length += sl__action_format(&row->actions[step], text + length);
             sl__put(&writer, text, length);
         }
-        /* A lone blank cell would read back as a row without cells. */
+        /* Quoted, because a single blank cell would read back as an empty
+         * row. */
         if (row->length == 1 && row->actions[0].kind == SL_IDLE)
             sl__puts(&writer, "\"\"");
         sl__putc(&writer, '\n');

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Deadlock as a cycle. A schedule fixes the order of actions on each rank and
- * of messages between them, so what waits for what is a fixed graph, and the
- * schedule runs to its end exactly when that graph has no cycle and nothing
- * waits for what is nowhere.
+ * of messages between them, so what waits for what is a fixed graph. The
+ * schedule runs to its end exactly when that graph has no cycle, and no action
+ * waits for one that no rank has.
  *
  * Each action has an event `passed` (its rank has moved beyond it) and each
  * message an event `complete`, numbered by its send, or by itself where it has
@@ -19,8 +19,8 @@
  *              ordered   the same with all messages of a rank in one sequence
  *              blocking  both ranks arrived, and the send's input
  *
- * A depth-first search along these edges finds a cycle as the part of its
- * stack above the event it meets again. */
+ * A depth-first search along these edges finds a cycle when it reaches an event
+ * that is on its stack: the cycle is the stack from that event up. */
 #include "schedule/deadlock.h"
 #include "schedule/action.h"
 #include "base/memory.h"
@@ -53,7 +53,7 @@ typedef struct search {
     frame *stack;
     size_t depth;
     size_t capacity;
-    sl_wait *waits; /* the deadlock that was met, if `wait_count` is not 0 */
+    sl_wait *waits; /* the deadlock that was found, if `wait_count` is not 0 */
     size_t wait_count;
 } search;
 
@@ -76,7 +76,7 @@ static uint32_t complete(const sl__events *events, uint32_t comm)
     return 2 * name + 1;
 }
 
-/* What must have happened for `node` to see this input. */
+/* The event that must have happened before `node` has this input. */
 static uint32_t input_event(const search *find, uint32_t input)
 {
     if (input == SL__NOWHERE)
@@ -158,7 +158,8 @@ static void add_wait(search *find, uint32_t waiter, uint32_t on)
     find->waits[find->wait_count++] = wait;
 }
 
-/* The same, unless it says no more than that a rank runs its row in order. */
+/* The same, but omits a wait for an earlier action of the same row: a rank
+ * always runs its row in order. */
 static void add_notable_wait(search *find, uint32_t waiter, uint32_t on)
 {
     const uint16_t *rank_of = find->events->rank_of;
@@ -166,8 +167,9 @@ static void add_notable_wait(search *find, uint32_t waiter, uint32_t on)
         add_wait(find, waiter, on);
 }
 
-/* An edge out of `passed`; where it leads to a message, the next edge has the
- * wait. An action that needs itself is an overlap of dependent halves. */
+/* Adds the wait of an edge out of `passed`. Where the edge leads to a message,
+ * the next edge adds the wait. An action that waits for itself is an overlap
+ * whose halves depend on each other. */
 static void add_waits_of_passed(search *find, uint32_t node, uint32_t to)
 {
     if (to == SL__NOWHERE || to == passed(node))
@@ -176,8 +178,9 @@ static void add_waits_of_passed(search *find, uint32_t node, uint32_t to)
         add_notable_wait(find, node, to / 2);
 }
 
-/* Who waits for a message that the edge `before` led to: a compute itself; of a
- * message behind another, the end on the same rank. */
+/* Which action waits for a message that the edge `before` led to: where the
+ * edge comes from a compute, that compute; where it comes from a later message,
+ * the end of this message on the same rank. */
 static uint32_t waiter_of(const sl__events *events, const edge *before,
                           uint32_t end)
 {
@@ -190,8 +193,9 @@ static uint32_t waiter_of(const sl__events *events, const edge *before,
     return events->rank_of[end] == rank ? end : before->end;
 }
 
-/* An edge out of `complete` through one of the message's ends: the waiter waits
- * for that end, and the end perhaps for what it sends. */
+/* Adds the waits of an edge out of `complete` through one of the message's
+ * ends: the waiter waits for that end, and a send may wait for the result that
+ * it sends. */
 static void add_waits_of_complete(search *find, const edge *before,
                                   const edge *taken)
 {
@@ -212,8 +216,9 @@ static edge taken_edge(const search *find, const frame *at)
     return edges[at->edge];
 }
 
-/* Writes the stack from `bottom` up, a cycle or one wait for nothing, as waits:
- * each for an action at or behind which its rank is held by the next. */
+/* Writes the stack from `bottom` up as a list of waits: a cycle, or one wait
+ * for an action that no rank has. Each is for an action on the rank that the
+ * next one blocks. */
 static sl_status write_waits(search *find, size_t bottom)
 {
     assert(bottom < find->depth && !find->waits);
@@ -230,7 +235,7 @@ static sl_status write_waits(search *find, size_t bottom)
         before = taken;
     }
     if (find->wait_count == 0) {
-        /* Where no edge says anything, a rank sends to itself. */
+        /* No edge gave a wait: a rank sends to itself. */
         uint32_t node = find->stack[bottom].event / 2;
         add_wait(find, node,
                  is_comm(find->events, node) ? sl__peer(find->events, node)
@@ -250,7 +255,7 @@ static sl_status push(search *find, uint32_t event)
     return SL_OK;
 }
 
-/* The lowest frame of the cycle that meeting `event` again closes. */
+/* The lowest frame of the cycle, which is that of `event`. */
 static size_t frame_of(const search *find, uint32_t event)
 {
     size_t at = find->depth;
@@ -259,8 +264,8 @@ static size_t frame_of(const search *find, uint32_t event)
     return at;
 }
 
-/* Explores from one event, until all it needs is explored or a deadlock is
- * met. */
+/* Explores from one event, until all that it waits for is explored or a
+ * deadlock is found. */
 static sl_status explore(search *find, uint32_t root)
 {
     if (find->color[root] != UNSEEN)
@@ -297,9 +302,9 @@ static sl_status explore_node(search *find, uint32_t node)
     return explore(find, complete(find->events, node));
 }
 
-/* Starts from every action, step by step across ranks, so that what an action
- * waits for is mostly explored before it and the stack stays low. `going` has
- * the ranks whose rows are not over yet. */
+/* Starts from every action, step by step across ranks, so that most of what an
+ * action waits for is explored before it and the stack stays small. `going`
+ * lists the ranks whose rows have not ended. */
 static sl_status explore_all(search *find)
 {
     const sl__events *events = find->events;

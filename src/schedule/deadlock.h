@@ -6,10 +6,10 @@
 
 #include "schedule/events.h"
 
-/* Looks for a deadlock under a reading of communication. When there is one,
- * `*out_waits` is its cycle (or the one wait for something that is nowhere)
- * and `*out_count` at least 1; the caller frees it. Otherwise the count is 0
- * and the array NULL. */
+/* Looks for a deadlock under a reading of communication. If there is one,
+ * `*out_waits` is its cycle (or one wait for an action that no rank has) and
+ * `*out_count` is at least 1; the caller frees it. Otherwise the count is 0 and
+ * the array NULL. */
 sl_status sl__find_deadlock(const sl__events *events, sl_reading reading,
                             sl_wait **out_waits, size_t *out_count);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * The dry run: every action, messages included, takes one step, counted as
- * PyTorch counts. In each step ranks try their next action in ascending order
- * and see at once what those before them did; ranks that could not move get a
- * second try at the end of the step. Where messages are implied, a result of
- * another rank can be used from the step after.
+ * PyTorch counts. In each step, ranks in ascending order try to run their next
+ * action, and see at once what ranks before them did in this step; ranks that
+ * could not run theirs try again at the end of the step. Where messages are
+ * implied, a result can be used on another rank from the next step on.
  *
  * A round is half a step: 2 * step for the first tries, 2 * step + 1 for the
- * second. A rank that cannot move is parked at what it waits for. */
+ * second. A rank that is blocked is parked at the action that it waits for. */
 #include "schedule/events.h"
 #include "schedule/action.h"
 #include "schedule/visits.h"
@@ -38,8 +38,9 @@ static void skip_idle(dry_run *run, int rank)
         run->at[rank]++;
 }
 
-/* What the node still waits for: SL__NOWHERE in `*out` when it never comes.
- * `*out_next_step` says whether it only has to wait for the step to end. */
+/* Whether all inputs of a node are done. If not, `*out` is the first that is
+ * missing, SL__NOWHERE where no rank has it, and `*out_next_step` says whether
+ * the node only has to wait for the step to end. */
 static bool is_ready(const dry_run *run, uint32_t node, uint32_t *out,
                      bool *out_next_step)
 {
@@ -59,16 +60,16 @@ static bool is_ready(const dry_run *run, uint32_t node, uint32_t *out,
     return !*out_next_step;
 }
 
-/* Visits ranks that waited for what was just done: in this round if they come
- * later in it, else in the next. A rank that moved in this step is not among
- * them: its next visit is in the next step already. */
+/* Wakes the ranks that waited for the node that was just done: in this round if
+ * they come later in it, else in the next. Ranks that ran an action in this
+ * step are not parked: their next visit is in the next step. */
 static void wake(dry_run *run, uint32_t node)
 {
     for (int rank; (rank = sl__waiters_take(&run->waiters, node)) >= 0;)
         sl__visits_push(&run->visits, run->round + (rank <= run->rank), rank);
 }
 
-/* Lets a rank do one action if it can, else parks it. */
+/* Runs the next action of a rank if it can run, else parks the rank. */
 static void visit(dry_run *run, int rank)
 {
     uint32_t node = run->at[rank], waits_for, step = step_of(run->round);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tables from (kind, stage, microbatch) to the node that does it, and from them
- * what every node waits for. */
+ * Tables from (kind, stage, microbatch) to the node that does it, and what
+ * every node waits for, which is looked up in them. */
 #include "schedule/events.h"
 #include "schedule/action.h"
 #include "base/try.h"
@@ -57,7 +57,7 @@ static size_t cell_of(const sl__events *events, int stage, int microbatch)
            (size_t)microbatch;
 }
 
-/* The first node met keeps its entry. */
+/* Keeps the first node of several. */
 static void enter(uint32_t *entry, uint32_t node)
 {
     if (*entry == SL__NOWHERE)
@@ -81,8 +81,9 @@ static void fill_tables(sl__events *events)
     }
 }
 
-/* Counts a rank's actions by stage, and below that, for ties, how many of them
- * compute; marks the stages it computes. */
+/* Counts a rank's actions by stage: all of them in the high bits, and in the
+ * low bits, to break ties, those that compute. Marks the stages that the rank
+ * computes. */
 #define ONE_ACTION (UINT64_C(1) << 32)
 
 static void count_rank(const sl__events *events, int rank, uint64_t *counts,
@@ -101,8 +102,8 @@ static void count_rank(const sl__events *events, int rank, uint64_t *counts,
     }
 }
 
-/* Lets the rank have the stages of which it does more than those before it,
- * and sets the counts back to 0. */
+/* Makes the rank the home of stages of which it has more actions than any rank
+ * before it, and sets the counts back to 0. */
 static void claim_stages(sl__events *events, int rank, uint64_t *counts,
                          uint64_t *most)
 {
@@ -186,9 +187,9 @@ uint32_t sl__backward_event(const sl__events *events, int stage, int microbatch)
     return sl__event_of(events, SL_BACKWARD_INPUT, stage, microbatch);
 }
 
-/* What brings a neighbour's result over an edge to `rank`: the neighbour
- * itself where it is on the same rank or messages are implied, else the
- * receive. */
+/* The input through which `rank` gets a neighbouring stage's result over an
+ * edge: the neighbour's compute where that is on the same rank or messages are
+ * implied, else the receive. */
 static sl__input arrival(const sl__events *events, int rank, int edge,
                          uint32_t producer, uint32_t receive)
 {
@@ -218,7 +219,8 @@ static sl__input backward_input(const sl__events *events, int rank,
                    sl__event_of(events, SL_RECV_B, stage, microbatch));
 }
 
-/* The I whose W this is; a W after a B is tolerated. */
+/* The I, or where there is none the B, that a W follows: a W after a B is
+ * tolerated. */
 static uint32_t weight_input(const sl__events *events, const sl_action *part)
 {
     uint32_t node =
@@ -299,7 +301,7 @@ uint32_t sl__peer(const sl__events *events, uint32_t node)
         [SL_RECV_B] = SL_SEND_B,
     };
     const sl_action *action = sl__action_at(events, node);
-    /* A repeated send or receive has no peer: the first one has. */
+    /* Of a repeated send or receive only the first has a peer. */
     if (sl__event_of(events, action->kind, action->stage, action->microbatch) !=
         node)
         return SL__NOWHERE;
@@ -307,7 +309,8 @@ uint32_t sl__peer(const sl__events *events, uint32_t node)
                         action->microbatch);
 }
 
-/* The way a message goes as seen from its rank: to or from which rank. */
+/* A number for the direction and the peer of a message, as seen from its
+ * rank. */
 static size_t way_of(const sl__events *events, uint32_t node)
 {
     uint32_t peer = sl__peer(events, node);
@@ -322,7 +325,7 @@ sl_status sl__link_messages(const sl__events *events, sl_reading reading,
 {
     size_t ways = 2 * ((size_t)events->extent.ranks + 1);
     uint32_t *before;
-    uint32_t *latest; /* by way, of the rank at hand; ordered: one for all */
+    uint32_t *latest; /* by way, on this rank; ordered: one for all */
     assert(sl__completes_in_order(reading));
     SL__TRY(SL__TAKE(memory, events->nodes, &before));
     SL__TRY(SL__TAKE(memory, ways, &latest));

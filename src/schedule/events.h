@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * What each action waits for. The deadlock search, the simulator and the dry
- * run all ask here, so they agree on what a dependency is.
+ * run all use these functions, so they agree on what a dependency is.
  *
- * Actions are numbered through all ranks: a node is first[rank] + step. Where
- * an action appears twice, the first one met counts; later ones are nodes that
- * nothing waits for. */
+ * Actions are numbered over all ranks: a node is first[rank] + step, where the
+ * step is the index into the row. Of an action that appears twice, the tables
+ * have the first; nothing waits for the others. */
 #ifndef SL_SCHEDULE_EVENTS_H
 #define SL_SCHEDULE_EVENTS_H
 
@@ -20,7 +20,7 @@ typedef struct sl__events {
     uint32_t nodes;
     uint32_t *first;   /* by rank, and one more: its first node */
     uint16_t *rank_of; /* by node */
-    int *home;         /* by stage: the rank with most of it; -1: nowhere */
+    int *home;         /* by stage: the rank with most of its actions, or -1 */
     /* By kind (F, I, W, B, SENDs, RECVs, WAIT_SENDs), then stage and
      * microbatch. */
     uint32_t *table[SL_ACTION_KINDS];
@@ -44,8 +44,8 @@ static inline const sl_action *sl__action_at(const sl__events *events,
     return &row->actions[sl__step_of(events, node)];
 }
 
-/* The node of an action, or SL__NOWHERE; any stage and microbatch may be asked
- * for, also those that do not exist. */
+/* The node of an action, or SL__NOWHERE, also for stages and microbatches that
+ * do not exist. */
 uint32_t sl__event_of(const sl__events *events, sl_action_kind kind, int stage,
                       int microbatch);
 
@@ -53,25 +53,25 @@ uint32_t sl__event_of(const sl__events *events, sl_action_kind kind, int stage,
 uint32_t sl__backward_event(const sl__events *events, int stage,
                             int microbatch);
 
-/* Something an action needs. */
+/* An input of an action. */
 typedef struct sl__input {
-    uint32_t node; /* SL__NOWHERE: it never comes. A send or receive: its
-                      message, complete */
+    uint32_t node; /* must be complete; of a send or receive, its message.
+                      SL__NOWHERE: no rank has it */
     int edge;      /* where messages are implied: the edge, between stages
                       `edge` and `edge` + 1, that the result crosses; else -1 */
 } sl__input;
 #define SL__MAX_INPUTS 4
 
-/* What must be complete before `node` can start, other than the action before
- * it on its rank and other than its peer. Returns how many. */
+/* What must be complete before `node` can start, besides the action before it
+ * on its rank and its peer. Returns how many. */
 int sl__inputs(const sl__events *events, uint32_t node,
                sl__input inputs[SL__MAX_INPUTS]);
 
 /* For a send its receive, for a receive its send, or SL__NOWHERE. */
 uint32_t sl__peer(const sl__events *events, uint32_t node);
 
-/* Whether messages complete in the order in which they were posted: each rank's
- * all in one sequence, or in one per direction and peer. */
+/* Whether messages complete in posted order, be it all messages of a rank in
+ * one sequence, or in one sequence per direction and peer. */
 static inline bool sl__completes_in_order(sl_reading reading)
 {
     return reading == SL_ORDERED || reading == SL_PER_EDGE;

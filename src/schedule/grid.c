@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The text grid: time down, ranks across, a marked step pointed at. Columns
- * are as wide as their widest cell; lines carry no trailing blanks. */
+ * The text grid: time down, ranks across, with an arrow at one step. A column
+ * is as wide as its widest cell; no line ends in blanks. */
 #include "schedule/schedule.h"
 #include "schedule/action.h"
 #include "base/arguments.h"
@@ -52,7 +52,8 @@ static void write_step(sl__writer *writer, const sl_schedule *schedule,
                        size_t step, size_t label, const size_t *widths)
 {
     sl__printf(writer, "Step %0*zu:", (int)label, step);
-    size_t owed = 0; /* Blanks not yet written, lest the line end in them. */
+    /* Blanks not yet written, so that no line ends in them. */
+    size_t owed = 0;
     for (int rank = 0; rank < schedule->ranks; rank++) {
         const sl__row *row = &schedule->rows[rank];
         char text[SL_ACTION_TEXT_MAX];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A schedule as JSON, for programs that would rather not split CSV. */
+ * Writes a schedule as JSON, for programs that do not want to parse CSV. */
 #include "schedule/schedule.h"
 #include "base/arguments.h"
 #include "base/writer.h"

@@ -9,10 +9,10 @@
 #include "schedule/simulation.h"
 #include "schedule/visits.h"
 
-/* What has become of a node; POSTED only of sends and receives. */
+/* The state of a node; only sends and receives can be POSTED. */
 enum { SL__AHEAD, SL__POSTED, SL__COMPLETE };
 
-/* A moment, and the node that made it so. */
+/* A time, and the node that determined it. */
 typedef struct sl__moment {
     double time;
     uint32_t cause;
@@ -23,12 +23,12 @@ typedef struct sl__machine {
     const sl_costs *costs;
     sl_simulation *result;
     uint8_t *state;      /* by node */
-    uint32_t *cause;     /* by node: what it waited for last, or SL__NOWHERE */
-    uint32_t *at;        /* by rank: the node it has come to */
+    uint32_t *cause;     /* by node: the last it waited for, or SL__NOWHERE */
+    uint32_t *at;        /* by rank: its next node */
     sl__moment *free_at; /* by rank */
-    /* Where messages complete in order, by node: the message before and the one
-     * behind it in its sequence, or SL__NOWHERE; and a stack of messages whose
-     * predecessor is complete. Otherwise NULL. */
+    /* NULL unless messages complete in order. By node: the message before it
+     * and the one after it in its sequence, or SL__NOWHERE; and a stack of
+     * messages whose predecessor is complete. */
     uint32_t *before, *behind;
     uint32_t *next;
     size_t next_count;
@@ -43,7 +43,7 @@ typedef struct sl__machine {
     sl__arena memory;
 } sl__machine;
 
-/* Puts a moment off until `time`, if that is later. */
+/* Raises a moment to `time`, if that is later. */
 static inline void sl__later(sl__moment *of, double time, uint32_t cause)
 {
     if (time > of->time)
@@ -52,26 +52,28 @@ static inline void sl__later(sl__moment *of, double time, uint32_t cause)
 
 /* ---- simulate.c ---- */
 
-/* Queues a rank, to be run as far as it goes. */
+/* Enqueues a rank, which will run until it has to wait. */
 void sl__enqueue_rank(sl__machine *m, int rank);
 
-/* Whether all inputs of a node are there; if so, `ready` is put off until the
- * last of them is. If not, its rank is parked until the first missing one. */
+/* Whether all inputs of a node are complete. If so, raises `ready` to the time
+ * of the last. If not, parks the rank at the first that is missing. */
 bool sl__inputs_ready(sl__machine *m, uint32_t node, sl__moment *ready);
 
 /* Completes a node and enqueues the ranks that wait for it. */
 void sl__finish_node(sl__machine *m, uint32_t node, sl__moment start,
                      double end);
 
-/* Notes the bytes held where a node changes nothing. */
+/* Records the bytes held at a node that does not change them. */
 void sl__keep_bytes(sl__machine *m, int rank, uint32_t node);
 
 /* ---- simulate_messages.c ---- */
 
-/* Runs the send or receive that a rank has come to; false if it cannot. */
+/* Runs the send or receive that is next on a rank; false if it cannot run
+ * yet. */
 bool sl__run_message(sl__machine *m, int rank, uint32_t node);
 
-/* Finds what comes before and behind each message, before anything runs. */
+/* Finds the message before and after each one in its sequence. Called before
+ * anything runs. */
 sl_status sl__order_messages(sl__machine *m);
 
 #endif

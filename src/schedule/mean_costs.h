@@ -11,9 +11,10 @@ typedef struct sl__means sl__means;
 sl_status sl__means_create(int stages, sl__means **out);
 void sl__means_destroy(sl__means *means);
 
-/* Adds one measurement: compute took that long, for a microbatch that holds so
- * many bytes (F: until its end; I: until its W). Of an overlap each half took
- * half. Actions that do not compute, and unknown stages, are ignored. */
+/* Adds one measurement: how long a compute took, and how many bytes it holds
+ * for its microbatch (F: until the microbatch ends; I: until its W). The time
+ * of an overlap is divided evenly between its halves. Actions that do not
+ * compute, and unknown stages, are ignored. */
 void sl__means_add(sl__means *means, const sl_action *action, double took,
                    int64_t bytes);
 

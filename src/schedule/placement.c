@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Placement: which rank a stage lives on, both ways. Made by rule (loop, v) or
- * read off a schedule's compute actions. */
+ * Placement: the rank of each stage and the stages of each rank. Made by rule
+ * (loop, v), or derived from a schedule's compute actions. */
 #include "schedule/schedule.h"
 #include "base/arguments.h"
 #include "base/memory.h"
@@ -37,7 +37,7 @@ static sl_status create_blank(int ranks, int stages, sl_placement **out)
     return SL_OK;
 }
 
-/* Fills the rank -> stages side from rank_of, by counting. */
+/* Fills the stages of each rank from rank_of, by counting sort. */
 static void invert(sl_placement *placement)
 {
     int *first = placement->first;

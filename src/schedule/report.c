@@ -74,7 +74,7 @@ static int by_place(const void *left, const void *right)
     return (a->code > b->code) - (a->code < b->code);
 }
 
-/* Sorts, and drops those past the first `most`. */
+/* Sorts the findings and drops all but the first `most`. */
 static void keep_first(sl_report *report, size_t most)
 {
     if (report->count)
@@ -84,7 +84,8 @@ static void keep_first(sl_report *report, size_t most)
         free((char *)report->findings[--report->count].text);
 }
 
-/* Collects up to twice as many findings as are kept before it drops any. */
+/* Adds a finding. Findings are dropped only when there are twice as many as are
+ * kept. */
 static sl_status add(sl_report *report, const sl_finding *finding,
                      const char *text)
 {
@@ -227,7 +228,7 @@ const sl_finding *sl_report_deadlock(const sl_report *report,
     return &report->deadlock[reading];
 }
 
-/* Where a finding has no place, null. */
+/* Writes a rank or a step; null where the finding has none. */
 static void put_place(sl__writer *writer, const char *key, int number)
 {
     sl__printf(writer, ", \"%s\": ", key);

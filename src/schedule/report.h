@@ -7,21 +7,21 @@
 #include "sluice/schedule.h"
 
 struct sl_report {
-    sl_finding *findings; /* own their text; waits are those in `deadlock` */
+    sl_finding *findings; /* own their text; waits belong to `deadlock` */
     size_t count;
     size_t capacity;
     size_t max;   /* findings kept */
-    size_t total; /* findings met */
+    size_t total; /* findings added */
     /* By reading; text NULL when there is no deadlock. */
     sl_finding deadlock[SL_READINGS];
-    bool deadlock_known; /* false when the schedule was too broken to ask */
+    bool deadlock_known; /* false: too much of the schedule is missing */
     sl_status status;    /* the first failure while collecting */
 };
 
 sl_status sl__report_create(size_t max, sl_report **out);
 
-/* Adds a finding with a printf-style text; remembers a failure in
- * report->status, so that checks need not look after each. */
+/* Adds a finding with a printf-style text. A failure is kept in report->status,
+ * so that checks need not test every call. */
 void sl__report_add(sl_report *report, sl_finding_code code, int rank, int step,
                     const char *format, ...)
     __attribute__((format(printf, 5, 6)));
@@ -30,8 +30,8 @@ void sl__report_add(sl_report *report, sl_finding_code code, int rank, int step,
 void sl__report_deadlock(sl_report *report, const sl_schedule *schedule,
                          sl_reading reading, sl_wait *waits, size_t count);
 
-/* Makes a deadlock under the required reading a finding, which is always kept,
- * and of the others keeps the first by rank and step. */
+/* Adds a deadlock under the required reading as a finding, which is always
+ * kept, and keeps the first of the others by rank and step. */
 void sl__report_finish(sl_report *report, sl_reading required);
 
 #endif

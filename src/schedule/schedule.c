@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Schedules in memory: one contiguous array of fixed-size actions per rank.
- * Text forms live beside this file (csv.c, grid.c, json.c). */
+ * csv.c, grid.c and json.c have the text forms. */
 #include "schedule/schedule.h"
 #include "schedule/action.h"
 #include "base/arguments.h"
@@ -144,9 +144,9 @@ sl_extent sl_schedule_extent(const sl_schedule *schedule)
 
 sl_status sl__check_density(const sl_extent *extent)
 {
-    /* A whole schedule has at least one action per stage and microbatch. A
-     * fourfold margin and a floor leave room for damaged ones worth a full
-     * analysis. */
+    /* A complete schedule has at least one action per stage and microbatch. The
+     * factor of four and the constant admit incomplete schedules that are still
+     * worth a full analysis. */
     size_t implied = (size_t)extent->stages * (size_t)extent->microbatches;
     if (implied <= extent->actions * 4 + 65536)
         return SL_OK;

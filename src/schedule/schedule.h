@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The inside of a schedule, for the files that build and walk them. */
+ * The representation of a schedule, for the files that build and walk
+ * schedules. */
 #ifndef SL_SCHEDULE_SCHEDULE_H
 #define SL_SCHEDULE_SCHEDULE_H
 
@@ -23,8 +24,9 @@ sl_status sl__row_reserve(sl__row *row, size_t more);
 /* Appends without the checks of the public call: the action is one of ours. */
 sl_status sl__row_append(sl__row *row, sl_action action);
 
-/* Fails where the schedule's numbers imply far more work than it holds, so
- * that tables by (stage, microbatch) stay in proportion to the schedule. */
+/* Fails where the stages and microbatches that a schedule names imply far more
+ * actions than it has, so that the size of tables by (stage, microbatch) stays
+ * in proportion to the schedule. */
 sl_status sl__check_density(const sl_extent *extent);
 
 /* Fails with SL_EINVAL naming the first action of a kind for which `refused`

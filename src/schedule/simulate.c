@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The simulator: a machine in which every rank runs its row in order. An
- * action starts when its rank is free and its inputs are there; a rank that
- * cannot go on is parked at what it waits for, and run again once that is
- * complete. Costs do not change what can happen, only when: so each rank is run
- * as far as it goes, and times are the maxima over what an action waited for.
+ * The simulator: a machine in which every rank runs its row in order. An action
+ * starts when its rank is free and its inputs are complete; a rank that is
+ * blocked is parked at the input that it waits for, and runs again once that is
+ * complete. Costs change only when actions run, not which can run: so each rank
+ * runs until it is blocked, and the start of an action is the maximum over all
+ * that it waited for.
  *
- * What sends and receives do is in simulate_messages.c. */
+ * simulate_messages.c runs sends and receives. */
 #include "schedule/machine.h"
 #include "schedule/action.h"
 #include "base/arguments.h"
@@ -27,8 +28,8 @@ void sl__enqueue_rank(sl__machine *m, int rank)
     m->queue[(m->queue_head + m->queue_count++) % ranks] = (uint16_t)rank;
 }
 
-/* Has a rank run again once `node` is complete. It may have come to the same
- * place before, and be parked already. */
+/* Parks a rank until `node` is complete. It may be parked already, from an
+ * earlier attempt to run the same action. */
 static void park(sl__machine *m, uint32_t node, int rank)
 {
     if (m->parked[rank])
@@ -39,12 +40,12 @@ static void park(sl__machine *m, uint32_t node, int rank)
 
 /* -------------------------------------------------------------- inputs -- */
 
-/* When an input is there, and what it was that brought it. */
+/* When an input is available, and which node made it so. */
 static sl__moment input_at(const sl__machine *m, const sl__input *input)
 {
     const sl_simulation *result = m->result;
     sl__moment at = {result->end[input->node], input->node};
-    /* What waited for a message waited for its sender. */
+    /* The cause of a message is its send. */
     if (sl__is_communication(sl__action_at(m->events, input->node)->kind) &&
         m->cause[input->node] == sl__peer(m->events, input->node))
         at.cause = m->cause[input->node];
@@ -93,8 +94,8 @@ static void hold_bytes(sl__machine *m, int rank, uint32_t node)
         m->result->slots[rank] = m->in_flight[rank];
 }
 
-/* Whether nothing needs what F of the microbatch left any more. A W behind a B
- * is tolerated, and ends nothing. */
+/* Whether this is the last action that needs what F of the microbatch saved. A
+ * W after a B is tolerated, and is not. */
 static bool ends_microbatch(const sl__machine *m, const sl_action *part)
 {
     if (part->kind == SL_FORWARD)
@@ -125,7 +126,7 @@ static void give_back_bytes(sl__machine *m, int rank, uint32_t node)
         }
         m->in_flight[rank] -= ends;
     }
-    /* Work done twice would give back twice. */
+    /* A repeated action would free its bytes twice. */
     if (m->held[rank] < 0)
         m->held[rank] = 0;
     if (m->in_flight[rank] < 0)
@@ -149,7 +150,8 @@ void sl__finish_node(sl__machine *m, uint32_t node, sl__moment start,
     }
 }
 
-/* Whether an action does not hold its rank: a reduction that is waited for. */
+/* Whether an action does not occupy its rank: a reduction that has its wait
+ * elsewhere. */
 static bool runs_beside(const sl__machine *m, uint32_t node)
 {
     return m->events->extent.has_reduce_waits &&
@@ -168,7 +170,8 @@ static bool run_compute(sl__machine *m, int rank, uint32_t node)
     if (runs_beside(m, node))
         return true;
     m->result->busy[rank] += cost;
-    /* What takes no time is not what its successors waited for. */
+    /* An action that takes no time does not become the cause of its
+     * successors. */
     sl__later(&m->free_at[rank], start.time + cost, node);
     return true;
 }
@@ -219,7 +222,7 @@ static void run(sl__machine *m)
     }
 }
 
-/* The first message of a rank that never became complete, or its row's end. */
+/* The first message of a rank that never completed, or the end of its row. */
 static uint32_t first_posted(const sl__machine *m, int rank)
 {
     uint32_t node = m->events->first[rank];
@@ -228,7 +231,8 @@ static uint32_t first_posted(const sl__machine *m, int rank)
     return node;
 }
 
-/* Names the ranks that stopped and where, a few of them. */
+/* Fails with a sentence that names a few of the ranks that are stuck, and
+ * where. */
 static sl_status report_stuck(const sl__machine *m)
 {
     char text[700];
@@ -260,7 +264,7 @@ static sl_status report_stuck(const sl__machine *m)
                    sl_reading_text(m->result->reading), text);
 }
 
-/* Follows causes back from what ended last. */
+/* Follows the causes back from the action that ended last. */
 static sl_status trace_path(sl__machine *m)
 {
     sl_simulation *result = m->result;
@@ -270,7 +274,7 @@ static sl_status trace_path(sl__machine *m)
             (last == SL__NOWHERE || result->end[node] > result->end[last]))
             last = node;
     }
-    /* A receive that ends last has only waited for its send. */
+    /* Where a receive ends last, the path goes through its send. */
     if (last != SL__NOWHERE &&
         sl__is_communication(sl__action_at(m->events, last)->kind) &&
         m->cause[last] == sl__peer(m->events, last) &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What sends and receives do in the simulator's machine, by reading:
+ * Sends and receives in the simulator's machine, by reading:
  *
  *   async     a send is on its way at once; a compute waits for the receive it
  *             uses; neither occupies the rank
@@ -11,8 +11,8 @@
  *   blocking  a message starts when both ranks have come to it, and holds both
  *             until its end
  *
- * Written apart from deadlock.c on purpose: the two must agree, and tests hold
- * them to it. */
+ * This shares no code with deadlock.c on purpose: tests require that the two
+ * agree. */
 #include "schedule/machine.h"
 #include "schedule/action.h"
 #include "base/try.h"
@@ -30,9 +30,9 @@ static double comm_cost(const sl__machine *m, uint32_t node)
     return sl__message_cost(m->costs, edge);
 }
 
-/* Completes a posted receive whose message was sent. It is shown while its
- * message is on the way; who waits for it waited for the sender, unless it was
- * posted later than the message came. */
+/* Completes a posted receive whose message was sent. Its interval is the
+ * transit of the message. The cause of whatever waits for it is the send,
+ * unless the receive was posted after the message arrived. */
 static void finish_receive(sl__machine *m, uint32_t receive, uint32_t send)
 {
     const sl_simulation *result = m->result;
@@ -92,8 +92,8 @@ static bool may_start(const sl__machine *m, uint32_t node)
             m->state[m->before[node]] == SL__COMPLETE);
 }
 
-/* Completes a message if both its ends may start; those behind them may then be
- * able to. */
+/* Completes a message if both its ends may start. The next messages of both
+ * sequences may then be able to start. */
 static void move_message(sl__machine *m, uint32_t node)
 {
     uint32_t peer = sl__peer(m->events, node);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a simulation found, to read and as JSON. */
+ * Results of a simulation: access functions and JSON. */
 #include "schedule/simulation.h"
 #include "schedule/schedule.h"
 #include "base/arguments.h"

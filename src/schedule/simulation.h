@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The inside of a simulation's result; simulate.c fills it. */
+ * The representation of a simulation's result, which simulate.c fills. */
 #ifndef SL_SCHEDULE_SIMULATION_H
 #define SL_SCHEDULE_SIMULATION_H
 
@@ -23,16 +23,18 @@ struct sl_simulation {
     sl__arena memory; /* of all arrays */
 };
 
-/* Refuses a simulation of a schedule with other rows. */
+/* Fails where the simulation is of a schedule with other rows. */
 sl_status sl__check_simulated(const sl_simulation *simulation,
                               const sl_schedule *schedule);
 
-/* Costs of one schedule, looked up. */
+/* The costs of a stage, an edge, an action: those given for it, else those for
+ * all. */
 const sl_stage_cost *sl__stage_cost(const sl_costs *costs, int stage);
 double sl__message_cost(const sl_costs *costs, int edge);
 double sl__action_cost(const sl_costs *costs, const sl_action *action);
 
-/* Refuses costs that make no sense, or not for a schedule of this extent. */
+/* Refuses costs that are invalid, or that do not fit a schedule of this
+ * extent. */
 sl_status sl__costs_check(const sl_costs *costs, const sl_extent *extent);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A heap of visits and lists of waiters: both sized once, by the ranks and
- * nodes, so that nothing here fails after it is open. */
+ * A heap of visits and lists of waiters. Both are allocated when they are
+ * opened, for all ranks and nodes, so that nothing fails afterwards. */
 #include "schedule/visits.h"
 #include "base/try.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * 1F1B: after a warm-up of one forward per hop to the last rank, one forward
- * and one backward alternate, so a rank holds at most as many microbatches as
- * it has ranks to its right, plus one. Fewer microbatches than ranks are
- * served too: the warm-up is then all there is. */
+ * and one backward alternate, so a rank holds at most one microbatch more than
+ * there are ranks after it. Fewer microbatches than ranks are supported: there
+ * is then only the warm-up. */
 #include "schedule/generate/generate.h"
 
 static sl_status admit(const sl_sizes *sizes)

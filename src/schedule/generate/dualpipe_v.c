@@ -3,7 +3,7 @@
  * DualPipeV (after DeepSeek's DualPipe, arXiv 2412.19437): two stages per rank
  * placed as a V; in the steady state a forward of one stage runs overlapped
  * with a backward of the other. Eight phases, numbered as in its authors'
- * description. W's owed by split backwards wait in a queue, oldest first. */
+ * description. The W's of split backwards wait in a queue, oldest first. */
 #include "schedule/generate/generate.h"
 #include "base/memory.h"
 #include "base/try.h"
@@ -22,7 +22,7 @@ static sl_status admit(const sl_sizes *sizes)
                    sizes->microbatches, stages);
 }
 
-/* One of a rank's two stages and how far its forwards and backwards are. */
+/* One of a rank's two stages, with its next forward and its next backward. */
 typedef struct progress {
     int stage;
     int forward;
@@ -31,7 +31,7 @@ typedef struct progress {
 
 typedef struct builder {
     sl__emitter *row;
-    sl_action *owed; /* W's not yet emitted: owed[first..last) */
+    sl_action *owed; /* W's of split backwards to emit: owed[first..last) */
     size_t first;
     size_t last;
 } builder;
@@ -41,7 +41,7 @@ static void forward(builder *to, progress *of)
     sl__emit_cell(to->row, SL_FORWARD, of->stage, of->forward++);
 }
 
-/* A whole backward, or its I with the W owed. */
+/* Emits a B, or an I whose W is queued. */
 static void backward(builder *to, progress *of, bool split)
 {
     int microbatch = of->backward++;
@@ -91,7 +91,7 @@ static void steady(builder *to, const sl_sizes *sizes, int rank,
     int rounds = sizes->microbatches - 2 * sizes->ranks + rank + 1;
     for (int i = 0; i < rounds; i++) {
         if (i == 0 && rank == sizes->ranks - 1) {
-            /* Apart here, where overlapping would lengthen the bubble. */
+            /* Not overlapped here, because that would lengthen the bubble. */
             forward(to, early);
             backward(to, late, false);
         } else {
@@ -131,7 +131,7 @@ static void generate_rank(const sl_sizes *sizes, int rank, sl__emitter *row)
 {
     int hops_to_last = sizes->ranks - 1 - rank;
     builder to = {.row = row};
-    /* Each backward of either stage may owe one W. */
+    /* Each backward of either stage may queue one W. */
     row->status =
         sl__alloc(2 * (size_t)sizes->microbatches, sizeof *to.owed, &to.owed);
     if (row->status)

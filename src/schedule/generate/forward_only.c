@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * ForwardOnly: for evaluation and inference, breadth first over a rank's
+ * ForwardOnly, for evaluation and inference: breadth first over a rank's
  * stages. */
 #include "schedule/generate/generate.h"
 

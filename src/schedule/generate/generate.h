@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the built-in generators share: the list of them, and an emitter that
- * appends to one rank's row and remembers the first failure, so a generator
- * reads as the schedule it makes. */
+ * Shared by the built-in generators: their declarations, and an emitter that
+ * appends to one rank's row and keeps the first failure, so that a generator
+ * need not test each call. */
 #ifndef SL_SCHEDULE_GENERATE_H
 #define SL_SCHEDULE_GENERATE_H
 
@@ -44,11 +44,11 @@ static inline void sl__emit_idle(sl__emitter *to, int count)
 /* The most cells a generated schedule may have, idle ones included: 2 GiB. */
 #define SL__MAX_CELLS (INT64_C(1) << 27)
 
-/* Refuses sizes the generator does not serve, with the reason and the nearest
- * that it does (sizes.c). */
+/* Refuses sizes that the generator does not support, with the reason and the
+ * nearest sizes that it does (sizes.c). */
 sl_status sl__admit(const sl_generator *generator, const sl_sizes *sizes);
 
-/* Appends a rank's row; a failure of its own goes to row->status. */
+/* Appends a rank's row; failures go to row->status. */
 typedef void (*sl__generate_rank_fn)(const sl_sizes *sizes, int rank,
                                      sl__emitter *row);
 
@@ -65,12 +65,13 @@ sl_status sl__admit_stages_per_rank(const char *name, const sl_sizes *sizes,
 
 /* ---- interleaved.c: what the two interleaved schedules have in common -- */
 
-/* Refuses microbatches that do not fill whole rounds. */
+/* Refuses numbers of microbatches that do not divide into rounds of equal
+ * size. */
 sl_status sl__admit_rounds(const char *name, const sl_sizes *sizes);
 
-/* Appends a rank's row. `hop` is how many more forwards a rank starts with
- * than the next one; with `split`, backward is I, and W follows from the
- * rank-th I on. */
+/* Appends a rank's row. `hop` is how many more warm-up forwards a rank has than
+ * the next rank. With `split`, backwards are I, and after the first `rank` of
+ * them a W follows each. */
 void sl__generate_interleaved(const sl_sizes *sizes, int rank, int hop,
                               bool split, sl__emitter *row);
 

@@ -13,7 +13,7 @@ static void generate_rank(const sl_sizes *sizes, int rank, sl__emitter *row)
     int hops_to_last = sizes->ranks - 1 - rank;
     sl__emit_idle(row, rank);
     sl__emit_forwards(row, sizes, rank);
-    /* A hop costs an F on the way out and, B counted double, 2 back. */
+    /* Per hop a rank waits for one F and one B, which counts as 2 cells. */
     sl__emit_idle(row, 3 * hops_to_last);
     for (int microbatch = 0; microbatch < sizes->microbatches; microbatch++)
         sl__emit_cell(row, SL_BACKWARD, rank, microbatch);

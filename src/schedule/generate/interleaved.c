@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * The body that Interleaved1F1B and InterleavedZeroBubble share. A rank walks
- * its forwards in rounds of microbatches, stage after stage within a round;
- * its backwards do the same from the last stage down. Warm-up forwards come
- * first, then forward and backward alternate, then the backwards drain. With
- * backward split, each W is of the oldest I whose W is due. */
+ * its forwards in rounds of microbatches, stage after stage within a round; its
+ * backwards do the same from the last stage down. Warm-up forwards come first,
+ * then forward and backward alternate, then the backwards drain. With split
+ * backwards, each W is that of the oldest I that has none yet. */
 #include "schedule/generate/generate.h"
 #include "base/memory.h"
 
@@ -25,10 +25,10 @@ sl_status sl__admit_rounds(const char *name, const sl_sizes *sizes)
                    name, rounds, sizes->ranks, sizes->microbatches);
 }
 
-/* One of the three streams of work on a rank: forwards, backwards, weights. */
+/* One of the three sequences of actions on a rank: forwards, backwards, W's. */
 typedef struct stream {
     sl_action_kind kind;
-    bool from_last;       /* stages walked from the rank's last one down */
+    bool from_last;       /* walks the rank's stages from the last one down */
     int position;         /* how many were emitted */
     int *next_microbatch; /* by local stage */
 } stream;
@@ -60,7 +60,7 @@ static int compute_warmup(const sl_sizes *sizes, int rank, int per_round,
     return (int)(warmup < all ? warmup : all);
 }
 
-/* Idle cells between warm-up and the first backward, as PyTorch counts. */
+/* Idle cells between warm-up and the first backward, as PyTorch counts them. */
 static int compute_wait(const sl_sizes *sizes, int rank, int warmup, bool split)
 {
     int hops_to_last = sizes->ranks - 1 - rank;

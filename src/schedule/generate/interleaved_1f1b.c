@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Interleaved 1F1B (arXiv 2104.04473), depth first over a rank's stages, with
- * microbatches in rounds that need not be as large as the ranks. */
+ * Interleaved 1F1B (arXiv 2104.04473), depth first over a rank's stages. The
+ * number of microbatches in a round may differ from the number of ranks. */
 #include "schedule/generate/generate.h"
 
 static sl_status admit(const sl_sizes *sizes)

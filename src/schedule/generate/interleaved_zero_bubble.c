@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Interleaved zero bubble, ZB1P in the paper (arXiv 2401.10241): interleaved
- * 1F1B with backward split, W filling what would be idle. A second walk, step
- * by step over all ranks, delays every forward whose input is not there yet by
- * idle cells. */
+ * 1F1B with backwards split, so that W's fill what would be idle. A second
+ * walk, step by step over all ranks, inserts idle cells before every forward
+ * whose input is not done. */
 #include "schedule/generate/generate.h"
 #include "base/arena.h"
 #include "base/try.h"
@@ -13,8 +13,8 @@ static sl_status admit(const sl_sizes *sizes)
     return sl__admit_rounds("InterleavedZeroBubble", sizes);
 }
 
-/* One step of the walk over all ranks. `done_at` has, by stage and
- * microbatch, the step after which its forward is done (0: not yet). */
+/* State of the walk over all ranks. `done_at` has, by stage and microbatch, the
+ * step after which its forward is done (0: not yet). */
 typedef struct delayer {
     const sl_schedule *in;
     sl_schedule *out;
@@ -52,8 +52,8 @@ static sl_status delay_all(delayer *walk, size_t forwards)
 {
     SL__TRY(SL__TAKE(&walk->memory, (size_t)walk->in->ranks, &walk->next));
     SL__TRY(SL__TAKE(&walk->memory, forwards, &walk->done_at));
-    /* Forwards appear in pipeline order, so some rank always moves and the
-     * loop ends. */
+    /* Forwards are in pipeline order, so in every step some rank advances, and
+     * the loop ends. */
     bool running = true;
     for (walk->step = 1; running; walk->step++) {
         running = false;

@@ -24,8 +24,8 @@ static const sl_generator *const built_in[] = {
 };
 #define BUILT_IN_COUNT (sizeof built_in / sizeof *built_in)
 
-/* What programs registered; a linked list, so that pointers to entries stay
- * valid as it grows. Lives as long as the process. */
+/* Generators that programs registered. A linked list, so that pointers to
+ * entries stay valid as it grows; it is never freed. */
 typedef struct registered {
     sl_generator generator;
     struct registered *next;

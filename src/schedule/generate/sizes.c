@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which sizes a generator serves: positive ones, within limits, that its admit
- * function takes. Others are refused with the reason and the nearest sizes that
- * are served, found by asking again with others; so a suggestion always works.
- */
+ * Checks sizes for a generator: they must be positive, within the limits, and
+ * accepted by its admit function. Others are refused with the reason and the
+ * nearest sizes that are accepted. These are found by calling admit again, so
+ * what is suggested always works. */
 #include "schedule/generate/generate.h"
 #include "base/try.h"
 
@@ -13,7 +13,7 @@
 /* At most three quarters of a schedule's cells may be idle ones. */
 #define MAX_IDLE (SL__MAX_CELLS / 4 * 3)
 
-/* Idle cells there may be for filling and draining the pipe. */
+/* An upper bound on the idle cells of warm-up and drain. */
 static int64_t idle_cells(int64_t ranks, int64_t stages_per_rank)
 {
     return ranks * (ranks * stages_per_rank + 4 * ranks);
@@ -66,11 +66,12 @@ static bool serves(const sl_generator *generator, int ranks,
 
 /* ---------------------------------------------------- the nearest sizes -- */
 
-/* The distance from a count of microbatches in which one that works is looked
- * for; schedules ask for at most a few times the ranks. */
+/* How far from the given number of microbatches one that works is looked for.
+ * No schedule needs more than a few times the number of ranks. */
 #define REACH (4 * SL_MAX_RANKS)
 
-/* The nearest counts below and above that are served; 0 where there is none. */
+/* The nearest numbers of microbatches below and above that are accepted; 0 for
+ * none. */
 static void nearest_microbatches(const sl_generator *generator,
                                  const sl_sizes *sizes, int *below, int *above)
 {
@@ -92,7 +93,7 @@ static void nearest_microbatches(const sl_generator *generator,
     }
 }
 
-/* The nearest number of stages per rank, fewer first; 0 where there is none. */
+/* The nearest number of stages per rank, fewer first; 0 for none. */
 static int nearest_stages(const sl_generator *generator, const sl_sizes *sizes)
 {
     if (sizes->ranks > SL_MAX_RANKS)
@@ -110,9 +111,8 @@ static int nearest_stages(const sl_generator *generator, const sl_sizes *sizes)
     return 0;
 }
 
-/* The most ranks that work with the stages of `sizes` on each, and some count
- * of microbatches, which replaces the one in `sizes`; 0 where there are
- * none. */
+/* The largest number of ranks that works with the stages per rank of `sizes`
+ * and some number of microbatches, which is written to `sizes`; 0 for none. */
 static int most_ranks(const sl_generator *generator, sl_sizes *sizes)
 {
     int from = sizes->ranks < SL_MAX_RANKS ? sizes->ranks : SL_MAX_RANKS;
@@ -131,8 +131,8 @@ static int most_ranks(const sl_generator *generator, sl_sizes *sizes)
     return 0;
 }
 
-/* The same, with the stages that were asked for where that is possible, else
- * with those that the schedule has by itself. */
+/* The same, with the stages per rank that were asked for where that is
+ * possible, else with the default of the schedule. */
 static int nearest_ranks(const sl_generator *generator, const sl_sizes *asked,
                          sl_sizes *works)
 {
@@ -144,7 +144,7 @@ static int nearest_ranks(const sl_generator *generator, const sl_sizes *asked,
     return most_ranks(generator, works);
 }
 
-/* Says what of the sizes asked for would have to be different. */
+/* Writes which of the sizes would have to be different. */
 static void describe(const sl_sizes *asked, const sl_sizes *works, int or_else,
                      char *out, size_t size)
 {
@@ -169,7 +169,8 @@ static void describe(const sl_sizes *asked, const sl_sizes *works, int or_else,
         snprintf(out + used, size - used, " microbatches");
 }
 
-/* Finds sizes that work, changing as little as will do; false if none do. */
+/* Finds sizes that work, changing as few as possible; false if there are
+ * none. */
 static bool find_nearest(const sl_generator *generator, const sl_sizes *asked,
                          char *out, size_t size)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * ZB-V (arXiv 2401.10241, section 6): two stages per rank placed as a V, so
- * each rank has an early and a late stage and the last stage sits beside the
- * first. Built for at least 2p - 1 microbatches; cells of microbatches beyond
- * those asked for become idle. */
+ * each rank has an early and a late stage, and rank 0 has the first and the
+ * last stage. Built for at least 2p - 1 microbatches; cells of microbatches
+ * beyond those asked for become idle. */
 #include "schedule/generate/generate.h"
 #include "base/try.h"
 
@@ -16,7 +16,7 @@ static int padded(const sl_sizes *sizes)
 static sl_status admit(const sl_sizes *sizes)
 {
     SL__TRY(sl__admit_stages_per_rank("ZBVZeroBubble", sizes, 2));
-    /* Six cells a microbatch, padding included, as many as may be in all. */
+    /* Each rank gets six cells per microbatch, padding included. */
     if ((int64_t)sizes->ranks * padded(sizes) * 6 > SL__MAX_CELLS)
         return sl_fail(SL_EINVAL,
                        "ZBVZeroBubble pads to 2 * ranks - 1 microbatches, too "
@@ -25,7 +25,8 @@ static sl_status admit(const sl_sizes *sizes)
     return SL_OK;
 }
 
-/* One of a rank's two stages and how far each kind of work on it is. */
+/* One of a rank's two stages, with its next microbatch for each kind of
+ * action. */
 typedef struct progress {
     int stage;
     int forward;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * defer-recv: receives next to their users, so that they do not disturb what
- * runs before, without the deadlocks that recv=late has where messages complete
- * in posted order. Between two ranks that send to each other the lower one
- * receives first: before it sends to its peer it posts all that has been
- * deferred from that peer; the higher one sends first.
+ * defer-recv: moves each receive next to its user, so that it does not block
+ * what runs before, and avoids the deadlocks of recv=late where messages
+ * complete in posted order. Of two ranks that send to each other, the lower one
+ * receives first: before it sends to its peer it posts all receives from that
+ * peer that have been deferred. The higher one sends first.
  *
- * Requires: every RECV has its user behind it on its rank; no WAIT_SEND that
- * needs a RECV where it was.  Ensures: no idle cell; the same actions, and all
+ * Requires: every RECV has its user after it on its rank; no WAIT_SEND that
+ * needs a RECV where it was. Ensures: no idle cell; the same actions, and all
  * but the RECVs in the same order; each RECV no earlier than it was and before
- * its user.  Invalidates: step numbers. */
+ * its user. Invalidates: step numbers. */
 #include "schedule/lower/lower.h"
 #include "schedule/action.h"
 #include "schedule/deadlock.h"
@@ -21,16 +21,17 @@
 
 #define NONE UINT32_MAX
 
-/* Receives deferred in the row at hand, by their step, in a queue per peer. */
+/* Receives that are deferred in the current row, in a queue per peer. A receive
+ * is given by its step. */
 typedef struct deferral {
     sl_placement *placement;
     size_t microbatches;
     uint32_t *step_of; /* by direction, stage and microbatch: the receive's */
     uint8_t *waits;    /* by step: deferred and not yet posted */
-    uint32_t *next;    /* by step: the next from the same peer, or NONE */
+    uint32_t *next;    /* by step: the next of the same peer, or NONE */
     uint32_t *first;   /* by peer: or NONE */
     uint32_t *last;
-    size_t deferred; /* how many are */
+    size_t deferred; /* how many receives are deferred */
     sl__arena memory;
 } deferral;
 
@@ -80,7 +81,7 @@ static sl_status post(deferral *own, const sl__row *from, uint32_t step,
     return sl__row_append(to, from->actions[step]);
 }
 
-/* All that is deferred from a peer. */
+/* Posts all deferred receives from a peer. */
 static sl_status post_all(deferral *own, const sl__row *from, int peer,
                           sl__row *to)
 {
@@ -92,7 +93,7 @@ static sl_status post_all(deferral *own, const sl__row *from, int peer,
     return SL_OK;
 }
 
-/* What one part of an action uses, of what is deferred. */
+/* Posts the receive that one part of an action uses, if it is deferred. */
 static sl_status post_used(deferral *own, const sl__row *from,
                            const sl_action *part, sl__row *to)
 {
@@ -103,7 +104,7 @@ static sl_status post_used(deferral *own, const sl__row *from,
     uint32_t step = *step_of(own, receive, part->stage, part->microbatch);
     if (step >= from->length || !own->waits[step])
         return SL_OK;
-    /* The table is of all ranks: the step may be of another's row. */
+    /* One table serves all ranks: the step may be one of another row. */
     const sl_action *found = &from->actions[step];
     if (found->kind != receive || found->stage != part->stage ||
         found->microbatch != part->microbatch)
@@ -158,7 +159,7 @@ static sl_status defer_rows(const sl_schedule *in, deferral *own,
     return sl__lower_rows(in, defer_row, own, out);
 }
 
-/* A wait may need a receive where it was: then it must not be deferred. */
+/* Fails where a WAIT_SEND needs a receive that was posted before it. */
 static sl_status check_waits(const sl_schedule *in, const sl_schedule *made)
 {
     sl__events events;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * delay-w=N: the weight gradients of a stage are held back until those of N
- * microbatches stand next to each other; with N = 0, until all do. B is cut
- * into I and W for that. What is left of a stage comes before its gradients are
- * reduced or its parameters resharded, or at the end of the row.
+ * delay-w=N: defers the W's of a stage until those of N microbatches are
+ * adjacent; with N = 0, those of all. B is split into I and W for that. The
+ * remaining W's of a stage come before its REDUCE_GRAD or RESHARD, or at the
+ * end of the row.
  *
- * W's that stand next to each other are added to the gradient in one pass over
- * it; what I leaves for them is held until then, for N microbatches of each
+ * Adjacent W's are added to the gradient in one pass over it. The cost is
+ * memory: what I leaves for W is held until then, for N microbatches of each
  * stage.
  *
- * Requires: nothing.  Ensures: no idle cell, no B; all but W's in the same
+ * Requires: nothing. Ensures: no idle cell, no B; all but W's in the same
  * order; a stage's W's in their order, none before its I, at most N of them
- * waiting.  Invalidates: step numbers. */
+ * deferred. Invalidates: step numbers. */
 #include "schedule/lower/lower.h"
 #include "schedule/action.h"
 #include "base/arena.h"
@@ -19,7 +19,7 @@
 #include "base/memory.h"
 #include "base/try.h"
 
-/* W's of a stage that are held back: microbatches, in order. */
+/* The deferred W's of a stage: their microbatches, in order. */
 typedef struct queue {
     int *microbatches;
     size_t count;
@@ -29,7 +29,7 @@ typedef struct queue {
 typedef struct delay {
     size_t most;   /* of a stage; 0: any number */
     queue *queues; /* by stage */
-    int *order;    /* stages in which something was held back, in that order */
+    int *order;    /* stages with deferred W's, in the order of the first */
     size_t order_count;
     uint8_t *known; /* by stage: is in `order` */
     sl__arena memory;
@@ -58,7 +58,8 @@ static sl_status hold_back(delay *own, const sl_action *part, sl__row *to)
     return held->count == own->most ? flush(own, part->stage, to) : SL_OK;
 }
 
-/* An action without what of it is held back. */
+/* An action without its weight gradient: I for B, also in an overlap; any other
+ * as it is. */
 static sl_action without_weights(const sl_action *action)
 {
     sl_action rest = *action;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * drop-waits: a schedule as PyTorch up to 2.14 reads it, in which a send is
- * waited for when the runtime likes, and REDUCE_GRAD holds its rank.
+ * drop-waits: gives a schedule that PyTorch up to 2.14 reads. There the runtime
+ * decides when to wait for a send, and REDUCE_GRAD blocks its rank.
  *
  * Requires: nothing.  Ensures: no idle cell, no WAIT_SEND, no WAIT_REDUCE_GRAD.
  * Invalidates: step numbers. */

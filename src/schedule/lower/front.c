@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The front of front.h, and the graph it follows. An attempt to extend the
- * front that leads back to the place's own rank, at or behind the place, is
- * undone. */
+ * The front of front.h, and the graph that it follows. An attempt to extend the
+ * front is undone where it reaches the rank of the place, at the place or after
+ * it. */
 #include "schedule/lower/front.h"
 #include "base/memory.h"
 #include "base/try.h"
@@ -21,18 +21,18 @@ struct sl__front_inputs {
     input *data; /* by step, ascending; and by on_step, of each rank */
     size_t count;
     size_t capacity;
-    size_t sources; /* from how many ranks they are */
+    size_t sources; /* how many ranks they come from */
 };
 
-/* How far the front goes on a rank: to before `step`, with that many of its
- * inputs taken in. */
+/* How far the front extends on a rank: up to, not including, `step`; and how
+ * many of the rank's inputs have been followed. */
 struct sl__front_reach {
     uint32_t step;
     size_t given;
     size_t added;
 };
 
-/* What an attempt changed. */
+/* A rank that an attempt changed, and its reach before. */
 struct sl__front_change {
     uint16_t rank;
     sl__front_reach before;
@@ -103,8 +103,8 @@ sl_status sl__front_give(sl__front *front, uint32_t node, uint32_t on)
     return add_input(front, to, sl__step_of(front->events, node), on);
 }
 
-/* Whether what a rank's next input comes after was reached; `met` has how many
- * inputs each rank has met. */
+/* Whether the walk has passed the action that a rank's next input comes after.
+ * `met` has how many of its inputs each rank has passed. */
 static bool is_met(const sl__front *front, const size_t *met, int rank)
 {
     const input *next = &front->given[rank].data[met[rank]];
@@ -113,8 +113,9 @@ static bool is_met(const sl__front *front, const size_t *met, int rank)
     return reached == on->count || on->data[reached].step > next->on_step;
 }
 
-/* Runs a rank as far as its inputs let it, and before each of them the rank it
- * comes from; a cycle leads back to a rank that is being run. */
+/* Runs a rank to its end. Where an input is missing, runs the rank that it
+ * comes from first, until that input is there. A cycle leads back to a rank
+ * that is being run: then this is false. */
 static bool runs_to_its_end(sl__front *front, size_t *met, int rank)
 {
     uint16_t *running = front->todo;
@@ -142,7 +143,7 @@ static bool runs_to_its_end(sl__front *front, size_t *met, int rank)
 
 sl_status sl__front_find_cycle(sl__front *front, uint32_t *out_node)
 {
-    size_t *met; /* by rank: how many of its inputs were */
+    size_t *met; /* by rank: how many of its inputs it has passed */
     *out_node = SL__NOWHERE;
     SL__TRY(
         SL__TAKE(&front->memory, (size_t)front->events->extent.ranks, &met));
@@ -158,8 +159,8 @@ sl_status sl__front_find_cycle(sl__front *front, uint32_t *out_node)
 
 /* ------------------------------------------------------------ the front -- */
 
-/* Has the front go to before `step` on a rank; false where that is the rank of
- * the place, which is no further than there. */
+/* Extends the front to before `step` on a rank; false where this would include
+ * the place. */
 static inline bool raise_to(sl__front *front, int rank, uint32_t step)
 {
     sl__front_reach *at = &front->reach[rank];
@@ -180,7 +181,7 @@ static inline bool raise_to(sl__front *front, int rank, uint32_t step)
     return true;
 }
 
-/* How many inputs there are before a step, of which `least` surely are. */
+/* How many inputs there are before a step; at least `least`. */
 static size_t count_before(const sl__front_inputs *from, uint32_t end,
                            size_t least)
 {
@@ -198,8 +199,8 @@ static size_t count_before(const sl__front_inputs *from, uint32_t end,
     return least;
 }
 
-/* Takes in the inputs of a rank before a step. Of many, the last of each source
- * implies the others. */
+/* Follows the inputs of a rank before a step. Of several from one rank, the
+ * last implies the others. */
 static inline bool take_inputs(sl__front *front, const sl__front_inputs *from,
                                uint32_t end, size_t *at)
 {
@@ -226,8 +227,8 @@ static inline bool take_inputs(sl__front *front, const sl__front_inputs *from,
     return true;
 }
 
-/* Takes in what is missing, until nothing is; false where the place itself
- * would be among it. `so_far` is false where that is known already. */
+/* Follows inputs until none is missing; false where the front would include the
+ * place. `so_far` is false where that is known already. */
 static bool complete(sl__front *front, bool so_far)
 {
     while (front->todo_count) {
@@ -242,8 +243,8 @@ static bool complete(sl__front *front, bool so_far)
     return so_far;
 }
 
-/* Extends the front by an action and all that comes before it; false where the
- * place itself is among that. */
+/* Extends the front by an action and all that must come before it; false where
+ * this would include the place. */
 static bool extend(sl__front *front, int rank, uint32_t step)
 {
     front->attempt++;
@@ -267,7 +268,7 @@ void sl__front_catch_up(sl__front *front)
     own->step = front->step;
     bool known = complete(front, take_inputs(front, &front->given[front->rank],
                                              front->step + 1, &own->given));
-    assert(known); /* No cycle was there, and none was made. */
+    assert(known); /* There was no cycle before, and no input adds one. */
     (void)known;
 }
 

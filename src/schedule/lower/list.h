@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A list of numbers below a limit, each in it at most once, that is changed in
- * the middle without a search. It is circular: `end` stands before the first
+ * A doubly linked list of distinct numbers below a limit, which inserts and
+ * removes anywhere without a search. It is circular: `end` is before the first
  * number and after the last. */
 #ifndef SL_SCHEDULE_LIST_H
 #define SL_SCHEDULE_LIST_H
@@ -32,7 +32,8 @@ static inline sl_status sl__list_open(sl__list *list, size_t limit,
     return SL_OK;
 }
 
-/* Puts `number` after `place`: first after `end`, last after before[end]. */
+/* Inserts `number` after `place`: after `end` it is the first, after
+ * before[end] the last. */
 static inline void sl__list_insert(sl__list *list, uint32_t number,
                                    uint32_t place)
 {

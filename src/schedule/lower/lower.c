@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Passes by name, and the walk that row-by-row passes share. Every pass drops
- * idle cells, so none needs to be run before another. */
+ * Runs passes by name, and has the walk that row-by-row passes share. Every
+ * pass drops idle cells, so drop-idle is never needed before another pass. */
 #include "schedule/lower/lower.h"
 #include "base/arguments.h"
 #include "base/text.h"
@@ -62,7 +62,7 @@ static sl_status copy_row(const sl__row *from, sl__row *to, int rank,
     return copy_without_idle(from, to);
 }
 
-/* drop-idle: the order of a schedule.
+/* drop-idle: drops idle cells.
  *
  * Requires: nothing.  Ensures: the same actions in the same order, no idle
  * cell.  Invalidates: step numbers. */
@@ -99,11 +99,11 @@ static sl_status send_recv(const sl_schedule *in,
     return sl_lower_send_recv(in, options->recv, out);
 }
 
-/* A pass is run in one of three ways. */
+/* A pass has one of three signatures. */
 typedef struct pass {
     const char *name;
     sl_status (*plain)(const sl_schedule *in, sl_schedule **out);
-    /* With the number after `=`, as in send-budget=4. */
+    /* Takes the number after `=`, as in send-budget=4. */
     sl_status (*numbered)(const sl_schedule *in, int number, sl_schedule **out);
     sl_status (*optioned)(const sl_schedule *in,
                           const sl_lower_options *options, sl_schedule **out);
@@ -136,8 +136,7 @@ static sl_status unknown_pass(const char *name, size_t length)
                    sl__quoted(name, length, quoted), known);
 }
 
-/* The number from 0 to 9999999 that `text` is, all of it; -1 for anything
- * else. */
+/* Parses all of `text` as a number from 0 to 9999999; -1 for anything else. */
 static int parse_number(const char *text, size_t length)
 {
     int number = 0;
@@ -217,7 +216,7 @@ sl_status sl_lower(const sl_schedule *in, const char *passes,
     if (!*passes)
         return sl_lower_drop_idle(in, out);
     SL__TRY(check_names(passes));
-    sl_schedule *current = NULL; /* what the passes so far made */
+    sl_schedule *current = NULL; /* the result of the passes so far */
     sl_status status = SL_OK;
     while (!status && passes) {
         const pass *found;

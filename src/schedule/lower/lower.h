@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What passes that work row by row share. */
+ * Shared by passes that work row by row. */
 #ifndef SL_SCHEDULE_LOWER_H
 #define SL_SCHEDULE_LOWER_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * reduce-grad: a stage's REDUCE_GRAD right after the last action that
- * completes gradients of its weights, so the memory goes as soon as it can;
- * unless nobody is to wait for it, wait-reduce follows.
+ * reduce-grad: a stage's REDUCE_GRAD right after the last action that completes
+ * gradients of its weights, so that memory is freed as early as possible.
+ * wait-reduce runs after it, unless the option asks for no waits.
  *
  * Requires: no REDUCE_GRAD yet, no WAIT_REDUCE_GRAD.  Ensures: no idle cell;
  * one REDUCE_GRAD, with its wait if that is asked for, per rank and stage that
@@ -15,7 +15,8 @@
 
 #include <string.h>
 
-/* Goes through a row backwards: the first B or W of a stage met is its last. */
+/* Walks a row backwards: the first B or W of a stage that it finds is the last
+ * in the row. */
 static void mark_last(const sl__row *row, uint8_t *seen, uint8_t *last)
 {
     for (size_t step = row->length; step-- > 0;) {

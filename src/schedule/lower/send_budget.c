@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * send-budget=N: waits moved forward so that no rank has more than N sends
- * pending. Before a send that would be one too many, the wait of a pending one
- * is moved there: the oldest whose receive must already have been posted, else
- * the oldest that may be waited for without closing a cycle. With N = 0 every
- * send is waited for right behind itself.
+ * send-budget=N: moves WAIT_SENDs earlier, so that no rank has more than N
+ * sends pending. Before a send that would exceed N, the wait of a pending send
+ * is moved there: of the oldest whose receive must already have been posted,
+ * else of the oldest that can be waited for without closing a cycle. With N = 0
+ * every wait comes right after its send.
  *
- * Requires: each SEND has its RECV, and one WAIT_SEND behind it on its rank; no
- * cycle.  Ensures: no idle cell; all but waits in the same order; each wait
- * behind its send and no later than it was; no cycle; at most N sends pending.
+ * Requires: each SEND has its RECV, and one WAIT_SEND after it on its rank; no
+ * cycle. Ensures: no idle cell; all but waits in the same order; each wait
+ * after its send and no later than it was; no cycle; at most N sends pending.
  * Invalidates: step numbers.
  *
- * A receive inside the front (front.h) of a place in the row has been posted
- * there. For another, the front is extended to it: if that leads back to this
- * place, the receive waits for it, and waiting for the receive here would never
- * end. Waits whose receive was in the front add nothing to the graph; the
- * others add an input. */
+ * A receive inside the front (front.h) of a place in the row is posted before
+ * the place. For a receive outside, the front is extended to it: if that
+ * reaches the place, the receive can only be posted after the place, and a wait
+ * for it at the place would never end. A wait whose receive is in the front
+ * adds nothing to the graph; any other adds an input. */
 #include "schedule/lower/front.h"
 #include "schedule/lower/list.h"
 #include "schedule/lower/lower.h"
@@ -29,10 +29,10 @@ typedef struct budget {
     const sl__events *events;
     int most;
     sl__front front;
-    /* Of the row at hand, by step of a send: */
+    /* Of the current row, by step of a send: */
     sl__list pending; /* in order */
     int pending_count;
-    uint8_t *moved; /* its wait was */
+    uint8_t *moved; /* its wait was moved */
     sl__arena memory;
 } budget;
 
@@ -58,8 +58,8 @@ static uint32_t send_of(const budget *b, const sl_action *wait)
                         wait->microbatch);
 }
 
-/* Gives the front what an action waits for elsewhere, and refuses what does not
- * pair. */
+/* Adds to the graph what an action waits for on other ranks. Refuses a send or
+ * receive without its other end, and a wait without its send. */
 static sl_status give_inputs(budget *b, uint32_t node)
 {
     const sl_action *action = sl__action_at(b->events, node);
@@ -118,8 +118,8 @@ static uint32_t receive_of(const budget *b, uint32_t send_step)
     return sl__peer(b->events, b->events->first[b->front.rank] + send_step);
 }
 
-/* Finds the pending send to wait for at the front's place; the end of the list
- * where there is none. */
+/* Finds the pending send to wait for at the place; the end of the list for
+ * none. */
 static sl_status choose(budget *b, uint32_t *out)
 {
     const sl__list *pending = &b->pending;
@@ -159,8 +159,7 @@ static sl_status refuse_budget(const budget *b, const sl__row *from,
                    oldest);
 }
 
-/* Waits for pending sends, at the front's place, until fewer than `fewer` are
- * left. */
+/* Moves waits to the place until fewer than `fewer` sends are pending. */
 static sl_status make_room(budget *b, const sl__row *from, uint32_t step,
                            int fewer, sl__row *to)
 {

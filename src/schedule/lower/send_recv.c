@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * send-recv: a SEND right after each compute whose result another rank needs,
- * and the matching RECV there; nothing between stages on one rank.
+ * send-recv: adds a SEND right after each compute whose result another rank
+ * needs, and the matching RECV on that rank. Stages on one rank need none.
  *
  * Requires: no SEND or RECV yet; an order that can run.  Ensures: no idle
  * cell; one RECV per SEND. Invalidates: step numbers.
  *
  * Ranks are visited round after round in ascending order, and each visit
  * schedules the rank's next action if its input has been scheduled. With
- * recv=asap the RECV is appended to its rank in the same instant as the SEND to
- * its own; all messages thus stand in one global order that every rank's row
- * respects, which is why asap cannot deadlock under any reading of
- * communication. With recv=late the RECV comes just before its user.
+ * recv=asap, the RECV is appended to its rank when the SEND is appended to its
+ * own. So there is one global order of messages that every row follows, which
+ * is why asap cannot deadlock under any reading of communication. With
+ * recv=late the RECV comes just before its user.
  *
  * A rank that cannot move is parked until what it waits for is scheduled, so
  * the walk costs the length of the schedule, not rounds times ranks. */
@@ -36,12 +36,12 @@ typedef struct lowering {
     size_t *next;  /* by rank: its next action in `in` */
     sl__visits visits;
     sl__arena memory;
-    uint64_t round; /* of the visit being made, */
-    int rank;       /* and to whom */
+    uint64_t round; /* of the current visit, */
+    int rank;       /* and its rank */
 } lowering;
 
-/* Has a parked rank visited again: in this round if it comes later in it, else
- * in the next. */
+/* Schedules another visit of a parked rank: in this round if the rank comes
+ * later in it, else in the next. */
 static void wake(lowering *low, int rank)
 {
     if (low->visits.queued[rank] ||
@@ -82,8 +82,8 @@ static uint8_t *done_entry(const lowering *low, int stage, int microbatch)
     return &low->done[(size_t)stage * low->microbatches + (size_t)microbatch];
 }
 
-/* What must have been done before `part`: on its own stage and by the
- * neighbour. A W may follow an I or a B. Returns how many. */
+/* What must be done before `part`, on its own stage and on the neighbouring
+ * one. A W may follow an I or a B. Returns how many. */
 typedef struct need {
     int stage;
     uint8_t done;
@@ -102,8 +102,8 @@ static int needs_of(const lowering *low, const sl_action *part, need needs[2])
     return count;
 }
 
-/* Whether all is done that `part` needs; if not, `*out` is the first missing.
- */
+/* Whether all that `part` needs is done; if not, `*out` is the first
+ * missing. */
 static bool is_ready(const lowering *low, const sl_action *part, need *out)
 {
     need needs[2];
@@ -135,7 +135,7 @@ static sl_action receive_of(const sl_action *part, int stage)
                           stage, part->microbatch);
 }
 
-/* With recv=late: the receive `part` needs, before it. */
+/* With recv=late: emits the receive that `part` needs, before it. */
 static sl_status emit_receive(lowering *low, int rank, const sl_action *part)
 {
     int source = source_stage(low, part);

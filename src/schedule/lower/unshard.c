@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * unshard: fetch a stage's whole weights before its compute, drop them after.
- * Before each compute the next distinct stages the rank will compute are made
- * whole, as many as its lookahead, and stages that are not among the next
- * `window` are dropped; the rest are dropped at the end. An overlapped pair
- * enters the window whole.
+ * unshard: adds an UNSHARD before the compute of a stage and a RESHARD after
+ * it. Before each compute, the distinct stages that the rank computes next are
+ * unsharded, as many as its lookahead, and stages that are not among the next
+ * `window` are resharded; the rest are resharded at the end. The two stages of
+ * an overlap enter the window together.
  *
  * Requires: no UNSHARD or RESHARD yet; window at least 1, lookahead from 1 to
- * the window.  Ensures: no idle cell; every compute lies between UNSHARD and
- * RESHARD of its stages; at one place stages are dropped in ascending order and
- * fetched in order of use.  Invalidates: step numbers.
+ * the window. Ensures: no idle cell; every compute lies between UNSHARD and
+ * RESHARD of its stages; adjacent RESHARDs are in ascending order of stage,
+ * adjacent UNSHARDs in order of use. Invalidates: step numbers.
  *
- * The stages in order of next use are a linked list. Going through the row
- * backwards moves each used stage to the front and remembers where it stood;
- * going forwards undoes that, so every step costs only the window. */
+ * A linked list has the stages in order of their next use. A first walk goes
+ * backwards over the row, moves each used stage to the head of the list, and
+ * records where it was; the walk forwards undoes these moves one by one. So a
+ * step takes time in proportion to the window, not to the stages. */
 #include "schedule/lower/list.h"
 #include "schedule/lower/lower.h"
 #include "base/arguments.h"
@@ -25,19 +26,19 @@
 
 #define NONE UINT32_MAX
 
-/* One use of a stage: an action's, or half an overlap's. */
+/* One use of a stage, by an action or by half an overlap. */
 typedef struct use {
     uint32_t step;
     uint16_t stage;
-    uint32_t stood_after; /* what stood before it in the list, if it did */
+    uint32_t stood_after; /* its predecessor in the list; unset if not in it */
     uint32_t next_step; /* of the stage's next use, or NONE: not in the list */
 } use;
 
 typedef struct window {
     int size;
     const sl_lookahead *lookahead;
-    int fetched; /* stages fetched ahead on the rank at hand */
-    use *uses;   /* of the row at hand */
+    int fetched; /* stages unsharded in advance on this rank */
+    use *uses;   /* of the current row */
     size_t use_count;
     size_t use_capacity;
     sl__list stages;    /* by next use */
@@ -49,8 +50,7 @@ typedef struct window {
     sl__arena memory;
 } window;
 
-/* Goes through the uses backwards: at the end the list is in order of first
- * use. */
+/* Walks the uses backwards: at the end the list is in order of first use. */
 static void list_build(window *w)
 {
     assert(w->stages.after[w->stages.end] == w->stages.end);
@@ -66,7 +66,7 @@ static void list_build(window *w)
     }
 }
 
-/* Undoes one use: the stage goes back to where its next use puts it. */
+/* Undoes one use: moves the stage to its position by its next use. */
 static void list_advance(window *w, const use *done)
 {
     sl__list_remove(&w->stages, done->stage);
@@ -75,7 +75,7 @@ static void list_advance(window *w, const use *done)
         sl__list_insert(&w->stages, done->stage, done->stood_after);
 }
 
-/* Drops the active stages that are not wanted. */
+/* Reshards the active stages that are not wanted. */
 static sl_status evict(window *w, sl__row *to)
 {
     size_t kept = 0;
@@ -104,7 +104,7 @@ static sl_status fetch(window *w, uint16_t stage, sl__row *to)
     return sl__row_append(to, sl_action_make(SL_UNSHARD, stage, 0));
 }
 
-/* The end in the list of the next `count` stages: one past the last. */
+/* The element of the list after the next `count` stages. */
 static uint32_t end_of(const window *w, int count)
 {
     const sl__list *stages = &w->stages;
@@ -113,13 +113,13 @@ static uint32_t end_of(const window *w, int count)
         last = at;
         at = stages->after[at];
     }
-    /* The other half of an overlap comes along. */
+    /* Include the other half of an overlap. */
     if (at != stages->end && w->next_use[at] == w->next_use[last])
         at = stages->after[at];
     return at;
 }
 
-/* Moves the window to the use that is first in the list. */
+/* Moves the window to the first use in the list. */
 static sl_status slide(window *w, sl__row *to)
 {
     const uint32_t *after = w->stages.after;
@@ -166,11 +166,11 @@ static sl_status emit_row(const sl__row *from, window *w, sl__row *to)
             list_advance(w, &w->uses[used]);
     }
     assert(used == w->use_count);
-    /* Nothing is wanted any more: every active stage goes. */
+    /* No stage is wanted any more: all active ones are resharded. */
     return evict(w, to);
 }
 
-/* How many stages a rank fetches ahead. */
+/* How many stages a rank unshards in advance. */
 static int resolve(const sl_lookahead *lookahead, int rank, int window_size)
 {
     if (lookahead->kind == SL_LOOKAHEAD_EACH)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * wait-reduce: a WAIT_REDUCE_GRAD for each REDUCE_GRAD; right after it, or as
- * late as it can be while a rank has one reduction pending at most: before the
- * rank's next REDUCE_GRAD, or at the end of its row.
+ * wait-reduce: adds a WAIT_REDUCE_GRAD for each REDUCE_GRAD, either right after
+ * it, or as late as possible with at most one reduction pending on a rank:
+ * before the rank's next REDUCE_GRAD, or at the end of its row.
  *
  * Requires: no WAIT_REDUCE_GRAD yet.  Ensures: no idle cell; one
  * WAIT_REDUCE_GRAD per REDUCE_GRAD, after it and before the next.

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * wait-send: where each send must be complete. A stage's own backward of a
- * microbatch proves that the next stage has used what F sent there, so the
- * wait of a SEND_F right after that backward costs no time. Nothing proves as
- * much of a SEND_B, or of a SEND_F without a backward here: their waits come
- * at the end of the row, in the order of the sends.
+ * wait-send: adds a WAIT_SEND for each send. A stage's backward of a microbatch
+ * runs after the next stage has used what F sent there, so a wait for the
+ * SEND_F right after that backward takes no time. Nothing shows the same of a
+ * SEND_B, or of a SEND_F without a backward on this rank: their waits come at
+ * the end of the row, in the order of the sends.
  *
  * Requires: no WAIT_SEND yet; no send twice.  Ensures: no idle cell; one
  * WAIT_SEND per SEND, after it on its rank.  Invalidates: step numbers. */
@@ -15,12 +15,13 @@
 #include "base/try.h"
 
 typedef struct pending {
-    /* Of the row at hand, in order; NULL where it is waited for. */
+    /* Sends of the current row, in order; NULL once they are waited for. */
     const sl_action **sends;
     size_t count;
     size_t capacity;
-    uint32_t *place; /* by direction, stage and microbatch: the send's place in
-                        `sends`, if it is there */
+    /* By direction, stage and microbatch: the send's index in `sends`, if it is
+     * there. */
+    uint32_t *place;
     size_t microbatches;
 } pending;
 
@@ -31,7 +32,7 @@ static uint32_t *place_of(const pending *own, sl_action_kind send, int stage,
     return &own->place[2 * cell + (send == SL_SEND_B)];
 }
 
-/* The place of a send that is pending, or the count of all. */
+/* The index of a pending send, or the count of all sends. */
 static size_t find(const pending *own, sl_action_kind send, int stage,
                    int microbatch)
 {
@@ -66,7 +67,8 @@ static sl_status append_wait(sl__row *to, const sl_action *send)
                           sl_action_make(wait, send->stage, send->microbatch));
 }
 
-/* After a backward: the wait of what F of the same microbatch sent. */
+/* After a backward: appends the wait for the send of F of the same
+ * microbatch. */
 static sl_status append_proven(pending *own, const sl_action *part, sl__row *to)
 {
     if (!sl__is_backward(part->kind))
