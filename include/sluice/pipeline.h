@@ -26,16 +26,15 @@
  *     sl_model_destroy(model);
  *     sl_graph_destroy(graph);
  *
- * A model in stages (`sl_model`) is cut out of one graph, or made of stages
- * that are added one after the other. It knows what crosses from stage to
- * stage, which parameters are tied, and which stages use each input of the
- * model. A batch (`sl_batch`) is split into microbatches for these inputs; the
- * outputs of the microbatches are merged (`sl_merge`).
+ * A model in stages (`sl_model`) is cut from one graph, or made of stages that
+ * are added one by one. It knows which tensors cross from stage to stage, which
+ * parameters are tied, and which stages use each input of the model. A batch
+ * (`sl_batch`) is split into microbatches for these inputs; the outputs of the
+ * microbatches are merged (`sl_merge`).
  *
- * Thread rule: one thread at a time while a model is being made; afterwards it
- * never changes, and any number of threads may read it. One thread at a time
- * per batch, merge and programs.
- */
+ * Threads: only one thread may use a model while it is built. Afterwards it
+ * never changes, and any number of threads may read it. A batch, a merge or
+ * programs may be used by one thread at a time. */
 #ifndef SLUICE_PIPELINE_H
 #define SLUICE_PIPELINE_H
 
@@ -55,7 +54,7 @@ typedef struct sl_model sl_model;
 typedef enum sl_cut_by {
     SL_CUT_AT_MARKS, /* where the model code says sl_mark_cut */
     SL_CUT_AT_NAMES, /* before or after modules, by name */
-    SL_CUT_BY_COST,  /* into `stages`, the largest as small as possible */
+    SL_CUT_BY_COST,  /* `stages` of them, the costliest as cheap as possible */
 } sl_cut_by;
 
 typedef struct sl_cut_point {
@@ -63,20 +62,20 @@ typedef struct sl_cut_point {
     bool after;         /* cut after it, else before it */
 } sl_cut_point;
 
-/* What a module costs, by measurement; see sl_measure_modules. */
+/* The cost of a module, as sl_measure_modules measures it. */
 typedef struct sl_module_cost {
     const char *module;
     double cost;
 } sl_module_cost;
 
 /* How a tensor reaches a stage that is not the next one. The messages of a
- * schedule go between neighbouring stages. A direct message past some stages
- * adds no wait that the messages between these do not imply: a schedule that is
- * free of deadlock under the async reading stays so. Under the other readings
- * the check of a schedule covers hops alone. */
+ * schedule are between adjacent stages only. A message that skips stages adds
+ * no wait that the messages between adjacent stages do not imply already: a
+ * schedule without deadlock under the async reading stays without. For the
+ * other readings, a checked schedule is safe only with SL_ROUTE_HOP. */
 typedef enum sl_route {
     SL_ROUTE_DIRECT, /* from its producer to each of its consumers */
-    SL_ROUTE_HOP,    /* from stage to stage, forwarded by those between */
+    SL_ROUTE_HOP,    /* through each stage between, which forwards it */
 } sl_route;
 
 /* Where the inputs of the whole model enter. */
@@ -95,13 +94,12 @@ typedef struct sl_cut_options {
     const sl_module_cost *costs;
     int cost_count;
     /* By cost: a module may also be cut inside, between any two ops, where that
-     * makes the largest stage at least 3% smaller. */
+     * makes the costliest stage at least 3% cheaper. */
     bool inside;
     sl_route route;
     sl_feed feed;
-    /* Cut where this model was cut, with its route and feed; it was made of a
-     * graph of the same ops in other sizes. All of the above is then
-     * ignored. */
+    /* Cut where this model was cut, with its route and feed; its graph must
+     * have the same ops, of any sizes. All options above are then ignored. */
     const sl_model *like;
 } sl_cut_options;
 #define SL_CUT_OPTIONS_INIT                                                    \
@@ -111,27 +109,27 @@ typedef struct sl_cut_options {
     }
 
 /* Cuts a graph into stages; `options` may be NULL. The graph may be destroyed
- * afterwards. Refused with SL_EINVAL: a stage with nothing to compute, a cut
- * inside of what is to stay whole; with SL_ENOTFOUND: a name that no module
- * has.
+ * afterwards. Fails with SL_EINVAL where a stage would have nothing to compute,
+ * or where a cut is inside a region that must stay whole; with SL_ENOTFOUND
+ * where no module has a given name.
  *
  * A cut by cost goes between members of numbered lists (`h.0`, `layers.3`), the
- * largest modules beside these that have no such list in them, and products of
- * matrices in no module. Of all cuts with the same largest stage it is the one
- * with the fewest bytes between stages; of these, the most even one. */
+ * largest modules outside them that contain no such list, and matrix products
+ * outside of modules. Of all cuts whose costliest stage costs the same, it is
+ * the one with the fewest bytes between stages; of these, the most even one. */
 SL_API sl_status sl_model_cut(const sl_graph *graph,
                               const sl_cut_options *options, sl_model **out);
 SL_API void sl_model_destroy(sl_model *model);
 
-/* Reads "h.4,after h.8": names separated by commas, each with `before` or
- * `after` in front; without either, before. One free() of the points frees
- * their names too. */
+/* Parses "h.4,after h.8": names separated by commas, each after the word
+ * `before` or `after`; without one, before. One free() of the points also frees
+ * their names. */
 SL_API sl_status sl_cut_points_read(const char *text, sl_cut_point **out_points,
                                     int *out_count);
 
 /* Measures the time of forward and backward of each module that a cut by cost
  * goes between: the best of several runs of the module alone, on zeros. One
- * free() of the costs frees their names too. `progress` may be NULL. */
+ * free() of the costs also frees their names. `progress` may be NULL. */
 SL_API sl_status
 sl_measure_modules(const sl_graph *graph, const sl_stage_options *options,
                    void (*progress)(void *context, int done, int count),
@@ -139,14 +137,14 @@ sl_measure_modules(const sl_graph *graph, const sl_stage_options *options,
 
 /* ------------------------------------------------------- stages by hand -- */
 
-/* A model whose stages are added in order, and then linked. An input of a stage
- * receives the output of the same name of the nearest earlier stage that has
- * one. Where none has, it is an input of the model. An output that no later
- * stage receives is an output of the model. */
+/* Creates a model whose stages are added in order, and then linked. An input of
+ * a stage receives the output of the same name from the nearest earlier stage
+ * that has one; without such an output it is an input of the model. An output
+ * that no later stage receives is an output of the model. */
 SL_API sl_status sl_model_create(sl_model **out);
 
-/* An input for the graph of the next stage, with the dtype and shape of the
- * output of this name that the stages so far have. */
+/* Adds an input to the graph of the next stage, with the dtype and shape of the
+ * output of this name among the stages added so far. */
 SL_API sl_tensor *sl_model_receive(const sl_model *model, sl_graph *graph,
                                    const char *name);
 
@@ -157,8 +155,8 @@ SL_API sl_status sl_model_add_graph(sl_model *model, sl_graph *graph);
 SL_API sl_status sl_model_add_callbacks(
     sl_model *model, const sl_stage_description *description);
 
-/* Finds what crosses between the stages, and which parameters are tied: those
- * that share a name. Nothing can be added afterwards. */
+/* Finds which tensors cross between stages, and which parameters are tied:
+ * those that share a name. No stage can be added afterwards. */
 SL_API sl_status sl_model_link(sl_model *model);
 
 /* ------------------------------------------------- what a model consists of */
@@ -170,17 +168,17 @@ typedef struct sl_stage_info {
     int64_t parameters; /* elements of its parameters, tied ones included */
     int64_t parameter_bytes;
     double flops; /* of F and B, estimated; 0 for callbacks */
-    double cost;  /* in the unit of the given costs, else flops */
+    double cost;  /* in the unit of sl_cut_options.costs, else flops */
 } sl_stage_info;
 
 SL_API int sl_model_stage_count(const sl_model *model);
 /* NULL where there is no such stage. */
 SL_API const sl_stage_info *sl_model_stage(const sl_model *model, int stage);
 
-/* The mean cost of a stage over the largest: 1 is perfect balance. */
+/* The mean cost of a stage divided by the largest: 1 is perfect balance. */
 SL_API double sl_model_balance(const sl_model *model);
 
-/* A tensor that is made in one stage and used in others. */
+/* A tensor that one stage produces and others use. */
 typedef struct sl_crossing {
     const char *name; /* of the producer's output and the consumers' inputs */
     int producer;
@@ -194,20 +192,22 @@ typedef struct sl_crossing {
 } sl_crossing;
 
 /* A message between two stages, once per microbatch: forward, and backward
- * where a gradient flows. A tensor sent directly has an edge to each consumer,
- * one that hops has a chain of edges. Each edge has an output gradient of its
- * own at the producer, which sums them. */
+ * where a gradient flows. A tensor that is sent directly has an edge to each
+ * consumer, one that hops has a chain of edges. Each edge has its own output
+ * gradient at the producer, which sums them. */
 typedef struct sl_edge {
     int crossing; /* its place among the crossings */
     int from, to; /* stages */
-    /* Of the output of `from`, the input of `to`, and the input's gradient. */
+    /* The name of the output of `from`, of the input of `to`, and of the
+     * gradient of that input. */
     const char *name;
-    /* The output gradient of `from` that receives it; NULL: none flows. */
+    /* The output gradient of `from` that receives it; NULL where no gradient
+     * flows. */
     const char *gradient_name;
 } sl_edge;
 
-/* One parameter of the model that several stages have a copy of; its gradient
- * is summed over these. */
+/* A parameter of which several stages have a copy. Its gradient is summed over
+ * these stages. */
 typedef struct sl_tie {
     const char *const *names; /* all of them */
     int name_count;
@@ -218,7 +218,7 @@ typedef struct sl_tie {
     sl_dtype dtype;
     int dims;
     int64_t shape[SL_DIMS_MAX];
-    int64_t bytes; /* of one copy; norms and checkpoints count the first one */
+    int64_t bytes; /* of one copy; norms and checkpoints use the first */
 } sl_tie;
 
 /* An input or an output of the whole model. The gradient of an input is the sum
@@ -241,14 +241,14 @@ SL_API const sl_tie *sl_model_ties(const sl_model *model, int *count);
 SL_API const sl_model_port *sl_model_inputs(const sl_model *model, int *count);
 SL_API const sl_model_port *sl_model_outputs(const sl_model *model, int *count);
 
-/* Checks that the parameters of all stages together have exactly these names;
- * refused with the first that is missing or too many. sl_model_cut does this by
- * itself. */
+/* Fails with the first name that is missing or superfluous unless the
+ * parameters of all stages together have exactly these names. sl_model_cut
+ * checks this itself. */
 SL_API sl_status sl_model_check_parameters(const sl_model *model,
                                            const char *const *names, int count);
 
-/* Compiles a stage; `options` may be NULL. Of callbacks only the backend
- * counts. */
+/* Compiles a stage; `options` may be NULL. For a stage of callbacks, only the
+ * backend among the options matters. */
 SL_API sl_status sl_model_compile(const sl_model *model, int stage,
                                   const sl_stage_options *options,
                                   sl_stage **out);
@@ -263,11 +263,11 @@ typedef struct sl_array {
     const void *data;
 } sl_array;
 
-/* How an argument becomes microbatches. */
+/* How an argument is divided into microbatches. */
 typedef enum sl_spread {
     SL_SPREAD_SPLIT,     /* along a dimension */
-    SL_SPREAD_REPLICATE, /* every microbatch gets the whole of it */
-    SL_SPREAD_GIVEN,     /* it is split already: an array per microbatch */
+    SL_SPREAD_REPLICATE, /* every microbatch gets all of it */
+    SL_SPREAD_GIVEN,     /* already split: an array per microbatch */
 } sl_spread;
 
 /* An argument of a step. SL_ARGUMENT_INIT: the next input, split along 0. */
@@ -275,7 +275,7 @@ typedef struct sl_argument {
     const char *name; /* an input of the model; NULL: the next one in order */
     sl_spread spread;
     int dim; /* along which it is or was split; negative: from the end */
-    const sl_array *arrays; /* one; of SL_SPREAD_GIVEN one per microbatch */
+    const sl_array *arrays; /* one; with SL_SPREAD_GIVEN one per microbatch */
     int array_count;
 } sl_argument;
 #define SL_ARGUMENT_INIT                                                       \
@@ -285,15 +285,17 @@ typedef struct sl_argument {
 
 typedef struct sl_batch sl_batch;
 
-/* How many rows microbatch `index` of `count` gets. Where these do not divide
- * evenly the first ones get one more, as in torch.tensor_split. */
+/* How many rows microbatch `index` of `count` gets. Where the rows do not
+ * divide evenly, the first microbatches get one more, as in
+ * torch.tensor_split. */
 SL_API int64_t sl_microbatch_rows(int64_t rows, int count, int index);
 
 /* Splits arguments into microbatches and checks them against the inputs of a
- * model: each input is given once, with its dtype and, but for the split
- * dimension, its shape. All have the same number of rows, at least one per
- * microbatch. Arguments by position come before those by name. The arrays' data
- * are borrowed. With NULL for `model` nothing is checked against inputs. */
+ * model: each input must be given once, with its dtype and, except for the
+ * split dimension, its shape. All that are split have the same number of rows,
+ * at least one per microbatch. Arguments by position come before those by name.
+ * The data of the arrays are borrowed. With NULL for `model`, arguments are not
+ * checked against inputs. */
 SL_API sl_status sl_batch_create(const sl_model *model,
                                  const sl_argument *arguments, int count,
                                  int microbatches, sl_batch **out);
@@ -303,12 +305,12 @@ SL_API int sl_batch_microbatches(const sl_batch *batch);
 /* The size of a microbatch's split dimension; 0 where nothing is split. */
 SL_API int64_t sl_batch_rows(const sl_batch *batch, int microbatch);
 
-/* The place of an input among the arguments; -1 where there is none. */
+/* The index of the argument for an input; -1 where there is none. */
 SL_API int sl_batch_find(const sl_batch *batch, const char *input);
 
-/* An argument of one microbatch: dtype, shape, and data where it is contiguous
- * in the caller's array, as it always is when split along the outermost
- * dimension. Else data is NULL: use sl_batch_copy. */
+/* Describes an argument of one microbatch: dtype, shape, and data if it is
+ * contiguous in the caller's array, as it always is when split along the
+ * outermost dimension. Else data is NULL: use sl_batch_copy. */
 SL_API sl_status sl_batch_part(const sl_batch *batch, int argument,
                                int microbatch, sl_array *out);
 /* Copies it to `out`, which has exactly `bytes`. */
@@ -320,10 +322,10 @@ SL_API sl_status sl_batch_copy(const sl_batch *batch, int argument,
 typedef enum sl_merge_by {
     SL_MERGE_CONCAT, /* along a dimension: the inverse of splitting */
     SL_MERGE_SUM,
-    SL_MERGE_MEAN, /* weighted by rows: of parts that are means over their own
-                      rows, it is the mean over the rows of the batch */
-    SL_MERGE_SAME, /* all are equal, bit for bit: the inverse of replicating */
-    SL_MERGE_LIST, /* each is kept by itself */
+    SL_MERGE_MEAN, /* weighted by rows: where parts are means over their rows,
+                      this is the mean over all rows of the batch */
+    SL_MERGE_SAME, /* all are equal, bit for bit: inverse of replicating */
+    SL_MERGE_LIST, /* not merged: each is kept */
 } sl_merge_by;
 
 typedef struct sl_merge_options {
@@ -337,78 +339,80 @@ typedef struct sl_merge_options {
 
 typedef struct sl_merge sl_merge;
 
-/* Room for one output of every microbatch. `parts` are their dtypes and shapes,
- * without data; `rows` are the weights of a mean, NULL for equal ones;
- * `options` may be NULL for a concat along dimension 0. */
+/* Creates a merge of one output over all microbatches. `parts` has the dtype
+ * and shape of each, without data; `rows` are the weights of a mean, NULL for
+ * equal weights; `options` may be NULL for a concat along dimension 0. */
 SL_API sl_status sl_merge_create(const sl_merge_options *options,
                                  const sl_array *parts, const int64_t *rows,
                                  int microbatches, sl_merge **out);
 SL_API void sl_merge_destroy(sl_merge *merge);
 
-/* Where a microbatch's output may be written directly, to be put without a
- * copy; NULL where it will not be contiguous. */
+/* Memory to which a microbatch's output may be written directly, so that
+ * sl_merge_put need not copy it; NULL where it would not be contiguous. */
 SL_API void *sl_merge_place(const sl_merge *merge, int microbatch);
 
-/* Takes a microbatch's output, in any order; one that is in its own place is
- * not copied. `bytes` is the size of all of it. */
+/* Adds a microbatch's output, of `bytes` in all. Microbatches may come in any
+ * order. Data at sl_merge_place is not copied. */
 SL_API sl_status sl_merge_put(sl_merge *merge, int microbatch, const void *data,
                               size_t bytes);
 
-/* Forgets what was put so far, after a step that failed. */
+/* Discards what was put so far, after a step that failed. */
 SL_API void sl_merge_restart(sl_merge *merge);
 
-/* The merged output, once every microbatch was put. The data are the merge's,
- * and good until the next put, which begins another round. A list has only
- * parts: sl_merge_part. */
+/* The merged output, once every microbatch was put. The merge owns the data,
+ * which are valid until the next put: that begins the next step. A list has
+ * only parts: sl_merge_part. */
 SL_API sl_status sl_merge_finish(sl_merge *merge, sl_array *out);
 SL_API sl_status sl_merge_part(const sl_merge *merge, int microbatch,
                                sl_array *out);
 
 /* --------------------------------------------------- sizes of microbatches */
 
-/* Builds a model for microbatches of this many rows. `like` is NULL the first
- * time, and later a model for other rows, to be cut alike. */
+/* Builds a model for microbatches of `rows` rows. `like` is NULL the first
+ * time; later it is a model for another number of rows, and the new one must be
+ * cut like it. */
 typedef sl_status (*sl_model_fn)(void *context, int64_t rows,
                                  const sl_model *like, sl_model **out);
 
-/* The stages of a model, compiled once for each size of microbatch. The size of
- * microbatches where nothing is split is 0 rows, and no special case. */
+/* The stages of a model, compiled once for each size of microbatch.
+ * Microbatches of a batch in which nothing is split have 0 rows. */
 typedef struct sl_programs sl_programs;
 
-/* Nothing is built before it is asked for; `options` may be NULL. The programs
- * own the models and stages that they return. */
+/* `options` may be NULL. Models are built, and stages compiled, when they are
+ * first asked for. The programs own the models and stages that they return. */
 SL_API sl_status sl_programs_create(sl_model_fn build, void *context,
                                     const sl_stage_options *options,
                                     sl_programs **out);
 SL_API void sl_programs_destroy(sl_programs *programs);
 
-/* The model for a size, and a stage of it, made when first asked for. Models of
- * different sizes must be the same but for shapes of inputs and outputs:
- * stages, parameters, buffers and their data, names of inputs and outputs. A
- * rank asks only for the stages that it runs. */
+/* The model for a number of rows, and a stage of it. Models for different
+ * numbers of rows may differ only in shapes of inputs and outputs: stages,
+ * parameters, buffers and their data, and names of inputs and outputs must be
+ * the same. A rank asks only for the stages that it runs. */
 SL_API sl_status sl_programs_model(sl_programs *programs, int64_t rows,
                                    const sl_model **out);
 SL_API sl_status sl_programs_stage(sl_programs *programs, int64_t rows,
                                    int stage, const sl_stage **out);
 
-/* The number of sizes that there are models for. */
+/* How many numbers of rows there are models for. */
 SL_API int sl_programs_count(const sl_programs *programs);
 
 /* -------------------------------------------------------------- running -- */
 
-/* One rank's part of a pipeline: the stages that the schedule has on it. */
+/* One rank's part of a pipeline: the stages that the schedule places on the
+ * rank. */
 typedef struct sl_pipeline sl_pipeline;
 
-/* The loss of a batch, from those of its microbatches. */
+/* How the loss of a batch is computed from those of its microbatches. */
 typedef enum sl_loss_kind {
     SL_LOSS_MEAN, /* weighted by rows; gradients are scaled accordingly */
     SL_LOSS_SUM,
 } sl_loss_kind;
 
-/* An action as a custom function sees it: a stage of this rank and, for F, I, W
- * and B, the slot of its microbatch. Read and write values with sl_memory_read
- * and sl_memory_write. Inputs and output gradients have arrived; what the
- * action writes is sent afterwards. */
+/* The arguments of a custom function: a stage of this rank and, for F, I, W and
+ * B, the slot of its microbatch. Read and write values with sl_memory_read and
+ * sl_memory_write. Inputs and output gradients have arrived before the call;
+ * what the function writes is sent after it. */
 typedef struct sl_action_call {
     sl_action action;
     const sl_stage *stage;
@@ -418,25 +422,26 @@ typedef struct sl_action_call {
     sl_run_options options;
 } sl_action_call;
 
-/* A custom function, which runs instead of every action of a kind: of compute,
- * UNSHARD, RESHARD or REDUCE_GRAD. One for OVERLAP_F_B is given both halves,
- * forward first; without one the halves run one after the other. */
+/* A custom function, which runs in place of every action of a kind: compute,
+ * UNSHARD, RESHARD or REDUCE_GRAD. A function for OVERLAP_F_B gets both halves,
+ * forward first; without one, the halves run one after the other. */
 typedef struct sl_action_function {
     sl_action_kind kind;
     sl_status (*call)(void *context, const sl_action_call *calls, int count);
     void *context;
 } sl_action_function;
 
-/* Runs what Sluice would run for one call of compute. */
+/* Runs what Sluice would run for a compute action without the custom
+ * function. */
 SL_API sl_status sl_action_call_run(const sl_action_call *call);
 
-/* Work stealing: whether the threads of a rank that waits compute parts of the
- * kernels of other ranks of the process, in this pipeline or another. Results
- * are the same, bit for bit. */
+/* Work stealing: whether the threads of a rank that waits compute parts of
+ * kernels for other ranks of the process, in this pipeline or another. Results
+ * do not change by a bit. */
 typedef enum sl_work_stealing {
     SL_STEAL_AUTO, /* where there is a core for every thread of every rank */
     SL_STEAL_NEVER,
-    SL_STEAL_ALWAYS, /* with fewer cores it may cost more than it gains */
+    SL_STEAL_ALWAYS, /* with fewer cores this can be slower */
 } sl_work_stealing;
 
 /* How the outputs of the microbatches are merged into one. */
@@ -446,32 +451,33 @@ typedef struct sl_output_merge {
 } sl_output_merge;
 
 typedef struct sl_pipeline_options {
-    /* Any sound one, compute-only or lowered; copied. It determines the numbers
-     * of stages and microbatches, and the rank of each stage. The ordinary
-     * passes add what it lacks: sl_pipeline_schedule. */
+    /* Any sound schedule, compute-only or lowered; copied. It determines the
+     * numbers of stages and microbatches, and the rank of each stage. Passes
+     * add what it lacks: see sl_pipeline_schedule. */
     const sl_schedule *schedule;
     sl_stage_options stage; /* `backward` follows from the schedule */
     sl_loss_kind loss;
-    bool keep_outputs; /* for sl_pipeline_output, where they are computed */
-    bool
-        share_losses; /* with every rank of the replica; else only the rank that
-                          computes them has them */
+    bool keep_outputs; /* on the rank that computes them: sl_pipeline_output */
+    /* With all ranks of the replica; else only the rank that computes the
+     * losses has them. */
+    bool share_losses;
     double timeout_s; /* the longest wait for anything */
-    /* Pipelines side by side, each on its own data (data parallelism). The
-     * transport has the schedule's ranks times replicas; ranks of one pipeline
-     * are adjacent. Gradients are means over the replicas, with SL_LOSS_SUM
-     * sums. Where the schedule has UNSHARD and RESHARD, a replica keeps only
-     * its shard of each parameter and gradient outside of them. */
+    /* Data parallelism: how many pipelines run side by side, each on its own
+     * data. The transport must have the schedule's ranks times replicas; ranks
+     * of one pipeline are adjacent. Gradients are means over the replicas, with
+     * SL_LOSS_SUM sums. Where the schedule has UNSHARD and RESHARD, a replica
+     * keeps only its shard of each parameter and gradient, except between
+     * UNSHARD and RESHARD. */
     int replicas;
     const sl_action_function *functions; /* custom ones */
     int function_count;
     sl_work_stealing work_stealing;
-    /* For outputs that are kept; the others are concatenated along the
-     * dimension that the batch was split along. */
+    /* How kept outputs are merged; those that are not listed are concatenated
+     * along the dimension that the batch was split along. */
     const sl_output_merge *merges;
     int merge_count;
-    /* How many sends of a rank may be pending, where the schedule has compute
-     * alone; -1: any number. A pending send holds memory of its stage. */
+    /* How many sends of a rank may be pending, if the schedule is compute-only;
+     * -1: any number. A pending send holds memory of its stage. */
     int send_budget;
 } sl_pipeline_options;
 #define SL_PIPELINE_OPTIONS_INIT                                               \
@@ -481,37 +487,38 @@ typedef struct sl_pipeline_options {
     }
 #define SL_SEND_BUDGET 4
 
-/* Called by every rank, each with its end of the transport, which must outlive
- * the pipeline; for messages of its own the caller uses tags from
- * SL_COMM_OWN_TAG on. Fails with SL_EUNSOUND where the schedule is not sound,
- * or would deadlock. Models are built, and stages compiled, when a step first
- * needs their size. */
+/* Every rank calls this with its end of the transport, which must outlive the
+ * pipeline. Messages of the caller's own use tags from SL_COMM_OWN_TAG on.
+ * Fails with SL_EUNSOUND where the schedule is not sound or would deadlock. A
+ * model is built, and its stages compiled, in the first step that needs its
+ * number of rows. */
 SL_API sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build,
                                     void *context,
                                     const sl_pipeline_options *options,
                                     sl_pipeline **out);
 SL_API void sl_pipeline_destroy(sl_pipeline *pipeline);
 
-/* What a step runs, cell for cell: the schedule that was given, with what the
- * passes reduce-grad, send-recv, wait-send and send-budget have added where it
- * had none of their cells. An eval runs its forward cells. */
+/* What a step runs, cell for cell: the schedule that was given, to which the
+ * passes reduce-grad, send-recv, wait-send and send-budget have added the kinds
+ * of cells that it lacked. An eval runs its forward cells. */
 SL_API const sl_schedule *sl_pipeline_schedule(const sl_pipeline *pipeline);
 
-/* Compiles the stages of this rank for batches of `rows` in all, and allocates
- * their memory, so that parameters can be written before the first step. A
- * failure ends the pipeline on all ranks, as one in a step does. */
+/* Compiles the stages of this rank for batches of `rows` rows, and allocates
+ * their memory, so that parameters can be written before the first step. Like a
+ * failure in a step, a failure here ends the pipeline on all ranks. */
 SL_API sl_status sl_pipeline_prepare(sl_pipeline *pipeline, int64_t rows);
 
-/* Forward and backward over all microbatches, which adds to the gradients.
- * Every rank gives the same arguments, in the same shapes; the data of an input
+/* Runs forward and backward over all microbatches, which adds to the gradients.
+ * Every rank gives the same arguments, of the same shapes; the data of an input
  * that a rank does not use may be NULL. `seed` is for dropout. When a rank
  * fails, all fail with its sentence. */
 SL_API sl_status sl_pipeline_step(sl_pipeline *pipeline,
                                   const sl_argument *arguments, int count,
                                   uint64_t seed);
 
-/* Forward alone: computes losses and outputs, leaves gradients alone. It does
- * not turn dropout off: build a model without it. */
+/* Runs forward alone: computes losses and outputs, and does not change
+ * gradients. Dropout stays on: to evaluate without it, build a model without
+ * it. */
 SL_API sl_status sl_pipeline_eval(sl_pipeline *pipeline,
                                   const sl_argument *arguments, int count);
 
@@ -524,14 +531,14 @@ SL_API sl_status sl_pipeline_loss(const sl_pipeline *pipeline, double *out);
 
 /* An output of the latest step or eval, on the rank that computes it: merged as
  * the options say, else concatenated along the dimension that the batch was
- * split along; of scalars, one number per microbatch. The data are the
- * pipeline's, until the next step. Fails with SL_EINVAL where the options say
- * nothing and concatenation is not possible: arguments were split along several
- * dimensions, or the output does not have its microbatch's rows along that
- * one. */
+ * split along; for a scalar, one number per microbatch. The pipeline owns the
+ * data, which are valid until the next step. Fails with SL_EINVAL where the
+ * options do not name the output and it cannot be concatenated: because
+ * arguments were split along several dimensions, or because the output does not
+ * have the rows of its microbatch along the split dimension. */
 SL_API sl_status sl_pipeline_output(sl_pipeline *pipeline, const char *name,
                                     sl_array *out);
-/* The part of one microbatch; of a concatenated output, where the part is
+/* The part of one microbatch. A part of a concatenated output must be
  * contiguous. */
 SL_API sl_status sl_pipeline_output_part(const sl_pipeline *pipeline,
                                          const char *name, int microbatch,
@@ -540,7 +547,7 @@ SL_API sl_status sl_pipeline_output_part(const sl_pipeline *pipeline,
 /* The stages of this rank, and how many. */
 SL_API const int *sl_pipeline_stages(const sl_pipeline *pipeline, int *count);
 
-/* The whole model, for the size of the latest batch; NULL before
+/* The whole model, for the rows of the latest batch; NULL before
  * sl_pipeline_prepare. */
 SL_API const sl_model *sl_pipeline_model(const sl_pipeline *pipeline);
 
@@ -554,43 +561,42 @@ SL_API sl_status sl_pipeline_stage(const sl_pipeline *pipeline, int stage,
 /* Plain gradient descent on all stages of this rank: sl_memory_descend. */
 SL_API sl_status sl_pipeline_descend(sl_pipeline *pipeline, double rate);
 
-/* Seconds of compute on this rank in the latest step or eval, with the little
- * time that posting messages takes. */
+/* Seconds of compute on this rank in the latest step or eval. They include the
+ * short time that posting messages takes. */
 SL_API double sl_pipeline_busy(const sl_pipeline *pipeline);
 
 /* Sets the gradients of all stages of this rank to zero. */
 SL_API void sl_pipeline_zero_gradients(sl_pipeline *pipeline);
 
-/* UNSHARD and RESHARD of all stages of this rank, between steps, where replicas
- * keep shards of parameters. All ranks call it; without shards it does
- * nothing. */
+/* Runs UNSHARD or RESHARD for all stages of this rank, between steps. All ranks
+ * call it. Where replicas do not keep shards, it does nothing. */
 SL_API sl_status sl_pipeline_unshard(sl_pipeline *pipeline);
 SL_API sl_status sl_pipeline_reshard(sl_pipeline *pipeline);
 
 /* Bytes of a rank, by pool: everything that grows with the model and the batch.
  * After sl_pipeline_prepare all are known and allocated, except for the
  * optimizer's; a batch of another shape adds to them. With shards, parameters,
- * gradients and packed weights are those held when the schedule has the most of
- * them whole. */
+ * gradients and packed weights are counted at the point of the schedule at
+ * which most bytes of them are held. */
 typedef struct sl_rank_bytes {
     int64_t parameters;
     int64_t gradients;
     int64_t optimizer;   /* states of sl_optimizer */
     int64_t packed;      /* weights in the layout of the backend */
     int64_t workspace;   /* of programs while they run */
-    int64_t activations; /* that microbatches in flight keep for backward, and
-                            what I's have handed to W's */
+    int64_t activations; /* what microbatches in flight keep for backward, and
+                            what I keeps for W */
     int64_t messages;    /* inputs and outputs of stages, and their gradients */
-    int64_t outputs;     /* that are kept for sl_pipeline_output */
+    int64_t outputs;     /* kept for sl_pipeline_output */
     int64_t sums;        /* for summing gradients over ranks */
     int64_t planned;     /* all of the above */
-    int64_t measured;    /* the most that was held at a time: since creation, or
+    int64_t measured;    /* the most that was held at once: since creation, or
                             with shards in the latest step */
     int64_t held;        /* now */
 } sl_rank_bytes;
 
-/* What sl_pipeline_prepare would allocate on this rank for batches of `rows`: a
- * dry run, which allocates none of it and waits for no rank. */
+/* A dry run of sl_pipeline_prepare for batches of `rows` rows: computes what it
+ * would allocate on this rank, allocates none of it, and waits for no rank. */
 SL_API sl_status sl_pipeline_plan(sl_pipeline *pipeline, int64_t rows,
                                   sl_rank_bytes *out);
 SL_API void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out);
@@ -602,11 +608,11 @@ SL_API sl_status sl_rank_bytes_write(const sl_rank_bytes *ranks, int count,
 
 typedef sl_status (*sl_rank_fn)(sl_comm *comm, void *context);
 
-/* Runs `rank` on every rank: under mpirun as the one rank that this process is,
- * else on a thread for each of `ranks`. Returns when all have ended, with the
- * first failure of any rank; no rank waits for one that has failed. Fails where
- * mpirun has started another number of ranks. With `ranks` 0 it takes as many
- * as mpirun has started, and one thread without it. */
+/* Runs `rank` on every rank: under mpirun once in this process, which is one
+ * rank; else on `ranks` threads. Returns when all have ended, with the first
+ * failure of any rank; no rank waits for one that has failed. Fails where
+ * mpirun has started another number of ranks. 0 for `ranks` means as many as
+ * mpirun has started, and one thread without mpirun. */
 SL_API sl_status sl_run(int ranks, sl_rank_fn rank, void *context);
 
 /* The same on threads, even under mpirun. */
@@ -617,14 +623,14 @@ SL_API sl_status sl_threads_run(int ranks, sl_rank_fn rank, void *context);
 typedef enum sl_event_kind {
     SL_EVENT_COMPUTE, /* F, I, W or B */
     SL_EVENT_STATE,   /* UNSHARD, RESHARD, REDUCE_GRAD, WAIT_REDUCE_GRAD */
-    SL_EVENT_SEND,    /* a message, from its post until its memory may change */
-    SL_EVENT_RECV,    /* a message, from its post until it has arrived */
-    SL_EVENT_WAIT,    /* the rank waited for a message, if only briefly: before
-                         a compute for what it receives, or at a WAIT_SEND */
-    SL_EVENT_COPY,    /* of an argument, an output, or between own stages */
+    SL_EVENT_SEND,    /* from its post until its memory may be reused */
+    SL_EVENT_RECV,    /* from its post until it has arrived */
+    SL_EVENT_WAIT,    /* for a message, however short: before a compute for
+                         what it receives, or at a WAIT_SEND */
+    SL_EVENT_COPY,    /* of an argument, an output, or between stages here */
     SL_EVENT_PACK,    /* of weights into the layout of the backend */
     SL_EVENT_TIES,    /* tied gradients were summed */
-    SL_EVENT_END,     /* until all ranks had come to the end */
+    SL_EVENT_END,     /* until all ranks had reached the end */
     SL_EVENT_DATA,    /* a batch was read: sl_pipeline_note_data */
 } sl_event_kind;
 #define SL_EVENT_KINDS 10
@@ -637,22 +643,23 @@ typedef struct sl_event {
                          for SL_EVENT_TIES, SL_EVENT_END and SL_EVENT_DATA */
     int peer;         /* rank at the other end of the message; else -1 */
     int peer_stage;
-    int edge; /* of the message, in sl_model_edges; -1: a cell of stages that
-                      have nothing to send each other */
-    int64_t bytes; /* of the message; of compute, the memory of its microbatch
-                      that F or I takes, or B or W frees */
+    int edge;      /* of the message, in sl_model_edges; -1: a cell of stages
+                         that send each other nothing */
+    int64_t bytes; /* of the message; of compute, memory of its microbatch
+                         that F or I takes, or B or W frees */
     /* Since the first compute of any rank. */
     double start_s;
     double end_s;
 } sl_event;
 
 /* What all ranks did in the latest step or eval. It is always recorded, at the
- * cost of a look at the clock after everything that takes time; what is shorter
- * than a look, such as posting a small message, counts to what comes after. */
+ * cost of reading the clock after every operation that takes longer than
+ * reading it. Shorter operations, such as posting a small message, count
+ * towards the one after them. */
 typedef struct sl_trace sl_trace;
 
-/* Notes that reading the batch of the next step or eval took so long, until
- * now: its trace shows it. */
+/* Records that reading the batch of the next step or eval took `seconds`, until
+ * now. The trace of that step has it as an SL_EVENT_DATA. */
 SL_API void sl_pipeline_note_data(sl_pipeline *pipeline, double seconds);
 
 /* Gathers the trace on rank 0; the other ranks get NULL. All ranks call it,
@@ -666,7 +673,8 @@ SL_API const sl_event *sl_trace_events(const sl_trace *trace, int rank,
                                        size_t *count);
 
 /* The cells that ran, as a schedule of one replica: those of
- * sl_pipeline_schedule, or its forward cells; overlaps as their halves. */
+ * sl_pipeline_schedule, or its forward cells. An OVERLAP_F_B is its two
+ * halves. */
 SL_API const sl_schedule *sl_trace_plan(const sl_trace *trace);
 
 typedef struct sl_rank_summary {
@@ -679,22 +687,22 @@ typedef struct sl_rank_summary {
 } sl_rank_summary;
 SL_API sl_rank_summary sl_trace_rank(const sl_trace *trace, int rank);
 
-/* Planned times are those of a simulation of the schedule with the mean
- * measured cost of each stage's programs, and messages that take no time. */
+/* Planned times come from a simulation of the schedule with the mean measured
+ * cost of each stage's programs, and messages that take no time. */
 typedef struct sl_trace_summary {
     double planned_s; /* from the first compute of any rank to the last */
     double measured_s;
     double bubble_planned;
     double bubble_measured;
-    double helped; /* share of the ranks' time that went into work stealing */
+    double helped;         /* share of the ranks' time spent in work stealing */
     int64_t bytes_planned; /* of all ranks */
     int64_t bytes_measured;
 } sl_trace_summary;
 SL_API sl_status sl_trace_summarize(const sl_trace *trace,
                                     sl_trace_summary *out);
 
-/* That simulation, of sl_trace_plan, and its costs, which the caller clears;
- * `out_costs` may be NULL. */
+/* The simulation of sl_trace_plan that planned times come from, and its costs,
+ * which the caller clears; `out_costs` may be NULL. */
 SL_API sl_status sl_trace_simulate(const sl_trace *trace, sl_costs *out_costs,
                                    sl_simulation **out);
 

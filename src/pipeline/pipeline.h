@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What training needs to know of a pipeline besides the public header: where this
- * rank stands in it, and what its work runs on. */
+ * What training uses of a pipeline besides the public header: this rank's
+ * position in it, and the stream and backend of its work. */
 #ifndef SL_PIPELINE_PIPELINE_H
 #define SL_PIPELINE_PIPELINE_H
 
@@ -9,7 +9,7 @@
 #include "sluice/pipeline.h"
 #include "tensor/program.h"
 
-/* One rank's place in a pipeline; what it points to is the pipeline's. */
+/* One rank's position in a pipeline; the pipeline owns what it points to. */
 typedef struct sl__pipeline_info {
     sl_comm *comm;
     const sl__backend *backend;
@@ -18,8 +18,8 @@ typedef struct sl__pipeline_info {
     const int *rank_of;    /* by stage */
     const int *own_stages; /* of this rank */
     int own_count;
-    int rank, ranks; /* this one, of so many in the pipeline */
-    int replica;     /* which of the pipelines beside each other */
+    int rank, ranks; /* this one, and how many the pipeline has */
+    int replica;     /* which of the pipelines side by side */
     int microbatches;
     bool shards; /* a replica keeps only its shard of parameters */
     double timeout_s;
@@ -33,12 +33,12 @@ sl_group sl__pipeline_group(const sl_pipeline *pipeline, int *ranks);
 /* The tag of collectives between steps. */
 enum { SL__TAG_END = SL_COMM_MAX_TAG - 1 };
 
-/* Counts bytes that an optimizer allocates (or, negative, frees) on this rank,
- * for sl_pipeline_bytes. */
+/* Adds bytes that an optimizer allocates on this rank (negative: frees) to
+ * those that sl_pipeline_bytes reports. */
 void sl__pipeline_add_optimizer_bytes(sl_pipeline *pipeline, int64_t bytes);
 
-/* Fails on all ranks, where none has failed before. Returns the first failure,
- * with its sentence. */
+/* Makes all ranks fail, unless a rank has failed before. Returns the first
+ * failure, with its sentence. */
 sl_status sl__abort_ranks(sl_comm *comm, sl_status status, const char *text);
 sl_status sl__abort_pipeline(sl_pipeline *pipeline, sl_status status);
 

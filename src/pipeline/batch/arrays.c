@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* More than any memory; sums of a few do not overflow. */
+/* Larger than any memory, and small enough that sums of a few do not
+ * overflow. */
 #define ARRAY_BYTES_MAX (INT64_C(1) << 56)
 
 sl__rows sl__along(const sl_array *array, int dim)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Batches in microbatches. Nothing is copied here: an argument of a microbatch
- * is a slice of the caller's array, found anew whenever it is asked for. */
+ * Splits batches into microbatches. Nothing is copied: an argument of a
+ * microbatch is a slice of the caller's array, computed whenever it is asked
+ * for. */
 #include "pipeline/batch/batch.h"
 #include "pipeline/cut/model.h"
 
@@ -14,12 +15,12 @@
 #include <string.h>
 
 typedef struct argument {
-    const char *name; /* the input's; without a model as given, or NULL */
+    const char *name; /* of the input; without a model as given, or NULL */
     int input;        /* its number in the model */
     sl_spread spread;
     int dim;
-    int given_dim; /* as it was given, */
-    bool named;    /* and whether by name */
+    int given_dim; /* `dim` as it was given, */
+    bool named;    /* and whether it was given by name */
     sl_array *arrays;
     int array_count;
     char what[80]; /* "argument 'x'", for sentences */
@@ -41,7 +42,7 @@ int64_t sl_microbatch_rows(int64_t rows, int count, int index)
     return rows / count + (index < rows % count);
 }
 
-/* Where the rows of a microbatch begin in the whole. */
+/* The first row of a microbatch in the batch. */
 static int64_t first_row(int64_t rows, int count, int index)
 {
     int64_t more = index < rows % count ? index : rows % count;
@@ -50,7 +51,7 @@ static int64_t first_row(int64_t rows, int count, int index)
 
 /* --------------------------------------------------------------- inputs -- */
 
-/* The number of an input by name; refuses with those there are. */
+/* The number of an input, by name. The error names the inputs that exist. */
 static sl_status find_input(const sl_model *model, const char *name, int *out)
 {
     char quoted[SL__QUOTED_MAX], list[SL__LIST_TEXT] = "none";
@@ -104,7 +105,7 @@ static sl_status bind(sl_batch *batch, const sl_model *model,
     return SL_OK;
 }
 
-/* Holds one array against the input of a model, but for its rows. */
+/* Checks one array against an input of the model, except for its rows. */
 static sl_status check_input(const sl_model *model, const argument *own,
                              const sl_array *array)
 {
@@ -123,7 +124,7 @@ static sl_status check_input(const sl_model *model, const argument *own,
 
 /* ----------------------------------------------------------------- rows -- */
 
-/* Takes over an argument, checked by itself. */
+/* Checks an argument by itself and adds it to the batch. */
 static sl_status take(sl_batch *batch, const sl_argument *given, int i)
 {
     argument *own = &batch->arguments[i];
@@ -159,7 +160,7 @@ static sl_status take(sl_batch *batch, const sl_argument *given, int i)
                : sl__check_dim(&own->arrays[0], own->what, &own->dim);
 }
 
-/* Arrays that come split are alike but for their rows. */
+/* Checks that the arrays of a split argument differ only in their rows. */
 static sl_status check_alike(const argument *own)
 {
     char found[SL__ARRAY_TEXT], expected[SL__ARRAY_TEXT];
@@ -184,7 +185,7 @@ static int64_t rows_of(const sl_batch *batch, const argument *own,
                               batch->microbatches, microbatch);
 }
 
-/* Everything that is split has the same rows in every microbatch. */
+/* Checks that all split arguments have the same rows in every microbatch. */
 static sl_status check_rows(sl_batch *batch, const argument *own,
                             const argument **first)
 {
@@ -322,8 +323,8 @@ bool sl__batch_reuse(sl_batch *batch, const sl_argument *arguments, int count)
     return true;
 }
 
-/* An argument of one microbatch: the caller's array that it lies in, which row
- * of that is its first, and its own dtype and shape. */
+/* An argument of one microbatch: the caller's array that contains it, the first
+ * of its rows there, and its dtype and shape. */
 typedef struct slice {
     const argument *own;
     const sl_array *whole;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the executor needs of batches and merges beyond the public header; and
- * slices of contiguous arrays along a dimension, which both are made of. */
+ * What the executor uses of batches and merges besides the public header; and
+ * slices of contiguous arrays along a dimension, for both. */
 #ifndef SL_PIPELINE_BATCH_H
 #define SL_PIPELINE_BATCH_H
 
@@ -21,23 +21,23 @@ typedef struct sl__rows {
 sl__rows sl__along(const sl_array *array, int dim);
 int64_t sl__array_bytes(const sl_array *array);
 
-/* Refuses a dtype, dimensions or sizes that no array has; `what` names it:
- * "argument 'x'". */
+/* Refuses an invalid dtype, number of dimensions or size; `what` names the
+ * array: "argument 'x'". */
 sl_status sl__check_array(const sl_array *array, const char *what);
 
 /* Resolves a dimension that may count from the end. */
 sl_status sl__check_dim(const sl_array *array, const char *what, int *dim);
 
-/* Copies `count` rows from one array, from its `from`-th on, into another, from
- * its `to`-th on; the two differ in their number of rows alone. `move` is how a
- * stream moves them: to, from or within memory of its device. */
+/* Copies `count` rows of one array, from row `from` on, to row `to` of another.
+ * The arrays differ only in their number of rows. `move` is the stream's
+ * operation for the copy: to, from or within memory of its device. */
 sl_status sl__copy_rows(sl__stream *stream, sl__move_fn move,
                         const sl__rows *source, const void *from_data,
                         int64_t from, const sl__rows *target, void *to_data,
                         int64_t to, int64_t count);
 
-/* Whether an array has dtype and shape of another, but for dimension `dim`
- * (none below 0); what it should be like is in `out_like`. */
+/* Whether an array has the dtype and shape of another, except in dimension
+ * `dim` (negative: no exception). `out_like` gets what it is expected to be. */
 bool sl__is_like(const sl_array *array, const sl_array *other, int dim,
                  sl_array *out_like);
 
@@ -47,12 +47,13 @@ const char *sl__array_text(const sl_array *array, char out[SL__ARRAY_TEXT]);
 
 /* ----------------------------------------------------------- batch.c -- */
 
-/* Gives a batch the data of other arguments, where these are like its own but
- * for their data; else false, and nothing is done. Allocates nothing. */
+/* Makes a batch use the data of other arguments, if these differ from its own
+ * only in their data; else returns false and changes nothing. Allocates
+ * nothing. */
 bool sl__batch_reuse(sl_batch *batch, const sl_argument *arguments, int count);
 
-/* The dimension that all split arguments are split along; -1: there are
- * several; 0 where nothing is split. */
+/* The dimension that all split arguments are split along; -1 where they are
+ * split along several, 0 where nothing is split. */
 int sl__batch_dim(const sl_batch *batch);
 
 /* sl_batch_copy into memory of a device. */
@@ -61,13 +62,13 @@ sl_status sl__batch_load(const sl_batch *batch, int argument, int microbatch,
 
 /* ----------------------------------------------------------- merge.c -- */
 
-/* sl_merge_create; a dry run allocates no memory for the outputs, and is for
- * sl__merge_bytes alone. */
+/* sl_merge_create. A dry run allocates no memory for the outputs; its merge can
+ * only be given to sl__merge_bytes. */
 sl_status sl__merge_create(const sl_merge_options *options,
                            const sl_array *parts, const int64_t *rows,
                            int microbatches, bool dry, sl_merge **out);
 
-/* Bytes that a merge holds, or would hold but for its being a dry run. */
+/* Bytes that a merge holds, or in a dry run would hold. */
 int64_t sl__merge_bytes(const sl_merge *merge);
 
 /* sl_merge_put from memory of a device. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * One output from those of the microbatches. Parts may come in any order; sums
- * are taken over microbatches in ascending order, once all are there, so that
- * they do not depend on it. */
+ * Merges an output over all microbatches. Parts may come in any order. Sums are
+ * taken once all parts have come, over microbatches in ascending order, so that
+ * they do not depend on the order of arrival. */
 #include "pipeline/batch/batch.h"
 
 #include "base/arena.h"
@@ -15,8 +15,8 @@
 #include <string.h>
 
 typedef struct part {
-    sl_array array; /* data: its place, where it has one */
-    int64_t first;  /* of its rows in the whole */
+    sl_array array; /* data: its memory in the whole, if it has any */
+    int64_t first;  /* row of the whole */
     double weight;
     bool is_there;
 } part;
@@ -31,7 +31,7 @@ struct sl_merge {
     sl__rows rows;  /* of the whole of a concat */
     void *memory;
     int64_t bytes; /* of it */
-    bool dry;      /* without memory, to know `bytes` alone */
+    bool dry;      /* has no memory, only `bytes` */
 };
 
 /* ----------------------------------------------------------------- life -- */
@@ -51,7 +51,8 @@ static sl_status check_options(const sl_merge *merge)
     return SL_OK;
 }
 
-/* Parts are alike, but for their rows in a concat and for all in a list. */
+/* Checks that parts have the same dtype and shape, except for rows in a concat.
+ * The parts of a list may differ. */
 static sl_status check_parts(const sl_merge *merge)
 {
     char found[SL__ARRAY_TEXT], expected[SL__ARRAY_TEXT];
@@ -98,8 +99,8 @@ static sl_status take_weights(sl_merge *merge, const int64_t *rows)
     return SL_OK;
 }
 
-/* Plans the memory: a concat is its whole; the others keep parts, and all but a
- * list have a whole in front of these. */
+/* Plans the memory: a concat has memory for the whole; the others have memory
+ * for the parts, and all but a list for a whole before them. */
 static sl_status plan(sl_merge *merge, int64_t *out_head)
 {
     bool concat = merge->options.by == SL_MERGE_CONCAT;
@@ -224,7 +225,7 @@ void *sl_merge_place(const sl_merge *merge, int microbatch)
     return (void *)merge->parts[microbatch].array.data;
 }
 
-/* Notes that a part is there, or about to be. */
+/* Records that a part has come, or is about to. */
 static sl_status note_part(sl_merge *merge, int microbatch, size_t bytes)
 {
     SL__TRY(check_index(merge, microbatch));
@@ -233,7 +234,7 @@ static sl_status note_part(sl_merge *merge, int microbatch, size_t bytes)
         return sl_fail(SL_EINVAL, "microbatch %d gives %lld bytes, found %zu",
                        microbatch, (long long)sl__array_bytes(&own->array),
                        bytes);
-    /* The first of a new round: the whole of the last one is over. */
+    /* The first part of a new step: discards the last whole. */
     if (merge->missing == 0)
         sl_merge_restart(merge);
     if (own->is_there)
@@ -286,7 +287,7 @@ static double float_at(const sl_array *array, int64_t i)
                                   : ((const double *)array->data)[i];
 }
 
-/* In double, whatever the parts are in. */
+/* Sums in double, whatever the dtype of the parts. */
 static void sum_floats(sl_merge *merge, int64_t count)
 {
     bool mean = merge->options.by == SL_MERGE_MEAN;
@@ -305,7 +306,7 @@ static void sum_floats(sl_merge *merge, int64_t count)
 static void sum_integers(sl_merge *merge, int64_t count)
 {
     for (int64_t k = 0; k < count; k++) {
-        /* Unsigned: what overflows wraps, as elsewhere. */
+        /* Unsigned, so that overflow wraps. */
         uint64_t sum = 0;
         for (int i = 0; i < merge->count; i++) {
             const void *data = merge->parts[i].array.data;

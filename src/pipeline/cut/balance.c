@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Dividing a row of costs into runs so that the largest is as small as can be.
+ * Divides a sequence of costs into contiguous runs so that the largest sum of a
+ * run is as small as possible.
  *
  * Let least[k][i] be the smallest possible largest sum when the first i costs
  * are divided into k runs. It is the minimum over j < i of the maximum of
- * least[k-1][j] and the sum of the costs j to i-1. The former grows with j and
- * the latter shrinks, and the j where they meet moves up with i: one pass over
- * j serves all i, and each row needs the one before alone. */
+ * least[k-1][j] and the sum of the costs j to i-1. The first grows with j and
+ * the second shrinks, and the j at which they are equal grows with i: one pass
+ * over j serves all i, and row k needs only row k - 1. */
 #include "pipeline/cut/model.h"
 
 #include "base/try.h"
@@ -14,7 +15,8 @@
 #include <assert.h>
 #include <math.h>
 
-/* Costs times stages up to which evening out takes a few milliseconds. */
+/* The largest product of costs and stages for which evening out takes only a
+ * few milliseconds. */
 #define EVEN_MOST 2000000.0
 
 static double larger(double a, double b)
@@ -38,8 +40,8 @@ static void add_run(const double *sums, size_t count, int run,
 
 /* ----------------------------------------------------------- evening out -- */
 
-/* What runs come to, besides the largest: bytes over the boundaries between
- * them, and where these are the same, the sum of squares. */
+/* What runs are compared by, once the largest sum is fixed: bytes over the
+ * boundaries between them, then the sum of squares. */
 typedef struct price {
     double bytes;
     double squares;
@@ -50,10 +52,11 @@ static bool is_less(price a, price b)
     return a.bytes != b.bytes ? a.bytes < b.bytes : a.squares < b.squares;
 }
 
-/* Among runs of at most `most`, those with the least price. That of the first i
- * costs in k runs is the minimum over j of the price of the first j in k-1, the
- * bytes over the boundary at j, and the square of the last run. The best j
- * moves up with i, so the best for the middle i bounds those on either side. */
+/* Finds the runs with the least price among those of at most `most`. The price
+ * of the first i costs in k runs is the minimum over j of the price of the
+ * first j costs in k - 1 runs, plus the bytes over the boundary at j and the
+ * square of the last run. The best j grows with i, so the best j for the middle
+ * i bounds those on either side. */
 typedef struct evening {
     const double *sums;
     const double *bytes; /* over the boundary before each cost; NULL: none */
@@ -87,8 +90,8 @@ static void even_out(evening *e, size_t low, size_t high, size_t from,
     even_out(e, i + 1, high, best, to);
 }
 
-/* Where run k may end such that the runs before it, and those behind it, can be
- * of at most `most`: from lows[k] to highs[k]. */
+/* Computes where run k may end, from lows[k] to highs[k], so that all runs
+ * before and after it can have sums of at most `most`. */
 static void bound_ends(const double *sums, size_t count, int stages,
                        double most, size_t *lows, size_t *highs)
 {
@@ -141,11 +144,12 @@ static sl_status place_evenly(sl__arena *arena, const double *sums,
 
 /* --------------------------------------------- where that takes too long -- */
 
-/* How many runs of at most `most` the costs from i on need, for every i. */
+/* Computes for every i how many runs of at most `most` the costs from i on
+ * need. */
 static void count_needed(const double *sums, size_t count, double most,
                          int *needed)
 {
-    /* Where the run that begins at i ends moves down with i: one pass does. */
+    /* The end of the run that begins at i falls with i: one pass is enough. */
     size_t end = count;
     needed[count] = 0;
     for (size_t i = count; i-- > 0;) {
@@ -155,8 +159,8 @@ static void count_needed(const double *sums, size_t count, double most,
     }
 }
 
-/* Takes for each run what is closest to an even share of what is left, as long
- * as the rest fits. */
+/* Ends each run where its sum is closest to an even share of what remains, as
+ * long as the rest still fits. */
 static sl_status place_runs(sl__arena *arena, const double *sums, size_t count,
                             int stages, double most, int *starts)
 {

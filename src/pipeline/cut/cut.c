@@ -15,7 +15,7 @@
 
 /* ---------------------------------------------------------------- costs -- */
 
-/* Checks the costs by themselves, and lists their modules. */
+/* Checks the given costs, and lists their modules. */
 static sl_status list_costs(const sl_cut_options *options, sl__names *known)
 {
     for (size_t i = 0; i < (size_t)options->cost_count; i++) {
@@ -34,8 +34,8 @@ static sl_status list_costs(const sl_cut_options *options, sl__names *known)
     return SL_OK;
 }
 
-/* Gives every item the cost of its name. All costs are used, and all items have
- * one. */
+/* Gives every item the cost of its name. Fails unless every cost is used and
+ * every item has one. */
 static sl_status assign_costs(const sl_cut_options *options,
                               const sl__names *known, sl__items *items)
 {
@@ -91,8 +91,8 @@ static sl_status check_stages(const sl__items *items, int stages)
     return SL_OK;
 }
 
-/* Where the stages start so that the largest, whose cost `*out_largest` gets,
- * costs as little as can be. */
+/* Finds where the stages start so that the costliest costs as little as
+ * possible; `*out_largest` gets its cost. */
 static sl_status starts_by_cost(sl__items *items, int stages, sl__ints *starts,
                                 double *out_largest)
 {
@@ -122,9 +122,9 @@ static sl_status starts_by_cost(sl__items *items, int stages, sl__ints *starts,
     return SL_OK;
 }
 
-/* Replaces a cut between modules by one between any two ops, where that makes
- * the largest stage smaller by enough to be worth the further messages that it
- * often costs. */
+/* Replaces a cut between modules by one between any two ops, if that makes the
+ * costliest stage so much cheaper that it pays for the additional messages that
+ * it often needs. */
 static sl_status cut_inside(const sl_graph *graph, int stages, sl__items *items,
                             sl__ints *starts, double largest)
 {
@@ -151,7 +151,7 @@ static sl_status cut_by_cost(const sl_graph *graph,
     double largest = INFINITY;
     if (options->cost_count)
         SL__TRY(take_costs(options, items));
-    /* More stages than modules have to go inside of some. */
+    /* With more stages than modules, some modules must be cut inside. */
     if (!options->inside || options->stages <= items->count)
         SL__TRY(starts_by_cost(items, options->stages, starts, &largest));
     if (options->inside && options->stages > 1)
@@ -252,8 +252,8 @@ static sl_status find_starts(const sl_graph *graph, sl__items *items,
     return cut_by_cost(graph, options, items, starts);
 }
 
-/* Lists the items of each stage and what they cost together. An item that is
- * cut itself is listed on both sides. */
+/* Lists the items of each stage and sums their costs. An item that is cut
+ * inside is listed in both stages. */
 static sl_status list_modules(sl_model *model, const sl__items *items,
                               const sl__ints *starts, bool costs_given)
 {

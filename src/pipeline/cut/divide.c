@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * From a graph and the first node of each stage to a graph per stage.
+ * Makes a graph per stage from a graph and the first node of each stage.
  *
- * Stages follow the order of the graph, so tensors only ever cross forward. The
+ * Stages follow the order of the graph, so tensors only cross forward. The
  * result of an op that computes crosses once, however many stages read it and
- * through whatever views: these stages make the views again, and the copies
- * that kernels need of some. Where all later stages read only a part of a
- * result, that part crosses. Where gradients flow is decided by linking: here
+ * through whatever views: the reading stages make the views again, and the
+ * copies that kernels need of some. Where all later stages read only a part of
+ * a result, only that part crosses. link.c decides where gradients flow: here
  * every float that crosses may carry one. */
 #include "pipeline/cut/model.h"
 
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a stage is made of. */
+/* The tensors of a stage. */
 typedef struct piece {
     sl__ints inputs;   /* of the model, by index */
     sl__ints leaves;   /* parameters and buffers, by id */
@@ -26,17 +26,18 @@ typedef struct piece {
     sl__ints outputs; /* of the model, by index */
 } piece;
 
-/* A result, or an input that entered at the first stage, and who reads it. */
+/* A result of an op, or an input that enters at the first stage, and its
+ * readers. */
 typedef struct crossing {
     const sl_tensor *root;
-    const sl_tensor *part; /* of the root, that crosses: all readers have it */
+    const sl_tensor *part; /* the view of root that crosses: all read it */
     const char *name;
     int producer;
     sl__ints consumers; /* ascending */
 } crossing;
 
 typedef struct divider {
-    sl__arena arena; /* of all that is needed for dividing alone */
+    sl__arena arena; /* freed when dividing is done */
     sl_model *model;
     const sl__items *items;
     const sl_graph *graph;
@@ -50,15 +51,15 @@ typedef struct divider {
     int *roots;       /* by id: the tensor that it is a view of, or itself */
     int *seen;        /* by id of a root: the stage that used it last, +1 */
     int *crossing_of; /* by id of a root: +1 */
-    int *views_of;    /* by id of a view: the stage being made needs it, +1 */
-    int *next_name;   /* by name of a parameter: the next of the same, +1 */
+    int *views_of;    /* by id of a view: the last stage that needs it, +1 */
+    int *next_name;   /* by parameter name: the next of that parameter, +1 */
     int *first_name;  /* by parameter, +1 */
-    sl__names taken;  /* what no crossing may be called */
-    sl__ints outside; /* views that the stage needs, from outside its nodes */
+    sl__names taken;  /* names that a crossing must not have */
+    sl__ints outside; /* views that the stage needs and does not contain */
     sl__excerpt excerpt;
 } divider;
 
-/* The stage that a node belongs to: the last that starts at or before it. */
+/* The stage of a node: the last that starts at or before it. */
 static int stage_at(const divider *d, int node)
 {
     int low = 0, high = d->stages;
@@ -104,10 +105,10 @@ static const sl_tensor *root_of(const divider *d, const sl_tensor *tensor)
 
 /* ------------------------------------------------------------- crossing -- */
 
-/* The nearest view, or the root itself, that both are views of. */
+/* The nearest common ancestor of two tensors: a view, or their root. */
 static const sl_tensor *common(const sl_tensor *a, const sl_tensor *b)
 {
-    /* A view is made after what it is a view of. */
+    /* The id of a view is larger than that of its operand. */
     while (a != b) {
         if (a->id > b->id)
             a = viewed_by(a);
@@ -137,7 +138,7 @@ static sl_status add_reader(divider *d, const sl_tensor *tensor, int producer,
     return sl__push(&d->arena, consumers, stage);
 }
 
-/* Notes that a stage reads a tensor. */
+/* Records that a stage reads a tensor. */
 static sl_status note_use(divider *d, const sl_tensor *tensor, int stage)
 {
     const sl_tensor *root = root_of(d, tensor);
@@ -188,7 +189,8 @@ static sl_status note_uses(divider *d)
     return SL_OK;
 }
 
-/* Parameters and buffers that nothing uses stay where they were made. */
+/* Parameters and buffers that nothing uses go to the stage in whose nodes they
+ * were made. */
 static sl_status note_unused(divider *d, const sl__names *names)
 {
     for (size_t i = 0; i < names->count; i++) {
@@ -202,8 +204,9 @@ static sl_status note_unused(divider *d, const sl__names *names)
     return SL_OK;
 }
 
-/* The part of the root that crosses: of the views from the root to the one that
- * all readers share, the smallest, and the first of these. */
+/* The part of the root that crosses: the smallest of the views from the root to
+ * the nearest that all readers share, and of equal ones the nearest to the
+ * root. */
 static const sl_tensor *narrowest(const crossing *c)
 {
     const sl_tensor *best = c->part;
@@ -247,7 +250,7 @@ static sl_status add_edge(divider *d, int number, int from, int to)
     return sl__push(&d->arena, &d->pieces[to].received, number);
 }
 
-/* Says which stages send and receive a crossing. */
+/* Lists a crossing with the stages that send and receive it. */
 static sl_status route(divider *d, int number)
 {
     const crossing *c = &d->crossings[number];
@@ -269,7 +272,7 @@ static int by_root(const void *left, const void *right)
     return (a->root->id > b->root->id) - (a->root->id < b->root->id);
 }
 
-/* Makes sure that the first stage has an input. */
+/* Adds an input to the first stage, if it does not have it. */
 static sl_status enter_first(divider *d, const sl_tensor *input)
 {
     sl__ints *inputs = &d->pieces[0].inputs;
@@ -352,7 +355,7 @@ static sl_status make_leaves(divider *d, piece *own)
     return SL_OK;
 }
 
-/* Marks the views between a tensor and what the stage has already. */
+/* Marks the views from a tensor back to one that the stage has already. */
 static sl_status want_views(divider *d, const sl_tensor *tensor, int stage)
 {
     int first = d->starts[stage], end = end_of(d, stage);

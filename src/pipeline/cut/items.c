@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Items: what a cut goes between. Model code nests modules in modules; those
- * between which people cut are the members of its numbered lists, `h.0` to
- * `h.11`, and the modules beside these. So a module that holds such a list is
- * opened; one that does not, or that is in a list itself, is kept whole. A
- * product of matrices in no kept module is an item of its own; a smaller op, as
- * a loss, belongs to the item before it.
+ * Items: the units that a cut goes between. Model code nests modules in
+ * modules; a model is usually cut between the members of its numbered lists,
+ * `h.0` to `h.11`, and the modules next to such a list. So a module that
+ * contains such a list is opened; one that does not, or that is in a list
+ * itself, is kept as one item. A matrix product outside all kept modules is an
+ * item of its own; any other op there, such as a loss, belongs to the item
+ * before it.
  *
  * Only live nodes count: those that compute, and that an output depends on.
- * Views, and the copies that kernels need of some, are made wherever they are
- * needed. Which of these there are depends on sizes; which ops compute does
- * not. */
+ * Views, and the copies that kernels need of some, are repeated in each stage
+ * that needs them. They depend on sizes; which ops compute does not. */
 #include "pipeline/cut/model.h"
 
 #include "base/try.h"
@@ -63,7 +63,8 @@ static bool is_numbered(const char *name)
     return true;
 }
 
-/* For every module the first of its name: scopes are entered more than once. */
+/* For every module, the first of the same name: a scope can be entered several
+ * times. */
 static sl_status find_firsts(sl__items *items, sl__names *names, int *firsts)
 {
     const sl_graph *graph = items->graph;
@@ -78,8 +79,8 @@ static sl_status find_firsts(sl__items *items, sl__names *names, int *firsts)
     return SL_OK;
 }
 
-/* For every module, itself or the module around it that is kept; 0: both it and
- * those around it are opened. */
+/* For every module, the kept module that it is or is in; 0 where it and all
+ * modules around it are opened. */
 static sl_status find_kept(sl__items *items, int **out)
 {
     const sl_graph *graph = items->graph;
@@ -95,7 +96,7 @@ static sl_status find_kept(sl__items *items, int **out)
     sl__names_clear(&names);
     if (status)
         return status;
-    /* A module comes after the one it is in. */
+    /* A module comes after the one that contains it. */
     for (size_t m = count; m-- > 1;) {
         const sl__module *module = &graph->modules[m - 1];
         if (opened[firsts[m]] || is_numbered(module->name))
@@ -125,9 +126,10 @@ sl_status sl__name_op(const sl__items *items, sl__arena *arena,
     return sl__arena_text(arena, text, (size_t)length, out);
 }
 
-/* Whether a node belongs to the item before it: because it is of the same
- * module, also where its scope was left and entered again; because it is in a
- * region that stays whole; or because it is too small. */
+/* Whether a node belongs to the item before it: because it is in the same
+ * module, even if its scope was left and entered again; because it is in a
+ * region that must stay whole; or because it is outside of modules and no
+ * matrix product. */
 static bool continues(const sl__items *items, const sl__node *node,
                       const sl__module *module, bool inside)
 {
@@ -175,13 +177,13 @@ static const sl__node *maker_of(const sl_tensor *tensor)
     return tensor->node;
 }
 
-/* Adds up what crosses the boundary before each item: the results of nodes
- * before it that a node behind it reads. */
+/* Sums the bytes that cross the boundary before each item: results of nodes
+ * before it that a later node reads. */
 static sl_status measure_boundaries(sl__items *items)
 {
     const sl_graph *graph = items->graph;
     int *last_use; /* by node: the last that reads a result of it */
-    double *bytes; /* by node: what begins to cross behind it, less what ends */
+    double *bytes; /* by node: what begins to cross after it, less what ends */
     SL__TRY(sl__arena_take(&items->arena, graph->node_count, sizeof *last_use,
                            &last_use));
     SL__TRY(sl__arena_take(&items->arena, graph->node_count + 1, sizeof *bytes,
@@ -223,7 +225,7 @@ int sl__next_live(const sl__items *items, int node)
 bool sl__is_divided(const sl__items *items, int node)
 {
     const sl_graph *graph = items->graph;
-    /* Regions follow one another: the last that begins before the node. */
+    /* Regions do not overlap: finds the last that begins before the node. */
     size_t low = 0, high = graph->region_count;
     while (low < high) {
         size_t middle = (low + high) / 2;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Linking stages: where gradients flow, what crosses, who gets which input.
+ * Links stages: decides where gradients flow, which tensors cross, and which
+ * stages get which inputs of the model.
  *
  * Requires: the sources of all inputs are known. Ensures: a gradient flows
  * along an edge exactly where the producer needs one and the consumer computes
@@ -15,18 +16,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Inputs and outputs are numbered through all stages. */
+/* Inputs and outputs are numbered over all stages. */
 typedef struct linker {
-    sl__arena arena; /* of what is needed for linking alone */
+    sl__arena arena; /* freed when linking is done */
     sl_model *model;
     const sl__names *fed;
     int inputs, outputs; /* of all stages */
     int *input_base;     /* the number of each stage's first input */
     int *output_base;
-    int *consumers;     /* by output: how many inputs receive it */
-    int *gradients;     /* how many of these have a gradient for it */
-    int *crossing;      /* by output: -1 where none receives it */
-    bool *used;         /* by input: for more than handing it on */
+    int *consumers; /* by output: how many inputs receive it */
+    int *gradients; /* how many of these have a gradient for it */
+    int *crossing;  /* by output: its crossing; -1 where no stage receives it */
+    bool *used;     /* by input: whether its stage does more than forward it */
     bool *has_gradient; /* by output: an edge with its gradient is listed */
     sl__names names;    /* of the inputs, or outputs, listed so far */
 } linker;
@@ -48,7 +49,7 @@ static sl__named *source_of(const linker *l, size_t stage, size_t i,
     return &part_of(l, source->stage)->graph->outputs.data[source->output];
 }
 
-/* Whether an output is an input of its stage, forwarded under the same name. */
+/* Whether an output forwards an input of its stage under the same name. */
 static bool is_forwarded(const sl__named *output)
 {
     return output->tensor->leaf == SL__INPUT &&
@@ -79,7 +80,7 @@ sl_status sl__compute_reached(const sl_graph *graph, sl__arena *arena,
     return SL_OK;
 }
 
-/* From the first stage on: no gradient flows to a producer that needs none. */
+/* Drops gradients, from the first stage on, that the producer does not need. */
 static void drop_unneeded_gradients(linker *l)
 {
     for (size_t s = 0; s < l->model->part_count; s++) {
@@ -105,7 +106,8 @@ static void drop_unneeded_gradients(linker *l)
     }
 }
 
-/* Whether the backward of callbacks has anything to begin from. */
+/* Whether the backward of callbacks has an output gradient or a loss to start
+ * from. */
 static bool begins_backward(const sl_graph *graph)
 {
     for (size_t i = 0; i < graph->outputs.count; i++) {
@@ -115,7 +117,7 @@ static bool begins_backward(const sl_graph *graph)
     return graph->loss != NULL;
 }
 
-/* What a stage has and costs. */
+/* Fills in the parameters and the cost of a stage. */
 static void fill_info(sl__part *part, const bool *reached)
 {
     const sl_graph *graph = part->graph;
@@ -135,8 +137,7 @@ static void fill_info(sl__part *part, const bool *reached)
     info->cost = info->flops;
 }
 
-/* From the last stage back: no gradient flows from a consumer that computes
- * none. */
+/* Drops gradients, from the last stage back, that no consumer computes. */
 static sl_status drop_missing_gradients(linker *l)
 {
     for (size_t s = l->model->part_count; s-- > 0;) {
@@ -280,8 +281,8 @@ static sl_status list_consumers(linker *l)
 
 /* ---------------------------------------------------------------- edges -- */
 
-/* A further gradient for an output: "name@stage", or with more @ until it is
- * new. */
+/* Adds a gradient for an output, named "name@stage", with more @ until the name
+ * is new. */
 static sl_status add_gradient(sl_graph *graph, int output, size_t stage,
                               const char **out)
 {
@@ -467,7 +468,7 @@ static sl_status link_all(linker *l)
     SL__TRY(list_inputs(l));
     SL__TRY(list_outputs(l));
     SL__TRY(sl__find_ties(l->model));
-    /* Last: it adds outputs, which only take in gradients. */
+    /* Comes last: it adds outputs that exist only to receive gradients. */
     return list_edges(l);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lists that grow in an arena, and names that are numbered as they come. */
+ * Lists that grow in an arena, and names numbered in order of first use. */
 #include "pipeline/cut/model.h"
 
 #include "base/try.h"
@@ -15,7 +15,7 @@ sl_status sl__append(sl__arena *arena, void *array_pointer, int *count,
     memcpy(&array, array_pointer, sizeof array);
     assert(*count == 0 || (*count > 0 && array));
     size_t used = (size_t)*count * size;
-    /* Room doubles: with 1, 2, 4 elements there is none left. */
+    /* Capacity doubles, so it is used up when the count is 1, 2, 4, ... */
     if ((*count & (*count - 1)) == 0) {
         char *wider;
         size_t room = *count ? 2 * (size_t)*count : 1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What modules cost on this machine: a stage of each, run alone. */
+ * Measures modules on this machine: compiles each as a stage, and runs it
+ * alone. */
 #include "pipeline/cut/model.h"
 
 #include "base/arguments.h"
@@ -10,7 +11,8 @@
 
 #include <string.h>
 
-/* Runs F and B on zeros, and takes the best time: noise only adds. */
+/* Runs F and B on zeros, and takes the best time, because noise only adds
+ * time. */
 static sl_status time_stage(const sl_stage *stage, double *out_seconds)
 {
     enum { TRIES = 5 };
@@ -19,7 +21,7 @@ static sl_status time_stage(const sl_stage *stage, double *out_seconds)
     SL__TRY(sl_memory_create(stage, 1, &memory));
     sl_status status = SL_OK;
     double best = 0, start = sl__seconds();
-    /* The first try packs weights and warms up. */
+    /* The first run packs weights and warms up; its time is not used. */
     for (int i = 0; i <= TRIES && !status; i++) {
         double from = sl__seconds();
         status = sl_stage_run(stage, SL_PROGRAM_F, memory, 0, NULL);
@@ -46,17 +48,17 @@ static sl_status measure_stage(const sl_model *model, int stage,
     return status;
 }
 
-/* What has been measured. A module that comes up more than once costs the mean
- * of its times. */
+/* Measured times. A module that occurs more than once costs the mean of its
+ * times. */
 typedef struct measured {
     sl__items items;
     sl_model *model; /* a stage for each item */
     sl__names names;
-    double *sums; /* by place in `names` */
+    double *sums; /* by index in `names` */
     int *counts;
 } measured;
 
-/* The costs, and behind them copies of their names. */
+/* Returns the costs, followed in memory by copies of their names. */
 static sl_status list_costs(const measured *m, sl_module_cost **out)
 {
     size_t count = m->names.count, head = count * sizeof **out, text = 0;

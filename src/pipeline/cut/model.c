@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Models in stages: life, adding stages by hand, and reading. */
+ * Models in stages: creation, adding stages by hand, and access. */
 #include "pipeline/cut/model.h"
 
 #include "base/arguments.h"
@@ -75,8 +75,8 @@ static sl_status find_sources(sl_model *model, sl__part *part,
     return SL_OK;
 }
 
-/* Makes room for the outputs of a stage, under names of the model's own. A name
- * without a tensor has no producer yet. */
+/* Reserves room for the outputs of a stage, under names that the model owns. A
+ * name without a tensor has no producer yet. */
 static sl_status make_room(sl_model *model, const sl__part *part)
 {
     const sl__names *outputs = &part->graph->outputs;
@@ -92,7 +92,7 @@ static sl_status make_room(sl_model *model, const sl__part *part)
     return SL_OK;
 }
 
-/* Lets later stages find the outputs of this one. */
+/* Adds the outputs of this stage to those that later stages can receive. */
 static void publish_outputs(sl_model *model, const sl__part *part)
 {
     const sl__names *outputs = &part->graph->outputs;
@@ -246,7 +246,7 @@ const sl_model_port *sl_model_outputs(const sl_model *model, int *count)
     return model ? model->outputs : NULL;
 }
 
-/* Every parameter name of the stages that is in `known` is noted in `seen`. */
+/* Marks in `seen` every name of `known` that a parameter of the stages has. */
 static sl_status note_parameters(const sl_model *model, const sl__names *known,
                                  bool *seen)
 {
@@ -303,7 +303,7 @@ sl_status sl_model_check_parameters(const sl_model *model,
     return status;
 }
 
-/* Whether an output of a stage is sent, or takes in a gradient. */
+/* Whether an output of a stage is sent, or receives a gradient. */
 static bool is_on_edge(const sl_model *model, int stage, const char *name)
 {
     for (int i = 0; i < model->edge_count; i++) {
@@ -316,8 +316,8 @@ static bool is_on_edge(const sl_model *model, int stage, const char *name)
     return false;
 }
 
-/* Compiles the graph of a stage without the outputs that nobody reads, unless
- * there are no others: something is to be computed. */
+/* Compiles the graph of a stage without the outputs that nothing reads. If
+ * there are no others, all are kept: a stage must compute something. */
 static sl_status compile_loss_alone(const sl_model *model, int stage,
                                     const sl_stage_options *options,
                                     sl_stage **out)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * A model in stages. Stages are added in order; for each of its inputs is known
- * at once which earlier output it receives, or that it is an input of the
- * model. Linking then decides where gradients flow, and lists what the public
- * header shows.
+ * A model in stages. Stages are added in order. When a stage is added, each of
+ * its inputs is bound to the earlier output that it receives, or becomes an
+ * input of the model. Linking then decides where gradients flow, and fills the
+ * lists of the public header.
  *
  * Invariant: a stage receives from earlier stages only. */
 #ifndef SL_PIPELINE_MODEL_H
@@ -20,7 +20,7 @@ typedef struct sl__source {
 } sl__source;
 
 typedef struct sl__part {
-    sl_graph *graph; /* of leaves alone where the stage is callbacks */
+    sl_graph *graph; /* only leaves where the stage is callbacks */
     bool is_callbacks;
     sl_callbacks callbacks;
     void *context;
@@ -28,11 +28,11 @@ typedef struct sl__part {
     sl_stage_info info;
 } sl__part;
 
-/* How a graph was cut, to cut others like it. */
+/* How a graph was cut, so that others can be cut like it. */
 typedef struct sl__cut {
     int *starts; /* the number of the first op of each stage */
     int stages;
-    uint8_t *ops; /* that compute, by their numbers */
+    uint8_t *ops; /* the kinds of the ops that compute, in order */
     int op_count;
     sl_route route;
     sl_feed feed;
@@ -44,12 +44,12 @@ struct sl_model {
     size_t part_count;
     size_t part_capacity;
     bool linked;
-    bool broken; /* linking failed half way */
-    /* The outputs of the stages so far, each name by its latest producer. */
+    bool broken; /* linking has failed, and left it incomplete */
+    /* The outputs of the stages so far: each name, with its latest producer. */
     sl__names produced;
     sl__source *producers; /* by place in `produced` */
     size_t producer_capacity;
-    sl__cut cut; /* no stages: none was made */
+    sl__cut cut; /* 0 stages: the model was not cut from a graph */
     sl_crossing *crossings;
     int crossing_count;
     sl_edge *edges;
@@ -71,28 +71,31 @@ typedef struct sl__ints {
 } sl__ints;
 sl_status sl__push(sl__arena *arena, sl__ints *ints, int value);
 
-/* Appends an element to an array that has grown in this arena, from NULL and 0
- * elements, through this function alone. */
+/* Appends an element to an array in this arena. The array must have started as
+ * NULL with 0 elements and have grown only through this function. */
 sl_status sl__append(sl__arena *arena, void *array_pointer, int *count,
                      size_t size, const void *element);
 
-/* The place of a name in a list, to which it is added where it is new. */
+/* The index of a name in a list; a new name is added. */
 sl_status sl__intern(sl__names *names, const char *name, size_t *out_place);
 
 /* ----------------------------------------------------------- model.c -- */
 
-/* Refuses what two stages have under one name, unless dtypes and shapes are the
- * same; `kind` is of what, `other_does` as in "stage 3 has it". */
+/* Fails unless what two stages have under one name has the same dtype and
+ * shape. For the error, `kind` is what it is, `other_does` as in "stage 3 has
+ * it". */
 sl_status sl__check_alike(size_t stage, const char *kind, const char *name,
                           const sl_tensor *tensor, const sl_tensor *other,
                           int other_stage, const char *other_does);
 
-/* Adds a stage, taking its graph on success. An input named in `fed` is an
- * input of the model, whatever earlier stages produce; NULL: none is. */
+/* Adds a stage; on success the model owns its graph. An input that is named in
+ * `fed`, which may be NULL, is an input of the model even if an earlier stage
+ * has an output of that name. */
 sl_status sl__model_add(sl_model *model, const sl__part *part,
                         const sl__names *fed);
 
-/* Whether the stages' parameters, together, have exactly these names. */
+/* Fails unless the parameters of all stages together have exactly these
+ * names. */
 sl_status sl__check_parameters(const sl_model *model, const sl__names *known);
 
 /* sl_model_compile; with `loss_alone` no output of the model but its loss is
@@ -102,17 +105,18 @@ sl_status sl__model_compile(const sl_model *model, int stage, bool loss_alone,
 
 /* -------------------------------------------------------- programs.c -- */
 
-/* Stages compiled from now on keep no output of the model but its loss. */
+/* Makes stages that are compiled from now on keep no output of the model but
+ * its loss. */
 void sl__programs_keep_loss_alone(sl_programs *programs);
 
 /* ------------------------------------------------------------ link.c -- */
 
 /* Decides where gradients flow, and lists crossings, edges, inputs and outputs.
- * Inputs come in the order of `fed`, where there is one. */
+ * Inputs are in the order of `fed`, unless that is NULL. */
 sl_status sl__link(sl_model *model, const sl__names *fed);
 
-/* For every tensor of a graph, whether the loss or an output with a gradient
- * depends on it. */
+/* Computes for every tensor of a graph whether the loss, or an output with a
+ * gradient, depends on it. */
 sl_status sl__compute_reached(const sl_graph *graph, sl__arena *arena,
                               bool **out);
 
@@ -122,23 +126,23 @@ sl_status sl__find_ties(sl_model *model);
 
 /* ----------------------------------------------------------- items.c -- */
 
-/* What a cut by cost goes between: a module, or an op in no module. */
+/* A unit that a cut by cost goes between: a module, or an op in no module. */
 typedef struct sl__item {
     const char *name;
-    int first; /* the first of its nodes that compute */
+    int first; /* the first of its live nodes */
     bool is_module;
     double cost;
-    double bytes; /* that cross a boundary before it, per microbatch */
+    double bytes; /* that cross the boundary before it, per microbatch */
 } sl__item;
 
 typedef struct sl__items {
     sl__arena arena;
     const sl_graph *graph;
-    bool *live;   /* by node: it computes, and something depends on it */
-    int *numbers; /* by node: how many of these come before it */
+    bool *live;   /* by node: it computes, and an output depends on it */
+    int *numbers; /* by node: how many live nodes come before it */
     int live_count;
     int first_live, live_end;
-    sl__item *data; /* in the order of the graph; together they are all of it */
+    sl__item *data; /* in the order of the graph, which they cover */
     int count;
 } sl__items;
 
@@ -147,10 +151,10 @@ typedef struct sl__items {
 sl_status sl__find_items(const sl_graph *graph, bool inside, sl__items *out);
 void sl__items_clear(sl__items *items);
 
-/* The first node at or behind `node` that computes; `live_end` for none. */
+/* The first live node from `node` on; `live_end` for none. */
 int sl__next_live(const sl__items *items, int node);
 
-/* Whether a cut before this node would divide a region that stays whole. */
+/* Whether a cut before this node would divide a region that must stay whole. */
 bool sl__is_divided(const sl__items *items, int node);
 
 /* Whether a node does more than view or copy its operand. */
@@ -166,7 +170,7 @@ const char *sl__list_items(const sl__items *items, char out[SL__LIST_TEXT]);
 
 /* ---------------------------------------------------------- points.c -- */
 
-/* The first nodes of the stages that points, or the marks of the graph, ask
+/* The first nodes of the stages that the points, or the marks of the graph, ask
  * for; in the arena of the items. */
 sl_status sl__starts_at_points(sl__items *items, const sl_cut_options *options,
                                sl__ints *starts);
@@ -174,11 +178,12 @@ sl_status sl__starts_at_marks(sl__items *items, sl__ints *starts);
 
 /* --------------------------------------------------------- balance.c -- */
 
-/* Divides costs in a row into `stages` runs, none empty, such that the largest
- * sum is as small as can be; among those, up to two million costs times stages,
- * with the fewest bytes over the boundaries, and then with the least sum of
- * squares. `bytes` are over the boundary before each cost; NULL: all the same.
- * `starts` gets the first of each run, `out_largest` the largest sum. */
+/* Divides a sequence of costs into `stages` runs, none empty, so that the
+ * largest sum is as small as possible. If costs times stages is at most two
+ * million, it picks among such divisions one with the fewest bytes over the
+ * boundaries, and of these the one with the least sum of squares. `bytes` has
+ * those over the boundary before each cost; NULL: all the same. `starts` gets
+ * the first cost of each run, `out_largest` the largest sum. */
 sl_status sl__balance(const double *costs, const double *bytes, size_t count,
                       int stages, int *starts, double *out_largest);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Cuts where the caller says: before or after modules by name, and at the marks
- * in model code. A cut stands before the next node that computes. */
+ * in model code. A cut is before the next live node. */
 #include "pipeline/cut/model.h"
 
 #include "base/arguments.h"
@@ -14,12 +14,12 @@
 
 /* ---------------------------------------------------------------- names -- */
 
-/* From where to where the nodes of each module go, by name; a name that begins
- * those of other modules ("transformer.h") is a module too. */
+/* The span of nodes of each module, by name. A prefix of the names of other
+ * modules ("transformer.h") is a module too. */
 typedef struct spans {
     sl__arena *arena;
     sl__names names;
-    sl__region *data; /* by place in `names`; empty where first > end */
+    sl__region *data; /* by index in `names`; empty where first > end */
     int count;
 } spans;
 
@@ -43,7 +43,7 @@ static sl_status widen_span(spans *s, const char *name, size_t length,
     return SL_OK;
 }
 
-/* The nodes of a module that compute: the first, and behind the last. */
+/* The span of live nodes of a module: the first, and one past the last. */
 static void find_live_span(const sl__items *items, const sl__module *module,
                            int *first, int *end)
 {
@@ -64,8 +64,8 @@ static sl_status find_spans(const sl__items *items, spans *out)
         const sl__module *module = &graph->modules[m];
         int first, end;
         find_live_span(items, module, &first, &end);
-        /* The modules around it have its nodes among theirs. But a part of its
-         * name that has no scope of its own is widened here. */
+        /* The spans of the modules around it include its nodes already. A
+         * prefix of its name that has no scope of its own gets them here. */
         size_t length = strlen(module->name);
         size_t above = module->parent
                            ? strlen(graph->modules[module->parent - 1].name)
@@ -188,7 +188,7 @@ sl_status sl__starts_at_marks(sl__items *items, sl__ints *starts)
 
 /* -------------------------------------------------------------- reading -- */
 
-/* Takes a word that a space ends off the front of a name. */
+/* Skips `word`, if the text starts with it and a space. */
 static bool take_word(const char **at, const char *end, const char *word)
 {
     size_t length = strlen(word);
@@ -233,7 +233,7 @@ sl_status sl_cut_points_read(const char *text, sl_cut_point **out_points,
         count += *at == ',';
     if (count > INT32_MAX)
         return sl_fail(SL_EPARSE, "%zu places to cut at", count);
-    /* The points, and behind them their names, each shorter than its text. */
+    /* The points, followed by their names, each shorter than its text. */
     char *memory;
     size_t head = count * sizeof(sl_cut_point);
     SL__TRY(sl__alloc(head + strlen(text) + 2, 1, &memory));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The stages of a model compiled for every size of microbatch that turns up,
- * once each. Sizes may change shapes, and nothing else: all of them have the
- * same stages, parameters and edges, so that they can share parameters and
- * take each other's place from microbatch to microbatch. */
+ * The stages of a model, compiled once for each size of microbatch that occurs.
+ * Models of different sizes may differ only in shapes: they have the same
+ * stages, parameters and edges, so that they can share parameters, and each
+ * microbatch can use the one for its size. */
 #include "pipeline/cut/model.h"
 
 #include "base/arguments.h"
@@ -16,7 +16,7 @@
 typedef struct set {
     int64_t rows;
     sl_model *model;
-    sl_stage **stages; /* those that were asked for */
+    sl_stage **stages; /* compiled ones; else NULL */
     struct set *next;
 } set;
 
@@ -24,7 +24,7 @@ struct sl_programs {
     sl_model_fn build;
     void *context;
     sl_stage_options options;
-    char backend[32]; /* what the options name */
+    char backend[32]; /* the name in the options */
     bool loss_alone;  /* no other output of the model is kept */
     set *first;
     int count;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tied parameters: those of different stages that share a name, directly or
- * through the names of a third, are one parameter of the model. */
+ * Tied parameters: parameters of different stages that share a name, directly
+ * or through a third that shares a name with each, are one parameter of the
+ * model. */
 #include "pipeline/cut/model.h"
 
 #include "base/text.h"
@@ -14,12 +15,12 @@
 typedef struct instance {
     const sl_tensor *tensor;
     int stage;
-    int group;  /* an instance of the same tie; its own root, at last */
+    int group;  /* union-find: an instance of the same tie; a root is its own */
     int listed; /* of a root: the tie it became, +1 */
 } instance;
 
 typedef struct finder {
-    sl__arena arena; /* of what is needed for finding alone */
+    sl__arena arena; /* freed when ties have been found */
     sl_model *model;
     instance *instances; /* by stage, then by parameter */
     int count;
@@ -37,7 +38,7 @@ static int root_of(finder *f, int i)
     return i;
 }
 
-/* Joins an instance with whichever had its name before. */
+/* Joins an instance with the first that has the same name. */
 static sl_status note_name(finder *f, const sl__named *named, int i)
 {
     const sl__named *known = sl__find_same(&f->names, named);
@@ -84,7 +85,8 @@ static sl_status append_stage(finder *f, sl_tie *tie, const instance *own)
                       &own->stage);
 }
 
-/* Adds a stage to the tie of its root; two of one stage cannot be one. */
+/* Adds a stage to the tie of its root. Fails where two parameters of one stage
+ * would be one. */
 static sl_status add_member(finder *f, int i)
 {
     sl_model *model = f->model;
@@ -127,7 +129,7 @@ static sl_status list_names(finder *f)
     return SL_OK;
 }
 
-/* One name is one thing, in all stages. */
+/* Fails where a buffer has the name of a parameter of another stage. */
 static sl_status check_buffers(const finder *f)
 {
     char quoted[SL__QUOTED_MAX];

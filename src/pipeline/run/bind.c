@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * Binding: prepares one way of splitting a batch. Compiles the stages of this
- * rank for each number of rows (variants), makes their memory, and has the two
- * lists of instructions emitted, of a step and of an eval.
+ * rank for each number of rows (variants), allocates their memory, and has two
+ * lists of instructions emitted, one for a step and one for an eval.
  *
  * Requires: a sound lowered schedule, models whose stages are those of the
  * schedule. Ensures: each cell has an instruction or more, in the order of the
- * cells; memory is one microbatch's at a time; memory that a message is sent
- * from or received into is not touched before the message is complete. */
+ * cells; a slot belongs to one microbatch at a time; memory that a message is
+ * sent from or received into is not used before the message is complete. */
 #include "pipeline/run/bind.h"
 
 #include "base/memory.h"
@@ -17,7 +17,7 @@
 
 /* ------------------------------------------------------------- variants -- */
 
-/* Where there is none yet. */
+/* Adds the variant of a stage for a number of rows, unless it exists. */
 static sl_status add_variant(sl__binder *b, int stage, int64_t rows)
 {
     sl__binding *binding = b->binding;
@@ -54,9 +54,9 @@ static sl_status make_variants(sl__binder *b)
     return SL_OK;
 }
 
-/* Numbers the microbatches of a variant, those of both lists, as slots of its
- * memory, and lists the slots of each kind that these stand for. Returns how
- * many there are. */
+/* Numbers the microbatches of a variant, of the list of the eval first, then of
+ * the step. The number is the slot that the variant's memory has for the
+ * microbatch; `of` gets its slot of each kind. Returns how many there are. */
 static int place_microbatches(sl__binder *b, const sl__variant *variant,
                               bool steps, int (*of)[SL__SLOT_KINDS])
 {
@@ -106,7 +106,7 @@ static sl_status make_memory(sl__binder *b, bool steps)
     return status;
 }
 
-/* Numbers the edges between this rank and others. */
+/* Numbers the edges that leave or reach this rank. */
 static sl_status number_edges(sl__binder *b)
 {
     SL__TRY(sl__arena_take(&b->binding->arena, (size_t)b->edge_count,
@@ -119,8 +119,8 @@ static sl_status number_edges(sl__binder *b)
     return SL_OK;
 }
 
-/* Scales the loss of each microbatch: for a mean by its share of the rows, and
- * over the replicas. */
+/* Computes the scale of each microbatch's loss: for a mean, its share of the
+ * rows, divided by the number of replicas. */
 static void compute_scales(const sl_pipeline *pipeline, sl__binding *binding)
 {
     int64_t all = 0;
@@ -138,7 +138,7 @@ static void compute_scales(const sl_pipeline *pipeline, sl__binding *binding)
 
 /* -------------------------------------------------------------- binding -- */
 
-/* Room for the requests, at the start of a cache line. */
+/* Allocates the requests, aligned to cache lines. */
 static sl_status make_requests(sl__binder *b)
 {
     sl__binding *binding = b->binding;
@@ -153,7 +153,8 @@ static sl_status make_requests(sl__binder *b)
     return SL_OK;
 }
 
-/* Emits the list without memory, and assigns slots by its lifetimes. */
+/* Emits the list without memory to find lifetimes, and assigns slots by
+ * them. */
 static sl_status measure_list(sl__binder *b)
 {
     sl__instructions list = {0};
@@ -170,7 +171,8 @@ static sl_status measure_list(sl__binder *b)
     return status;
 }
 
-/* Slots of both lists are assigned first: memory is made for the larger. */
+/* Assigns the slots of both lists first, because memory is allocated for the
+ * list that needs more. */
 static sl_status bind_lists(sl__binder *b)
 {
     bool steps = b->pipeline->options.stage.backward != SL_BACKWARD_NONE;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Bytes of a rank, by pool: planned, from the plans of its stages, and
- * measured, as memory was allocated and freed. */
+ * measured, from what was allocated and freed. */
 #include "pipeline/run/runtime.h"
 
 #include "base/arguments.h"
@@ -19,14 +19,14 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Bytes that summing a gradient over some ranks takes. */
+/* Bytes that an all-reduce of a gradient over some ranks needs. */
 static int64_t sum_bytes_of(int ranks, sl_dtype dtype, int64_t bytes)
 {
     size_t count = (size_t)bytes / sl_dtype_bytes(dtype);
     return ranks > 1 ? sl__comm_sum_bytes(ranks, dtype, count) : 0;
 }
 
-/* Room for the largest gradient of a stage to be summed over the replicas. */
+/* Bytes for summing the largest gradient of a stage over the replicas. */
 static int64_t replica_bytes(const sl_pipeline *pipeline, const sl_graph *graph)
 {
     int64_t most = 0;
@@ -38,7 +38,7 @@ static int64_t replica_bytes(const sl_pipeline *pipeline, const sl_graph *graph)
     return most;
 }
 
-/* Room for the sum of a tied gradient; 0 where this rank has no part in it. */
+/* Bytes for summing a tied gradient; 0 where this rank does not have it. */
 static int64_t tie_bytes(const sl_pipeline *pipeline, const sl_tie *tie)
 {
     int ranks[SL_COMM_MAX_RANKS];
@@ -56,7 +56,7 @@ int64_t sl__sum_bytes(const sl_pipeline *pipeline, const sl_model *model)
     enum { FEW = 8 };
     int count;
     const sl_tie *ties = sl_model_ties(model, &count);
-    /* The norm of a gradient, and what a training loop adds up. */
+    /* The gradient norm, and the numbers that a training loop sums. */
     int ranks = sl_comm_size(pipeline->comm);
     int64_t most = ranks > 1 ? sl__comm_sum_bytes(ranks, SL_F64, FEW) : 0;
     for (int t = 0; t < count; t++)
@@ -70,10 +70,10 @@ int64_t sl__sum_bytes(const sl_pipeline *pipeline, const sl_model *model)
 
 /* --------------------------------------------------------------- shards -- */
 
-/* A stage whose parameters are sharded: what it can hold, and what it does. */
+/* A stage whose parameters are sharded: its sizes, and what it holds now. */
 typedef struct sharded {
     int64_t parameters, gradients; /* whole */
-    int64_t others;                /* of either, what other replicas keep */
+    int64_t others; /* of either, the part that only other replicas keep */
     int64_t packed;
     bool whole_parameters, whole_gradients, is_packed;
 } sharded;
@@ -90,7 +90,7 @@ static int64_t add_held(const sharded *s, sl_rank_bytes *sum)
     return parameters + gradients + packed;
 }
 
-/* What a stage holds after an action. */
+/* Updates what a stage holds after an action. */
 static void act(sharded *s, sl_action_kind kind)
 {
     switch (kind) {
@@ -123,8 +123,8 @@ static sl_status describe_stages(const sl_pipeline *pipeline,
     return SL_OK;
 }
 
-/* The most that is held at a time in a step: in the second of two, since each
- * begins with what the one before has left. */
+/* The most that is held at once in a step. It simulates two steps, because a
+ * step begins with what the one before has left. */
 static sl_status plan_shards(const sl_pipeline *pipeline,
                              const sl__binding *binding, sl_rank_bytes *out)
 {
@@ -157,7 +157,7 @@ static sl_status plan_shards(const sl_pipeline *pipeline,
 
 /* ----------------------------------------------------------------- plan -- */
 
-/* Adds a stage as compiled for one number of rows. */
+/* Adds a stage that is compiled for one number of rows. */
 static void add_variant(const sl__variant *variant, bool owns,
                         sl_rank_bytes *out)
 {
@@ -182,7 +182,7 @@ static int64_t sum_pools(const sl_rank_bytes *bytes)
            bytes->messages + bytes->outputs + bytes->sums;
 }
 
-/* Adds a batch that is bound, or would be. */
+/* Adds a binding, or one of a dry run. */
 static sl_status add_binding(const sl_pipeline *pipeline,
                              const sl__binding *binding, bool dry,
                              sl_rank_bytes *out)
@@ -226,7 +226,8 @@ void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out)
         return;
     sl_rank_bytes bytes = {.optimizer = pipeline->optimizer_bytes};
     const sl_model *model = sl_pipeline_model(pipeline);
-    /* Only shards can fail, for want of memory: then they are not counted. */
+    /* This can fail only with shards, when out of memory: then they are not
+     * counted. */
     for (const sl__binding *binding = pipeline->bindings; binding;
          binding = binding->next)
         (void)add_binding(pipeline, binding, false, &bytes);
@@ -234,7 +235,7 @@ void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out)
     if (model)
         bytes.sums += sl__sum_bytes(pipeline, model);
     bytes.planned = sum_pools(&bytes);
-    /* The transport may hold more, for another pipeline. */
+    /* The transport may have reserved more, for another pipeline. */
     int64_t others = pipeline->scratch_bytes + bytes.outputs;
     int64_t room = sl__comm_reserved(pipeline->comm, pipeline->stream);
     int64_t own = bytes.sums - pipeline->scratch_bytes;
@@ -246,7 +247,8 @@ void sl_pipeline_bytes(const sl_pipeline *pipeline, sl_rank_bytes *out)
 
 /* ---------------------------------------------------------------- text -- */
 
-/* A table with a row per rank, of those pools that are not empty everywhere. */
+/* A table with a row per rank and a column per pool, without pools that are
+ * empty on all ranks. */
 sl_status sl_rank_bytes_write(const sl_rank_bytes *ranks, int count,
                               sl_write_fn write, void *context)
 {

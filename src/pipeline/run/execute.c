@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The executor: runs a list of instructions, in order. A failure is sent to all
- * ranks with the action that it happened in.
+ * The executor: runs a list of instructions in order. A failure is broadcast to
+ * all ranks, with the action in which it happened.
  *
  * Requires: a list of bind.c, in which every address, size, peer and tag is
  * set. Allocates nothing. */
@@ -27,7 +27,7 @@ static uint64_t mix(uint64_t seed, int microbatch, int replica)
     return x ^ (x >> 31);
 }
 
-/* A program as a custom function sees it. */
+/* The arguments of a custom function, for an instruction. */
 static sl_action_call call_of(const sl_pipeline *pipeline,
                               const sl__instruction *i,
                               const sl__binding *binding, uint64_t seed)
@@ -51,7 +51,7 @@ sl_status sl_action_call_run(const sl_action_call *call)
                         &call->options);
 }
 
-/* Runs W's that are joined, as one. */
+/* Runs joined W's as one. */
 static sl_status run_group(const sl__instruction *i, const sl__binding *binding)
 {
     int count = 0;
@@ -64,8 +64,8 @@ static sl_status run_group(const sl__instruction *i, const sl__binding *binding)
                                    binding->group, count);
 }
 
-/* Runs a program, or those that are joined: by a custom function where there is
- * one, else by enqueueing its kernel calls (tensor/stage.c). */
+/* Runs a program, or joined ones, by a custom function if there is one, else by
+ * enqueueing the kernel calls (tensor/run.c). */
 static sl_status run(const sl_pipeline *pipeline, const sl__instruction *i,
                      const sl__binding *binding, uint64_t seed)
 {
@@ -78,7 +78,7 @@ static sl_status run(const sl_pipeline *pipeline, const sl__instruction *i,
     sl_action_call calls[2] = {call_of(pipeline, i, binding, seed)};
     if (i->joined)
         calls[1] = call_of(pipeline, i + 1, binding, seed);
-    /* Stands where the function fails and states no reason. */
+    /* The error text if the function fails without setting one. */
     sl_fail(SL_OK, "the function of the caller's failed");
     return function->call(function->context, calls, i->joined ? 2 : 1);
 }
@@ -96,8 +96,8 @@ static sl_status post(const sl_pipeline *pipeline, const sl__instruction *i)
                          i->u.message.bytes, request);
 }
 
-/* `*now` is the time of the latest look at the clock; a wait looks again only
- * where the message was not there yet. */
+/* `*now` is the time of the latest clock reading. The clock is read again only
+ * if the message was not complete yet. */
 static sl_status wait(sl_comm *comm, const sl__instruction *i, double timeout_s,
                       sl__stamp *stamp, double *now)
 {
@@ -121,7 +121,7 @@ static sl_status wait(sl_comm *comm, const sl__instruction *i, double timeout_s,
     return SL_OK;
 }
 
-/* Keeps what F has computed: the loss, an output. */
+/* Keeps a result of F: the loss or an output. */
 static sl_status collect(sl_pipeline *pipeline, const sl__binding *binding,
                          const sl__instruction *i)
 {
@@ -167,7 +167,7 @@ static sl_status execute_one(sl_pipeline *pipeline, const sl__binding *binding,
     return SL_OK;
 }
 
-/* Fails on all ranks with the instruction that has failed here. */
+/* Makes all ranks fail, with the instruction that has failed here. */
 static sl_status abort_at(sl_pipeline *pipeline, const sl__instruction *i,
                           sl_status status)
 {
@@ -202,8 +202,8 @@ static sl_status abort_at(sl_pipeline *pipeline, const sl__instruction *i,
                            i->kind == SL__DO_WAIT ? i->u.message.peer : -1);
 }
 
-/* Runs the list; `*at` is the instruction that it has come to. Time is taken
- * between instructions: what begins one ends the one before. */
+/* Runs the list; `*at` is the current instruction. The clock is read between
+ * instructions, so the start of one is the end of the one before. */
 static sl_status walk(sl_pipeline *pipeline, sl__binding *binding,
                       const sl__instructions *list, const sl_batch *batch,
                       uint64_t seed, size_t *at)
@@ -229,7 +229,7 @@ static sl_status walk(sl_pipeline *pipeline, sl__binding *binding,
         for (; list->data[k].joined; k++)
             binding->stamps[k + 1].start = now;
         assert(k < list->count);
-        /* Between processes, messages move only when MPI is called. */
+        /* Messages between processes progress only while MPI is called. */
         if (polls && i->kind == SL__DO_RUN)
             SL__TRY(sl_comm_progress(pipeline->comm));
     }
@@ -255,8 +255,8 @@ static sl_status begin_step(const sl_pipeline *pipeline,
     return SL_OK;
 }
 
-/* Fails where kernels have met data that they cannot take, such as a token that
- * is not in the vocabulary: they note it, and it is looked at here. */
+/* Fails where a kernel has found invalid data, such as a token that is not in
+ * the vocabulary: the kernel records it, and this checks the record. */
 static sl_status check_data(sl_pipeline *pipeline, const sl__binding *binding)
 {
     char where[100];
@@ -276,7 +276,7 @@ static sl_status check_data(sl_pipeline *pipeline, const sl__binding *binding)
     return SL_OK;
 }
 
-/* Waits until the device has done everything, and reads the losses. */
+/* Waits until the device has finished, and reads the losses. */
 static sl_status end_step(sl_pipeline *pipeline, const sl__binding *binding)
 {
     SL__TRY(pipeline->backend->device.finish(pipeline->stream));

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * From cells to instructions, with every address, size, peer and tag in place.
+ * Translates cells into instructions, which contain every address, size, peer
+ * and tag.
  *
- * A SEND, RECV or WAIT_SEND cell is about the edges between two adjacent
- * stages. For an edge that jumps over stages the schedule has no cell: its
- * message is sent after the compute that produces it, received before the one
- * that uses it, and its send is waited for where it must be complete. */
+ * A SEND, RECV or WAIT_SEND cell covers the edges between two adjacent stages.
+ * For an edge that skips stages the schedule has no cell: its message is sent
+ * after the compute that produces it, received before the one that uses it, and
+ * its send is waited for where it must be complete. */
 #include "pipeline/run/bind.h"
 
 #include "base/memory.h"
@@ -16,8 +17,8 @@
 
 /* ------------------------------------------------------------- emitting -- */
 
-/* Whether the clock is looked at after an instruction: a look takes longer than
- * moving a few bytes. A wait looks at it itself. */
+/* Whether the clock is read after an instruction. Reading it takes longer than
+ * copying a few bytes. A wait reads the clock itself. */
 static bool is_timed(const sl__instruction *i)
 {
     enum { FEW_BYTES = 2048 };
@@ -43,14 +44,14 @@ static sl_status emit(sl__binder *b, const sl__instruction *instruction)
     return SL_OK;
 }
 
-/* The slot, in the memory of its variant, of a microbatch. */
+/* The slot of a microbatch in the memory of its variant. */
 static int slot_of(const sl__binder *b, int stage, int microbatch)
 {
     return b->places[b->train][sl__cell(b, stage, microbatch)];
 }
 
-/* Finds the memory of a port of a stage for a microbatch, which the next
- * instruction uses. */
+/* Finds the memory of a stage's port for a microbatch, and records that the
+ * next instruction uses it. */
 static sl_status find_memory(sl__binder *b, int stage, int microbatch,
                              sl_port_kind kind, const char *name,
                              void **out_memory, size_t *out_bytes)
@@ -68,8 +69,8 @@ static sl_status find_memory(sl__binder *b, int stage, int microbatch,
 
 /* -------------------------------------------------------------- messages -- */
 
-/* A message of a SEND, RECV or WAIT_SEND: an output that its producer sends to
- * a consumer, or a gradient on its way back. */
+/* Whether the message of a SEND, RECV or WAIT_SEND is an output that a producer
+ * sends to a consumer; else it is a gradient that is sent back. */
 static bool is_forward(sl_action_kind cell)
 {
     return cell == SL_SEND_F || cell == SL_RECV_F || cell == SL_WAIT_SEND_F;
@@ -80,7 +81,7 @@ static bool is_at_producer(sl_action_kind cell)
     return is_forward(cell) == (cell != SL_RECV_F && cell != SL_RECV_B);
 }
 
-/* A message of an edge: posted, or waited for. */
+/* Emits the post of an edge's message, or the wait for it. */
 static sl_status emit_message(sl__binder *b, sl__instruction_kind kind,
                               sl_action_kind cell, int e, int microbatch)
 {
@@ -111,8 +112,8 @@ static sl_status emit_message(sl__binder *b, sl__instruction_kind kind,
     return emit(b, &out);
 }
 
-/* The same for every edge of a stage that leaves this rank: those to or from
- * the adjacent stage, which have cells, or those that jump. */
+/* The same for edges between a stage and other ranks: either all to or from the
+ * adjacent stage, which have cells, or all that skip stages. */
 static sl_status emit_messages(sl__binder *b, sl__instruction_kind kind,
                                sl_action_kind cell, int stage, int microbatch,
                                bool jumping)
@@ -129,7 +130,8 @@ static sl_status emit_messages(sl__binder *b, sl__instruction_kind kind,
     return SL_OK;
 }
 
-/* A SEND, RECV or WAIT_SEND cell: its messages, or that there are none. */
+/* Emits the messages of a SEND, RECV or WAIT_SEND cell, or SL__DO_NOTHING where
+ * it has none. */
 static sl_status emit_communication(sl__binder *b, const sl_action *cell)
 {
     size_t before = b->list->count;
@@ -165,8 +167,8 @@ static sl_status emit_copy(sl__binder *b, int e, int microbatch, bool forward)
     return emit(b, &out);
 }
 
-/* Between stages of this rank: into a stage before its F, out of it after its
- * backward. */
+/* Emits copies between stages of this rank: into a stage before its F, out of
+ * it after its backward. */
 static sl_status emit_copies(sl__binder *b, int stage, int microbatch,
                              bool forward)
 {
@@ -227,7 +229,8 @@ static sl_status emit_collects(sl__binder *b, int stage, int microbatch)
     return SL_OK;
 }
 
-/* Brings the inputs of an action. */
+/* Emits what must run before an action: copies, receives and waits for its
+ * inputs. */
 static sl_status emit_before(sl__binder *b, const sl_action *action)
 {
     int s = action->stage, m = action->microbatch;
@@ -244,8 +247,9 @@ static sl_status emit_before(sl__binder *b, const sl_action *action)
     return emit_messages(b, SL__DO_WAIT, cell, s, m, true);
 }
 
-/* Sends the results of an action. The backward of a microbatch comes after its
- * F in every later stage, so what F has sent there was received by then. */
+/* Emits what must run after an action: sends of its results. The backward of a
+ * microbatch comes after its F in every later stage, so by then what F sent
+ * there has been received. */
 static sl_status emit_after(sl__binder *b, const sl_action *action)
 {
     int s = action->stage, m = action->microbatch;
@@ -260,8 +264,8 @@ static sl_status emit_after(sl__binder *b, const sl_action *action)
     return emit_messages(b, SL__DO_WAIT, SL_WAIT_SEND_F, s, m, true);
 }
 
-/* Waits, at the end of the list, for sends over stages that no cell comes
- * after: those of backward, and in an eval those of forward. */
+/* Emits the waits at the end of the list for sends that skip stages and are not
+ * waited for earlier: those of backward, and in an eval those of forward. */
 static sl_status emit_last_waits(sl__binder *b, const sl_action *action)
 {
     bool evals = action->kind == SL_FORWARD && !b->train;
@@ -291,8 +295,8 @@ static const sl_action_function *find_function(const sl__binder *b,
     return found->call ? found : NULL;
 }
 
-/* Notes the slots that a program uses. A custom function may use all that the
- * microbatch has by then. */
+/* Records the slots that a program uses. A custom function may use all slots
+ * that the microbatch has at that point. */
 static void note_slots(sl__binder *b, const sl_action *action, size_t index)
 {
     const sl__variant *variant =
@@ -323,7 +327,7 @@ static sl_status emit_run(sl__binder *b, const sl_action *action, bool joined)
     return emit(b, &out);
 }
 
-/* An action, or two that a custom function runs as one. */
+/* Emits one action, or two that a custom function runs as one. */
 static sl_status emit_compute(sl__binder *b, const sl_action *actions,
                               int count)
 {
@@ -341,7 +345,7 @@ static sl_status emit_compute(sl__binder *b, const sl_action *actions,
 
 /* ---------------------------------------------------------------- states -- */
 
-/* There is something to do with replicas, or for a custom function. */
+/* There is work only with replicas or a custom function. */
 static sl_status emit_state(sl__binder *b, const sl_action *action)
 {
     bool works =
@@ -373,7 +377,7 @@ static sl_status emit_action(sl__binder *b, const sl_action *cell)
     return SL_OK;
 }
 
-/* Packs weights first, while the pipeline fills. With shards they are there
+/* Packs weights first, while the pipeline fills. With shards, weights are there
  * only after UNSHARD, and the first F packs them. */
 static sl_status emit_packs(sl__binder *b)
 {
@@ -395,7 +399,8 @@ static bool is_weights(const sl__instruction *i)
            !i->u.run.function;
 }
 
-/* Adjacent W's of a stage run as one: one product over all their rows. */
+/* Joins adjacent W's of a stage, which then run as one product over all their
+ * rows. */
 static void join_weights(const sl__instructions *list)
 {
     for (size_t i = 0; i + 1 < list->count; i++) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * What runs: the schedule that was given, completed by the ordinary passes.
- * From here on nothing adds, drops or moves a cell; instructions, plans,
- * simulations and traces are all made from the result.
+ * Lowers the given schedule: runs the public passes that it lacks. Nothing
+ * adds, drops or moves a cell afterwards: instructions, plans, simulations and
+ * traces are all made from the result.
  *
- * Requires: nothing. Ensures: a sound schedule; a SEND and RECV for each result
- * that crosses ranks, a WAIT_SEND for each SEND; REDUCE_GRAD where there is
- * somebody to reduce with. */
+ * Requires: nothing; an unsound schedule is refused. Ensures: a sound schedule;
+ * a SEND and RECV for each result that crosses ranks, a WAIT_SEND for each
+ * SEND; REDUCE_GRAD if there are replicas or a custom function for it. */
 #include "pipeline/run/runtime.h"
 
 #include "base/try.h"
@@ -30,9 +30,10 @@ static sl_status check_schedule(const sl_schedule *schedule)
     return status;
 }
 
-/* The passes that a schedule lacks. Sends that came without WAIT_SENDs get
- * these where they are proven to cost nothing, and otherwise at the end; those
- * that send-recv adds are held to the budget, which bounds their memory. */
+/* Chooses the passes that a schedule lacks. wait-send puts the WAIT_SEND of
+ * given sends where they take no time, else at the end of the row. For sends
+ * that send-recv adds, send-budget then bounds how many are pending, and so
+ * their memory. */
 static void choose_passes(const sl_pipeline *pipeline, const sl_extent *extent,
                           char *out, size_t size)
 {
@@ -110,7 +111,7 @@ static sl_status derive_placement(sl_pipeline *pipeline)
     return SL_OK;
 }
 
-/* Which backward programs the whole schedule asks for. */
+/* Which backward programs the schedule uses on any rank. */
 static sl_backward backward_of(const sl_schedule *schedule)
 {
     bool whole = false, split = false;
@@ -132,7 +133,7 @@ static sl_backward backward_of(const sl_schedule *schedule)
                    : SL_BACKWARD_NONE;
 }
 
-/* Finds this rank's place among the replicas and in the schedule. */
+/* Computes which replica, and which rank of the schedule, this rank is. */
 static sl_status find_place(sl_pipeline *pipeline, const sl_extent *extent)
 {
     int ranks = sl_comm_size(pipeline->comm);

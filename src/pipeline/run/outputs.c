@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Outputs of a pipeline: those of all microbatches, put together as the caller
- * says, or along the dimension that the batch was split along. */
+ * Outputs of a pipeline: merges those of all microbatches as the caller says,
+ * else along the dimension that the batch was split along. */
 #include "pipeline/run/runtime.h"
 
 #include "base/arguments.h"
@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* How the caller wants an output; NULL: as the batch was split. */
+/* How the caller wants an output merged; NULL: as the batch was split. */
 static const sl_merge_options *find_merge_options(const sl_pipeline *pipeline,
                                                   const char *name)
 {
@@ -44,7 +44,7 @@ sl_status sl__copy_merge_options(sl_pipeline *pipeline)
     return SL_OK;
 }
 
-/* Every merge that was asked for is of an output that there is. */
+/* Fails where a merge names an output that does not exist. */
 static sl_status check_merge_names(const sl_pipeline *pipeline,
                                    const sl_model *model)
 {
@@ -63,7 +63,7 @@ static sl_status check_merge_names(const sl_pipeline *pipeline,
     return SL_OK;
 }
 
-/* A part of an output as it is merged: scalars as one row each. */
+/* The dtype and shape of one part of a merge. A scalar is one row. */
 static sl_status describe_part(const sl__binding *binding,
                                const sl_model_port *output, int microbatch,
                                sl_array *out)
@@ -114,7 +114,7 @@ static sl_status make_merge(const sl_pipeline *pipeline, sl__binding *binding,
     sl_status status =
         sl__merge_create(&how, parts, binding->rows[0] ? binding->rows : NULL,
                          microbatches, binding->dry, out);
-    /* So are parts that do not fit together. */
+    /* Parts that do not fit together are also refused only then. */
     return status == SL_EINVAL && !wanted ? SL_OK : status;
 }
 
@@ -155,7 +155,7 @@ sl_status sl__make_merges(const sl_pipeline *pipeline, sl__binding *binding,
     return status;
 }
 
-/* The merge of an output of the latest step. */
+/* Finds the merge of an output in the latest step. */
 static sl_status find_merge(const sl_pipeline *pipeline, const char *name,
                             sl_merge **out)
 {

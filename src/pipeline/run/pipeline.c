@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A pipeline, as one rank has it: creation, steps and evals, results. */
+ * One rank's part of a pipeline: creation, steps and evals, results. */
 #include "pipeline/run/runtime.h"
 
 #include "base/arguments.h"
@@ -40,8 +40,8 @@ static sl_status copy_functions(sl_pipeline *pipeline)
     return SL_OK;
 }
 
-/* The most adjacent W cells of one stage on this rank, which run as one; a
- * custom function is called for each. */
+/* The largest number of adjacent W cells of one stage on this rank, which run
+ * as one; 1 with a custom function, which is called for each. */
 static int count_adjacent_weights(const sl_pipeline *pipeline)
 {
     const sl_action *row = sl_schedule_row(pipeline->lowered, pipeline->rank);
@@ -144,8 +144,8 @@ void sl_pipeline_destroy(sl_pipeline *pipeline)
     sl__stop_stealing(pipeline);
     sl_schedule_destroy(pipeline->lowered);
     sl_schedule_destroy(pipeline->forward);
-    /* A transport that still holds messages may write to their memory, which is
-     * left to it until the process ends. */
+    /* A transport that still holds messages may write to their memory, so that
+     * is not freed before the process ends. */
     if (sl_comm_holds_memory(pipeline->comm))
         return;
     while (pipeline->bindings) {
@@ -165,7 +165,7 @@ void sl_pipeline_destroy(sl_pipeline *pipeline)
 
 /* ---------------------------------------------------------------- steps -- */
 
-/* Finds the binding for a batch, and makes what else steps need. */
+/* Finds the binding for a batch, and creates whatever else steps need. */
 static sl_status bind(sl_pipeline *pipeline, const int64_t *rows,
                       sl__binding **out)
 {
@@ -228,8 +228,8 @@ static int loss_stage(const sl_model *model)
     return -1;
 }
 
-/* Broadcasts the losses, where that is wanted. Then waits for all ranks: a step
- * ends well on all of them or on none. */
+/* Broadcasts the losses, if the options ask for it. Then waits for all ranks: a
+ * step succeeds on all of them or on none. */
 static sl_status finish(sl_pipeline *pipeline, const sl_model *model)
 {
     int ranks[SL_COMM_MAX_RANKS], stage = loss_stage(model);
@@ -245,11 +245,11 @@ static sl_status finish(sl_pipeline *pipeline, const sl_model *model)
     }
     const sl_group all = sl__all_ranks(pipeline->comm, ranks);
     SL__TRY(sl_comm_barrier(pipeline->comm, &all, SL__TAG_END, timeout_s));
-    /* A rank may have failed after this one has passed the barrier. */
+    /* A rank may have failed after this one passed the barrier. */
     return sl_comm_progress(pipeline->comm);
 }
 
-/* States what a collective was for, where it took too long. */
+/* Adds what a collective was for to the error of a timeout. */
 static sl_status explain(const sl_pipeline *pipeline, sl_status status,
                          const char *what)
 {
@@ -295,9 +295,9 @@ static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
     return SL_OK;
 }
 
-/* Splits the batch, unless it is like the one before. It is split twice: only
- * then is the number of rows known, and so the model whose inputs the arguments
- * are checked against. */
+/* Splits the batch, unless it is like the one before. It is split twice: the
+ * first time gives the number of rows, and so the model whose inputs the
+ * arguments are checked against the second time. */
 static sl_status split(sl_pipeline *pipeline, const sl_argument *arguments,
                        int count)
 {
@@ -325,7 +325,7 @@ static uint64_t hash_batch(const sl_batch *batch, bool train)
     return hash;
 }
 
-/* Fails with what the ranks of this pipeline do not agree on. */
+/* Fails with what differs between the ranks of this pipeline. */
 static sl_status name_difference(sl_pipeline *pipeline, const sl_group *own,
                                  bool train)
 {
@@ -342,8 +342,8 @@ static sl_status name_difference(sl_pipeline *pipeline, const sl_group *own,
                          pipeline->options.timeout_s);
 }
 
-/* Ranks with different batches would wait for messages of another size, or that
- * never come: they are found before any rank waits. */
+/* Ranks with different batches would wait for messages of another size, or for
+ * messages that never come. This finds them before any rank waits. */
 static sl_status agree(sl_pipeline *pipeline, bool train)
 {
     int ranks[SL_COMM_MAX_RANKS];
@@ -374,7 +374,7 @@ static sl_status try_batch(sl_pipeline *pipeline, const sl_argument *arguments,
 static sl_status run_batch(sl_pipeline *pipeline, const sl_argument *arguments,
                            int count, uint64_t seed, bool train)
 {
-    /* Where a transport has several pipelines, the one that runs answers. */
+    /* Of several pipelines on a transport, the one that runs answers. */
     sl_comm_set_answer(pipeline->comm, sl__answer, pipeline);
     atomic_fetch_add(&pipeline->steps, 1);
     atomic_store(&pipeline->in_step, true);
@@ -480,7 +480,7 @@ const sl_model *sl_pipeline_model(const sl_pipeline *pipeline)
     return binding ? binding->model : NULL;
 }
 
-/* Says why a stage cannot be had on this rank. */
+/* Fails with why a stage is not available on this rank. */
 static sl_status refuse_stage(const sl_pipeline *pipeline, int stage)
 {
     if (stage < 0 || stage >= pipeline->stages)

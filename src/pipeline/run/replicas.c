@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Replicas: pipelines side by side that train the same model, each on its own
- * data. Rank r of a pipeline works with rank r of all others.
+ * data. Rank r of a pipeline communicates with rank r of all others.
  *
  * Without sharding every replica has all parameters of its stages, and
  * REDUCE_GRAD is an allreduce of the gradients. With sharding, where the
@@ -9,8 +9,8 @@
  * and gradient: UNSHARD gathers the parameters, RESHARD frees all but the
  * shard, REDUCE_GRAD is a reduce-scatter of the gradients.
  *
- * Gradients come out as means because each microbatch's loss is divided by the
- * number of replicas (bind.c). */
+ * Sums of gradients are means over the replicas, because each microbatch's loss
+ * is divided by the number of replicas (bind.c). */
 #include "pipeline/run/runtime.h"
 
 #include "base/arguments.h"
@@ -18,7 +18,7 @@
 
 #include <assert.h>
 
-/* The ranks that have the same stages. */
+/* The group of ranks that have the same stages. */
 static sl_group peers_of(const sl_pipeline *pipeline, int *ranks)
 {
     for (int i = 0; i < pipeline->options.replicas; i++)
@@ -123,7 +123,7 @@ sl_status sl__run_state(sl_pipeline *pipeline, const sl_action *action)
 
 void sl__clear_replica_gradients(sl_pipeline *pipeline)
 {
-    /* A custom function reduces as the caller likes. */
+    /* With a custom function, the caller decides how gradients are reduced. */
     if (pipeline->replica > 0 && !pipeline->shards &&
         !pipeline->functions[SL_REDUCE_GRAD].call)
         sl_pipeline_zero_gradients(pipeline);
@@ -148,8 +148,8 @@ sl_status sl__descend_shard(sl_pipeline *pipeline, int stage, double rate)
     return SL_OK;
 }
 
-/* The parameters of a stage of callbacks are not in memory that is known here:
- * only custom functions can reduce their gradients, or shard them. */
+/* Sluice does not hold the parameters of a stage of callbacks: only custom
+ * functions can reduce their gradients, or shard them. */
 sl_status sl__check_replicas(const sl_pipeline *pipeline)
 {
     const sl_action_function *functions = pipeline->functions;

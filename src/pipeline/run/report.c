@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a failure of this rank reaches all ranks. A wait that took too long ends
- * with a report: every rank is asked what it is doing. */
+ * Broadcasts a failure of this rank to all ranks. After a timeout the error
+ * includes a report: every rank is asked what it is doing. */
 #include "pipeline/run/runtime.h"
 
 #include "base/clock.h"
@@ -12,8 +12,8 @@
 
 #include <stdio.h>
 
-/* Seconds that ranks have to answer over MPI. A rank that waits, or comes to
- * the end of a program, answers at once. */
+/* Seconds that ranks have to answer over MPI. A rank that waits, or reaches the
+ * end of a program, answers at once. */
 #define ANSWER_S 1.0
 
 static void describe(const sl__instruction *i, double for_s, char *text,
@@ -76,7 +76,7 @@ static bool add_line(int rank, const char *answer, char **text, size_t *size)
     return true;
 }
 
-/* Appends what every rank does: this one, the `peer` that it waits for (-1:
+/* Appends what every rank is doing: this one, the `peer` that it waits for (-1:
  * none), then all others. */
 static void append_report(sl_pipeline *pipeline, int peer, char *text,
                           size_t size)
@@ -84,7 +84,7 @@ static void append_report(sl_pipeline *pipeline, int peer, char *text,
     const int ranks = sl_comm_size(pipeline->comm);
     const int first[] = {sl_comm_rank(pipeline->comm), peer};
     char(*answers)[SL_COMM_ANSWER_MAX] = NULL;
-    /* The last line says how many there was no room for. */
+    /* Reserved for the last line, which says how many ranks were left out. */
     enum { LAST = 64 };
     int added = 0;
     if (size < LAST || sl__alloc((size_t)ranks, sizeof *answers, &answers))
@@ -108,7 +108,7 @@ static void append_report(sl_pipeline *pipeline, int peer, char *text,
 sl_status sl__abort_ranks(sl_comm *comm, sl_status status, const char *text)
 {
     sl_comm_abort(comm, status, text);
-    /* Where another rank was first, its failure counts. */
+    /* If another rank has failed before, this returns its failure. */
     SL__TRY(sl_comm_progress(comm));
     return status;
 }

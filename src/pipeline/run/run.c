@@ -22,7 +22,7 @@ static void *work(void *argument)
 {
     worker *own = argument;
     sl_status status = own->rank(own->comm, own->context);
-    /* No rank must wait for this one any longer. */
+    /* Ends the waits of other ranks for this one. */
     if (status)
         sl_comm_abort(own->comm, status, sl_error_text());
     return NULL;
@@ -63,8 +63,8 @@ sl_status sl_threads_run(int ranks, sl_rank_fn rank, void *context)
     return status;
 }
 
-/* Where this rank has failed, all fail. Else waits for all: a run ends well on
- * all ranks or on none. */
+/* If this rank has failed, makes all fail. Else waits for all: a run succeeds
+ * on all ranks or on none. */
 static sl_status finish(sl_comm *comm, sl_status status)
 {
     int ranks[SL_COMM_MAX_RANKS];

@@ -2,20 +2,18 @@
  *
  * Running a pipeline: how a cell of a schedule becomes kernel calls.
  *
- *   lowered.c       checks the schedule and completes it by the passes; every
- *                   cell of the result runs, as it stands
- *   bind.c          prepares one way of splitting a batch into microbatches:
- *                   compiled stages, their memory, two lists of instructions
- *   slots.c         decides which slots of memory each microbatch gets
- *   instructions.c  emits the list: for the cell `2F0`, the copies and waits
- *                   that bring its inputs, one SL__DO_RUN with stage 2, program
- *                   F and the slots of microbatch 0, and sends of its outputs
- *   execute.c       runs the list; for SL__DO_RUN, sl__stage_enqueue (in
- *                   tensor/run.c) enqueues the kernel calls of the program
+ * lowered.c checks the schedule and lowers it by passes; what runs is the
+ * result, cell for cell bind.c prepares one way of splitting a batch into
+ * microbatches: compiled stages, their memory, two lists of instructions
+ * slots.c decides which slots of memory each microbatch gets instructions.c
+ * emits the list: for the cell `2F0`, the copies and waits that bring its
+ * inputs, one SL__DO_RUN with stage 2, program F and the slots of microbatch 0,
+ * and sends of its outputs execute.c runs the list; for SL__DO_RUN,
+ * sl__stage_enqueue (in tensor/run.c) enqueues the kernel calls of the program
  *
- * A list is bound once for each way of splitting and run in every step. The
- * executor waits only where a cell does, and the checker has proven that these
- * waits end.
+ * A list is bound once for each way of splitting a batch, and run in every
+ * step. The executor waits only where a cell does, and the checker has proven
+ * that these waits end.
  *
  * The memory of a microbatch in a stage, and the part of the list in which it
  * is the microbatch's (its lifetime):
@@ -28,7 +26,7 @@
  *   output gradients  RECV_B, or the copy, to the last backward that reads them
  *   input gradients   I or B to WAIT_SEND_B, or to the copy
  *
- * Each kind has slots of its own, as many as there are lifetimes at once. */
+ * Each kind has its own slots, as many as there are lifetimes at once. */
 #ifndef SL_PIPELINE_RUNTIME_H
 #define SL_PIPELINE_RUNTIME_H
 
@@ -41,7 +39,8 @@
 
 #include <stdatomic.h>
 
-/* A request that shares no cache line: ranks on other cores write to it. */
+/* A request alone on its cache lines, because ranks on other cores write to
+ * it. */
 enum { SL__CACHE_LINE = 64 };
 typedef union sl__padded_request {
     sl_request request;
@@ -51,7 +50,7 @@ _Static_assert(sizeof(sl__padded_request) == 2 * SL__CACHE_LINE,
                "a request fits into two lines");
 
 typedef enum sl__instruction_kind {
-    SL__DO_PACK,    /* weights that have changed */
+    SL__DO_PACK,    /* pack weights that have changed */
     SL__DO_RUN,     /* F, I, W or B */
     SL__DO_NOTHING, /* a cell that needs no work here */
     SL__DO_STATE,   /* UNSHARD, RESHARD, REDUCE_GRAD */
@@ -65,17 +64,17 @@ typedef enum sl__instruction_kind {
 
 typedef struct sl__instruction {
     sl__instruction_kind kind;
-    bool joined; /* runs as one with the next: the halves of an overlap by a
+    bool joined;      /* runs as one with the next: halves of an overlap in a
                     custom function, or adjacent W's of a stage */
-    bool timed;  /* takes long enough for a look at the clock after it */
-    sl_action action; /* its cell; of a wait within a compute the RECV */
+    bool timed;       /* the clock is read after it */
+    sl_action action; /* its cell; for a wait within a compute, the RECV */
     union {
         struct {
             const sl_stage *program_stage;
             sl_memory *memory;
             const sl_action_function *function; /* custom; NULL: kernel calls */
             sl_program program;
-            int slot; /* of the memory: its slots of a microbatch */
+            int slot; /* the slot of its microbatch in `memory` */
         } run;        /* also of SL__DO_PACK */
         struct {
             int argument; /* by input of the model */
@@ -109,7 +108,7 @@ typedef struct sl__instructions {
     size_t capacity;
 } sl__instructions;
 
-/* When an instruction began, and when its message was complete. */
+/* When an instruction started, and when its message was complete. */
 typedef struct sl__stamp {
     sl__event start;
     double done_s;
@@ -122,8 +121,8 @@ typedef struct sl__variant {
     const sl_stage *program_stage;
     sl_memory *memory;
     int slots[SL__SLOT_KINDS]; /* how many */
-    int microbatches;          /* with these rows, in both lists together */
-    int *which;                /* by slot of the memory: its microbatch */
+    int microbatches;          /* with these rows, summed over both lists */
+    int *which;                /* by slot of `memory`: its microbatch */
 } sl__variant;
 
 /* One way of splitting a batch, ready to run. */
@@ -139,11 +138,11 @@ typedef struct sl__binding {
     sl__padded_request *requests;
     size_t request_count;
     sl_merge **merges;      /* by output of the model; NULL: not kept here */
-    int64_t output_bytes;   /* that they hold */
-    int split_dim;          /* that `merges` are for; -1: several */
-    bool dry;               /* counts bytes, allocates no memory */
-    double *scales;         /* by microbatch: of the gradient of its loss */
-    int *group;             /* scratch: the slots of W's that are joined */
+    int64_t output_bytes;   /* that `merges` hold */
+    int split_dim;          /* along which `merges` concatenate; -1: several */
+    bool dry;               /* a dry run: only counts bytes */
+    double *scales;         /* by microbatch: the scale of its loss */
+    int *group;             /* scratch: the slots of joined W's */
     sl__step_block *blocks; /* scratch: by slot of one memory */
 } sl__binding;
 
@@ -161,45 +160,45 @@ struct sl_pipeline {
     int *own_stages; /* of this rank */
     int own_count;
     int ranks;            /* of the schedule */
-    int rank;             /* this one, among these */
+    int rank;             /* this one's number among these */
     int replica;          /* which of the pipelines side by side this is in */
     bool shards;          /* each replica keeps only its shard of parameters */
     sl_schedule *lowered; /* what a step runs */
-    sl_schedule *forward; /* its cells that an eval runs */
+    sl_schedule *forward; /* the part of it that an eval runs */
     sl_action_function functions[SL_ACTION_KINDS]; /* custom ones */
-    sl_memory **owners; /* by stage: memory with its parameters; NULL */
+    sl_memory **owners; /* by stage: memory with its parameters, or NULL */
     const sl_stage **owner_stages;
     sl__binding *bindings;
     sl__binding *last; /* of the latest step */
     double *losses;
     double *device_losses; /* as they are computed, in device memory */
     sl_batch *batch;       /* of the latest step */
-    int64_t *rows;         /* of the batch at hand, by microbatch */
+    int64_t *rows;         /* of the current batch, by microbatch */
     bool has_losses;
-    /* What this rank is doing, for ranks that ask: see sl__answer. */
-    _Atomic(const sl__instructions *) doing; /* NULL: runs no list */
-    _Atomic size_t at;                       /* instruction of that list */
+    /* What this rank is doing, for sl__answer. */
+    _Atomic(const sl__instructions *) doing; /* the list that runs, or NULL */
+    _Atomic size_t at;                       /* its current instruction */
     _Atomic double since_s;
-    _Atomic uint64_t steps;         /* begun, evals too */
-    _Atomic bool in_step;           /* also while its list is being made */
-    _Atomic bool beginning;         /* waits for all ranks to be in it */
+    _Atomic uint64_t steps;         /* steps and evals started */
+    _Atomic bool in_step;           /* or its list is being made */
+    _Atomic bool beginning;         /* waits for all ranks to start it */
     const sl__instructions *latest; /* the list of `stamps`; NULL: it failed */
-    double next_data_s[2]; /* when the next batch was read; 0: unknown */
-    double data_s[2];      /* likewise, the latest */
-    double end_s[3];       /* of the latest: list, tied gradients, all ranks */
-    bool steals;           /* work from other ranks, while it waits */
-    double watched_s;      /* since when `lost_cores` counts */
-    long lost_cores;       /* involuntary context switches until then */
-    double helping_s;      /* work stealing since the latest step began */
-    double helped_s;       /* until it ended */
+    double next_data_s[2]; /* when the next batch was read: start, end; or 0 */
+    double data_s[2];      /* the same of the latest batch */
+    double end_s[3]; /* when the latest list, tied gradients, all ranks ended */
+    bool steals;     /* computes for other ranks while it waits */
+    double watched_s;      /* when `lost_cores` was read */
+    long lost_cores;       /* involuntary context switches up to `watched_s` */
+    double helping_s;      /* work stealing since the latest step started */
+    double helped_s;       /* the same, up to the end of that step */
     void (*before)(void);  /* tests: called before every instruction */
-    int *argument_of;      /* by input of the model, in the step at hand */
+    int *argument_of;      /* by input of the model, in the current step */
     char *scratch;         /* for two tied gradients of callbacks, in device
                               memory; or NULL */
-    char *scratch_host;    /* for one, in host memory */
+    char *scratch_host;    /* for one tied gradient, in host memory */
     int64_t scratch_bytes; /* of both, and of `device_losses` */
     int64_t optimizer_bytes; /* that an optimizer has planned */
-    sl__holding holding;     /* in memories of this rank */
+    sl__holding holding;     /* bytes in the memories of this rank */
 };
 
 /* A rank of this pipeline as the transport numbers it. */
@@ -213,8 +212,8 @@ static inline bool sl__is_own(const sl_pipeline *pipeline, int stage)
     return pipeline->rank_of[stage] == pipeline->rank;
 }
 
-/* Tags of collectives, which messages do not use: of tied gradients, of
- * parameters over replicas by stage; SL__TAG_END is the last. */
+/* Tags of collectives, which messages do not use: for tied gradients, and by
+ * stage for parameters over replicas. SL__TAG_END is the last. */
 enum {
     SL__TAG_TIES = SL_COMM_MAX_TAG / 2,
     SL__TAG_REPLICAS = SL__TAG_TIES + SL_COMM_MAX_TAG / 8,
@@ -224,28 +223,28 @@ _Static_assert(SL__TAG_REPLICAS + SL_MAX_STAGES <= SL_COMM_OWN_TAG,
 
 /* ----------------------------------------------------------- lowered.c -- */
 
-/* Checks and lowers the schedule of the options, and fills in what follows from
- * it: ranks, stages, which backward programs there are. */
+/* Checks and lowers the schedule of the options, and sets what follows from it:
+ * ranks, stages, which backward programs are compiled. */
 sl_status sl__lower_schedule(sl_pipeline *pipeline);
 
-/* Copies a schedule with overlaps as their halves; of an eval, the forward
- * cells alone. */
+/* Copies a schedule, with each OVERLAP_F_B as its two halves; with
+ * `forward_alone`, only the cells that an eval runs. */
 sl_status sl__copy_cells(const sl_schedule *from, bool forward_alone,
                          sl_schedule **out);
 
 /* ---------------------------------------------------------- pipeline.c -- */
 
-/* Splits a batch of so many rows evenly, into pipeline->rows. */
+/* Splits a batch of `rows` rows evenly; the result is in pipeline->rows. */
 sl_status sl__split_rows(sl_pipeline *pipeline, int64_t rows);
 
 /* -------------------------------------------------------------- bind.c -- */
 
 /* Binds a batch that is split into microbatches of these rows, or finds the
- * binding of an earlier one. `out` is the pipeline's. */
+ * binding of an earlier one. The pipeline owns `out`. */
 sl_status sl__bind(sl_pipeline *pipeline, const int64_t *rows,
                    sl__binding **out);
 
-/* The same without memory: variants with their slots, and no lists. The caller
+/* The same without memory: variants with their slots, but no lists. The caller
  * unbinds it. */
 sl_status sl__bind_dry(sl_pipeline *pipeline, const int64_t *rows,
                        sl__binding **out);
@@ -264,21 +263,21 @@ static inline sl__variant *sl__variant_of(const sl__binding *binding, int stage,
 
 /* ----------------------------------------------------------- execute.c -- */
 
-/* Runs a list of the binding until all of it is done: losses are in
- * pipeline->losses, and data that kernels refuse has been found. */
+/* Runs a list of the binding and waits for its end. Afterwards losses are in
+ * pipeline->losses. Fails where a kernel found invalid data. */
 sl_status sl__execute(sl_pipeline *pipeline, sl__binding *binding,
                       const sl__instructions *list, const sl_batch *batch,
                       uint64_t seed);
 
 /* ------------------------------------------------------------ report.c -- */
 
-/* Fails on all ranks as sl__abort_ranks does, with the sentence of this rank's failure, sl_error_text, after
- * `where`. After a timeout it ends with what every rank is doing, first of all
- * `peer`, unless that is -1. */
+/* Makes all ranks fail as sl__abort_ranks does. The sentence is `where` and
+ * then this rank's sl_error_text. After a timeout it ends with what every rank
+ * is doing, `peer` first unless that is -1. */
 sl_status sl__abort_where(sl_pipeline *pipeline, sl_status status,
                           const char *where, int peer);
 
-/* What a rank does, in words: an sl_answer_fn whose context is a pipeline. */
+/* Writes what a rank is doing: an sl_answer_fn whose context is a pipeline. */
 void sl__answer(void *pipeline, char *text, size_t size);
 
 /* ----------------------------------------------------------- outputs.c -- */
@@ -286,16 +285,16 @@ void sl__answer(void *pipeline, char *text, size_t size);
 /* Copies how the caller wants outputs merged. */
 sl_status sl__copy_merge_options(sl_pipeline *pipeline);
 
-/* Makes room for the outputs of this rank, for batches that are split along a
- * dimension, in place of what was there before; -1: along several. */
+/* Creates merges for the outputs of this rank, in place of earlier ones, for
+ * batches that are split along a dimension; -1: along several. */
 sl_status sl__make_merges(const sl_pipeline *pipeline, sl__binding *binding,
                           int split_dim);
 void sl__destroy_merges(sl__binding *binding);
 
 /* ------------------------------------------------------------- bytes.c -- */
 
-/* Bytes that the transport takes for sums over ranks: of the largest tied
- * gradient, or the largest that replicas sum, at least of a few numbers. */
+/* Bytes that the transport reserves for sums over ranks: enough for the largest
+ * tied gradient, the largest gradient that replicas sum, and a few numbers. */
 int64_t sl__sum_bytes(const sl_pipeline *pipeline, const sl_model *model);
 
 /* ----------------------------------------------------- work_stealing.c -- */
@@ -305,19 +304,20 @@ void sl__start_stealing(sl_pipeline *pipeline);
 void sl__begin_stealing(sl_pipeline *pipeline);
 void sl__stop_stealing(sl_pipeline *pipeline);
 
-/* Called after each step: counts how often this thread lost its core, and notes
- * in the transport whether other processes compete for it. */
+/* Called after each step: counts how often this thread lost its core, and tells
+ * the transport whether other processes compete for it. */
 void sl__watch_core(sl_pipeline *pipeline);
 
-/* Whether losing a core so often in so many seconds means that others compete
- * for it. They take it every few milliseconds, the system only now and then. */
+/* Whether `losses` of a core in `seconds` mean that other processes compete for
+ * it. A competing process takes it every few milliseconds, the kernel only now
+ * and then. */
 bool sl__is_crowded(double seconds, long losses);
 
 /* ---------------------------------------------------- tied_gradients.c -- */
 
-/* Before a step the first stage of a tie keeps the sum so far and the others
- * are cleared, so that it counts once; after the step all stages get the
- * sum. */
+/* Tied gradients accumulate over steps. Before a step, the first stage of a tie
+ * keeps the sum so far and the others are cleared, so that it counts once;
+ * after the step, all stages get the new sum. */
 sl_status sl__clear_tied_copies(sl_pipeline *pipeline, const sl_model *model);
 sl_status sl__sum_tied_gradients(sl_pipeline *pipeline, const sl_model *model);
 
@@ -326,25 +326,26 @@ sl_status sl__sum_tied_gradients(sl_pipeline *pipeline, const sl_model *model);
 int sl__tie_ranks(const sl_pipeline *pipeline, const sl_tie *tie,
                   int ranks[SL_COMM_MAX_RANKS]);
 
-/* Scratch memory: for sums over ranks, for the losses of a step, and for the
- * largest tied gradient of callbacks here, which is not in device memory. How
- * many bytes the latter two are. */
+/* Allocates scratch memory: for sums over ranks, for the losses of a step, and
+ * for the largest tied gradient of callbacks on this rank, which is not in
+ * device memory. The second function returns the bytes of the last two. */
 sl_status sl__make_scratch(sl_pipeline *pipeline, const sl_model *model);
 int64_t sl__scratch_bytes(const sl_pipeline *pipeline, const sl_model *model);
 
 /* ---------------------------------------------------------- replicas.c -- */
 
-/* Refuses stages whose parameters cannot be reached. */
+/* Refuses replicas of stages of callbacks, unless custom functions do their
+ * reductions. */
 sl_status sl__check_replicas(const sl_pipeline *pipeline);
 
 /* sl_memory_descend on this replica's shard of a stage. */
 sl_status sl__descend_shard(sl_pipeline *pipeline, int stage, double rate);
 
-/* Before a step the first replica keeps the gradients so far and the others are
- * cleared, so that they count once. */
+/* Before a step, the first replica keeps the gradients accumulated so far and
+ * the others clear theirs, so that they count once. */
 void sl__clear_replica_gradients(sl_pipeline *pipeline);
 
-/* The bytes that this replica keeps of a parameter or gradient: all, unless
+/* Which bytes of a parameter or gradient this replica keeps: all, unless
  * parameters are sharded. */
 typedef struct sl__shard {
     size_t first;

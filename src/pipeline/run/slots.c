@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Slots: which microbatch has which when, and how many there must be. A slot is
- * a microbatch's for its lifetime, and then the next one's. */
+ * Slots: decides which microbatch has which slot, and how many slots there are.
+ * A slot belongs to a microbatch for its lifetime, and then to the next one. */
 #include "pipeline/run/bind.h"
 
 #include "base/memory.h"

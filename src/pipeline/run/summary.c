@@ -2,8 +2,8 @@
  *
  * Time and memory of a run, planned and measured. The planned time is that of a
  * simulation of the schedule with the mean measured cost of each stage's
- * programs, and messages that cost nothing: the rest of the measured time was
- * lost to messages, waking up and uneven costs. */
+ * programs, and messages that cost nothing: the rest of the measured time went
+ * into messages, waking up and uneven costs. */
 #include "pipeline/run/trace.h"
 
 #include "base/arguments.h"
@@ -31,7 +31,7 @@ sl_rank_summary sl_trace_rank(const sl_trace *trace, int rank)
         switch (event->kind) {
         case SL_EVENT_COMPUTE: out.busy_s += took; break;
         case SL_EVENT_WAIT:
-            /* Before the first compute everybody waits. */
+            /* Waits before the first compute of any rank do not count. */
             if (event->end_s > 0)
                 out.waited_s += event->end_s - fmax(event->start_s, 0);
             break;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tied parameters, which several stages have: after a step each of these stages
- * has the sum of all their gradients. */
+ * Sums the gradients of tied parameters: after a step, each stage that has the
+ * parameter has the sum of all its gradients. */
 #include "pipeline/run/runtime.h"
 
 #include "base/memory.h"
@@ -61,7 +61,8 @@ int sl__tie_ranks(const sl_pipeline *pipeline, const sl_tie *tie,
     return count;
 }
 
-/* Finds a gradient in device memory; one of callbacks is copied to `room`. */
+/* Finds a gradient in device memory; one of callbacks is copied to `room`
+ * first. */
 static sl_status reach(const sl_pipeline *pipeline, const sl_tie *tie,
                        int member, char *room, sl_port *port, char **out)
 {
@@ -97,9 +98,9 @@ static sl_status write_sum(const sl_pipeline *pipeline, const sl_tie *tie,
                            (size_t)port.bytes);
 }
 
-/* Sums in the memory of the first stage of this rank, over its other stages and
- * then over ranks; all its stages then get the sum. With shards this is the
- * shard of this replica: the rest was freed. */
+/* Adds the gradients of all stages of this rank to that of the first,
+ * all-reduces the result over ranks, and writes it to all stages of this rank.
+ * With shards, only this replica's shard is summed: the rest was freed. */
 static sl_status sum_tie(sl_pipeline *pipeline, const sl_tie *tie, int tag)
 {
     int ranks[SL_COMM_MAX_RANKS];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What happened in the latest step: the executor notes when each instruction
- * began; here that becomes events, which rank 0 gathers from all ranks. */
+ * The trace of the latest step: the executor records when each instruction
+ * started; this file makes events of that, and rank 0 gathers them from all
+ * ranks. */
 #include "pipeline/run/trace.h"
 
 #include "base/arguments.h"
@@ -14,8 +15,8 @@
 
 /* ------------------------------------------------------- of this rank -- */
 
-/* Reads the stamps of a list. A message is an event when it is posted, whose
- * end is known once its wait is read. */
+/* Reads the stamps of a list. A message becomes an event when its post is read;
+ * its end is set when its wait is read. */
 typedef struct reader {
     const sl_pipeline *pipeline;
     const sl__binding *binding;
@@ -37,7 +38,7 @@ static void add_event(reader *r, sl_event_kind kind, const sl_action *action,
                                        .end_s = end};
 }
 
-/* Says what the message of an instruction is in the latest event. */
+/* Describes the message of an instruction in the latest event. */
 static void describe_message(reader *r, const sl__instruction *i)
 {
     sl_event *event = &r->events[r->count - 1];
@@ -70,7 +71,7 @@ static void read_wait(reader *r, size_t k)
     describe_message(r, i);
 }
 
-/* What a compute takes as it begins, or gives back as it ends. */
+/* Bytes that F or I allocates as it starts, or B or W frees as it ends. */
 static int64_t compute_bytes(const sl__instruction *i)
 {
     const sl_plan *plan = sl_stage_plan(i->u.run.program_stage);
@@ -81,7 +82,7 @@ static int64_t compute_bytes(const sl__instruction *i)
     }
 }
 
-/* A cell that there was nothing to do for, as what it would have been. */
+/* The kind of event of a cell for which there was nothing to do. */
 static sl_event_kind kind_of_cell(const sl_action *cell)
 {
     switch (sl_action_kind_family(cell->kind)) {
@@ -129,7 +130,7 @@ static void read_instruction(reader *r, size_t k)
     }
 }
 
-/* Instructions that ran as one took one time: each gets an even part of it. */
+/* Divides the time of instructions that ran as one evenly between them. */
 static void split_joined(reader *r)
 {
     size_t e = 0;
@@ -197,7 +198,7 @@ double sl_pipeline_busy(const sl_pipeline *pipeline)
 
 /* ---------------------------------------------------------- gathering -- */
 
-/* What a rank sends before its events. */
+/* The header that a rank sends before its events. */
 typedef struct header {
     uint64_t count;
     double helped_s;
@@ -216,8 +217,8 @@ static sl_status transfer(sl_pipeline *pipeline, int from, int to, void *data,
 
 enum { CLOCK_TRIES = 8 };
 
-/* How far a rank's clock is ahead of rank 0's, by the quickest of several
- * exchanges. That rank calls show_clock. */
+/* Measures how far a rank's clock is ahead of rank 0's, by the quickest of
+ * several exchanges. That rank calls show_clock. */
 static sl_status compare_clocks(sl_pipeline *pipeline, int rank, double *out)
 {
     double best = 1e30;
@@ -232,7 +233,8 @@ static sl_status compare_clocks(sl_pipeline *pipeline, int rank, double *out)
             *out = there - (start + took / 2);
         }
     }
-    /* A smaller difference is not measurable: both are on one machine. */
+    /* A difference below the error of the measurement counts as none: both are
+     * on one machine. */
     if (*out <= best / 2 && *out >= -best / 2)
         *out = 0;
     return SL_OK;
@@ -273,7 +275,7 @@ static sl_status receive_events(sl_pipeline *pipeline, int rank,
     return SL_OK;
 }
 
-/* Time begins with the first compute of any rank. */
+/* Makes the first compute of any rank time 0. */
 static void start_at_zero(sl_trace *trace)
 {
     double first = 0;

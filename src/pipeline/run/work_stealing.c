@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Work stealing: a rank that waits takes parts of the kernels that other ranks
+ * Work stealing: a rank that waits computes parts of kernels that other ranks
  * of the process run. */
 #include "pipeline/run/runtime.h"
 
@@ -51,7 +51,7 @@ void sl__watch_core(sl_pipeline *pipeline)
     if (watched < window_s || getrusage(RUSAGE_THREAD, &used))
         return;
     long losses = used.ru_nivcsw - pipeline->lost_cores;
-    /* The first time there is nothing to compare with. */
+    /* The first time there is no earlier count to compare with. */
     if (pipeline->watched_s > 0)
         sl__comm_set_crowded(pipeline->comm, sl__is_crowded(watched, losses));
     pipeline->watched_s = now;
