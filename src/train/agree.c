@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What all ranks of a run must have been given alike, compared before the first
- * step: a run in which they differ may end well and leave a wrong model. */
+ * Compares, before the first step, the options that all ranks of a run must
+ * have in common: a run in which they differ may succeed and leave a wrong
+ * model. */
 #include "train/train.h"
 
 #include "base/memory.h"
@@ -56,7 +57,8 @@ static sl_status add_schedule(list *all, const sl_schedule *schedule)
     return SL_OK;
 }
 
-/* Tokens at so many places tell data apart without reading all of them. */
+/* Hashes tokens at 256 places, which distinguishes data without reading all of
+ * it. */
 static sl_status add_windows(list *all, const char *name,
                              const sl_windows *windows)
 {
@@ -150,7 +152,8 @@ static void add_run(list *all, const sl_train_options *options)
     add(all, "backend", "%.32s", backend ? backend : "");
 }
 
-/* Where it starts from, by the end of the path, where paths differ. */
+/* Adds the end of the path that the run starts from, which is where paths
+ * differ. */
 static void add_start(list *all, const sl_train_options *options)
 {
     const char *path = options->resume ? options->resume : options->init;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checkpoints in a folder: whether one is undamaged, which is the newest, which
- * are removed; and reading one. */
+ * Checkpoints in a folder: checks whether one is undamaged, finds the newest,
+ * removes old ones, and reads one. */
 #include "train/checkpoint.h"
 
 #include "base/arguments.h"
@@ -38,8 +38,8 @@ static sl_status damaged(const char *path, const char *why)
                    path, why);
 }
 
-/* Whether the numbers are numbers that a run can have, and files are files of
- * the folder. */
+/* Whether the numbers are ones that a run can have, and the file names have no
+ * path. */
 static bool is_sensible(const json_t *root)
 {
     static const char *const names[] = {"step", "sequences", "optimizer_steps"};
@@ -62,8 +62,9 @@ static bool is_sensible(const json_t *root)
     return config && json_object_size(files) >= 3;
 }
 
-/* A file of a checkpoint that could not be read. Where it is not there, that is
- * damage; another failure may pass, and says nothing of the checkpoint. */
+/* Fails for a file of a checkpoint that could not be read. A missing file is
+ * damage (SL_EPARSE); another failure may be temporary, and says nothing about
+ * the checkpoint. */
 static sl_status unreadable(const char *path, const char *file,
                             sl_status status)
 {
@@ -79,8 +80,7 @@ static int64_t version_of(const json_t *root)
     return json_integer_value(json_object_get(root, "version"));
 }
 
-/* Whether training.json is as it was written, and of a version that is
- * known. */
+/* Fails unless training.json is as it was written, and of a known version. */
 static sl_status check_training(const char *path, json_t *root)
 {
     const char *known = json_string_value(json_object_get(root, "sum"));
@@ -199,7 +199,8 @@ static int is_other(const struct dirent *entry)
     return is_named_so(entry) && !is_checkpoint(entry);
 }
 
-/* Newest last: names are numbers of equal length, or longer ones. */
+/* Orders by step, newest last: as text, steps of more than eight digits would
+ * come in the wrong order. */
 static int by_step(const struct dirent **a, const struct dirent **b)
 {
     long long x = atoll((*a)->d_name + 5), y = atoll((*b)->d_name + 5);
@@ -223,7 +224,8 @@ static void free_list(struct dirent **entries, int count)
     free(entries);
 }
 
-/* Reports what is named like a checkpoint, is no folder, and is left alone. */
+/* Reports entries that are named like a checkpoint but are not folders. They
+ * are ignored. */
 static void report_others(const char *folder,
                           void (*report)(void *context, const char *sentence),
                           void *context)
@@ -241,7 +243,7 @@ static void report_others(const char *folder,
         free_list(entries, count);
 }
 
-/* The newest of these that is undamaged; NULL: none is. */
+/* Finds the newest of these that is undamaged; NULL where there is none. */
 static sl_status find(const char *folder, struct dirent **entries, int count,
                       void (*report)(void *context, const char *sentence),
                       void *context, char **out)
@@ -257,8 +259,8 @@ static sl_status find(const char *folder, struct dirent **entries, int count,
             return SL_OK;
         }
         free(path);
-        /* An older one is taken only where this one is known to be damaged:
-         * what could not be read now may be sound, and newer. */
+        /* Go on to an older one only if this one is damaged: one that cannot be
+         * read now may be undamaged, and it is newer. */
         if (status != SL_EPARSE)
             return status;
         if (report)
@@ -288,8 +290,8 @@ sl_status sl_checkpoint_find(const char *folder,
     return SL_OK;
 }
 
-/* Points a link at a checkpoint by a rename, so that it is there at any
- * time. */
+/* Points a link at a checkpoint. It is replaced by a rename, so that it exists
+ * at all times. */
 static sl_status point(const char *folder, const char *name, const char *target)
 {
     char hidden[64], *fresh, *link;
@@ -309,7 +311,8 @@ free_fresh:
     return status;
 }
 
-/* Removes a checkpoint so that what is left of it is never taken for one. */
+/* Removes a checkpoint. It is renamed first, so that an interrupted removal
+ * does not leave something that looks like a checkpoint. */
 static void remove_one(const char *folder, const char *name)
 {
     char hidden[300], *path = NULL, *gone = NULL;
@@ -324,7 +327,8 @@ static void remove_one(const char *folder, const char *name)
     free(gone);
 }
 
-/* What was never finished, or never wholly removed. */
+/* Removes checkpoints that were never completed, or never completely
+ * removed. */
 static void remove_rests(const char *folder)
 {
     DIR *open = opendir(folder);
@@ -344,7 +348,7 @@ static void remove_rests(const char *folder)
         closedir(open);
 }
 
-/* Gives a checkpoint a name by which it is none. */
+/* Renames a checkpoint, so that it no longer counts as one. */
 static sl_status set_one_aside(const char *path)
 {
     char aside[4096];
@@ -356,7 +360,7 @@ static sl_status set_one_aside(const char *path)
     return SL_OK;
 }
 
-/* Puts a checkpoint aside, which must be damaged. */
+/* Sets a checkpoint aside; fails unless it is damaged. */
 static sl_status set_damaged_aside(const char *folder, const char *name)
 {
     sl_progress progress;
@@ -388,7 +392,7 @@ sl_status sl__checkpoint_set_aside(const char *folder, int64_t step)
     return status;
 }
 
-/* The loss of validation of a checkpoint; NaN where it has none, or cannot be
+/* The validation loss of a checkpoint; NaN where it has none, or cannot be
  * read. */
 static double validation_of(const char *folder, const char *name)
 {
@@ -432,7 +436,8 @@ sl_status sl_checkpoint_prune(const char *folder, int keep)
 
 /* --------------------------------------------------------------- reading -- */
 
-/* In pieces: a copy of the largest would be memory that nobody planned. */
+/* Reads in pieces: a copy of the largest tensor would be memory that is not
+ * planned. */
 static sl_status read_state(const sl_safetensor *found,
                             const sl__optimizer_state *own)
 {
@@ -448,7 +453,7 @@ static sl_status read_state(const sl_safetensor *found,
     return SL_OK;
 }
 
-/* All are looked at before any changes. */
+/* Checks all tensors before it changes any. */
 static sl_status read_states(const sl_weights *states,
                              const sl_optimizer *optimizer, bool write)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * What writing (checkpoint_write.c) and reading (checkpoint.c) a checkpoint
- * share. One is a folder that is written under a hidden name, made lasting, and
- * renamed: it is there as a whole or not at all. Last in it comes
- * training.json, with the size and sum of every other file, by which a damaged
- * one is known.
+ * Shared by writing (checkpoint_write.c) and reading (checkpoint.c) a
+ * checkpoint. A checkpoint is a folder that is written under a hidden name,
+ * synced to disk, and renamed: it exists completely or not at all.
+ * training.json is written last; it has the size and checksum of every other
+ * file, which reveal damage.
  *
- * Version 2 has XXH64 for these sums, version 1 one of our own. */
+ * Version 2 has XXH64 as checksum, version 1 one that is not used elsewhere. */
 #ifndef SL_TRAIN_CHECKPOINT_H
 #define SL_TRAIN_CHECKPOINT_H
 
@@ -16,7 +16,8 @@
 
 enum { SL__CHECKPOINT_VERSION = 2 };
 
-/* A sum over the text of an object, without its own `sum`, which goes. */
+/* The checksum of an object's text, from which its member `sum` is removed
+ * first. */
 sl_status sl__sum_json(json_t *root, char out[17]);
 
 #endif

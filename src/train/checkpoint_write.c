@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writing a checkpoint: every rank writes its files, then rank 0 writes what is
- * around them, and renames the folder. */
+ * Writes a checkpoint: every rank writes its files, then rank 0 writes the
+ * other files and renames the folder. */
 #include "train/checkpoint.h"
 
 #include "base/arguments.h"
@@ -22,14 +22,14 @@
 
 /* -------------------------------------------------------- a rank's files -- */
 
-/* What a rank reports to rank 0 of a file that it wrote. */
+/* What a rank reports to rank 0 about a file that it wrote. */
 typedef struct written {
     char name[64];
     int64_t bytes;
     uint64_t sum;
 } written;
 
-/* Both files of a rank; a status, so that all know. */
+/* Both files of a rank, and its status, which all ranks must know. */
 typedef struct share {
     written files[2]; /* model, optimizer */
     int64_t status;
@@ -46,7 +46,7 @@ static void name_file(const char *stem, int rank, int ranks, char *out,
                  ranks);
 }
 
-/* Tensors being collected, with names and data of their own. */
+/* The tensors to write to a file, with their names and data. */
 typedef struct collection {
     sl__arena arena;
     const sl_model *model;
@@ -57,8 +57,8 @@ typedef struct collection {
     size_t capacity;
 } collection;
 
-/* Where the bytes of a tensor are, in memory of a device or, of callbacks,
- * copied out; what they are there, and in the file. */
+/* Where the bytes of a tensor are, in device memory or in a copy of what
+ * callbacks hold; and their dtype there and in the file. */
 typedef struct source {
     sl__stream *stream;
     const char *data;
@@ -87,7 +87,7 @@ static sl_status read_source(void *context, size_t first, void *out,
     return SL_OK;
 }
 
-/* A source that is there as long as the collection. */
+/* Adds a source that lives as long as the collection. */
 static sl_status add_source(collection *c, sl__stream *stream, const void *data,
                             sl_dtype dtype, source **out)
 {
@@ -124,7 +124,7 @@ static void clear(collection *c)
     sl__arena_clear(&c->arena);
 }
 
-/* A parameter of callbacks, which they copy out. */
+/* Gets a copy of a parameter from callbacks. */
 static sl_status copy_out(collection *c, const sl__parameter *own, source *out)
 {
     char *data;
@@ -135,8 +135,8 @@ static sl_status copy_out(collection *c, const sl__parameter *own, source *out)
     return sl_memory_read(own->memory, &own->port, 0, data, bytes);
 }
 
-/* A parameter under all of its names, as a state dict has it; a tie lists those
- * of all stages. */
+/* Collects a parameter under all of its names, as a state dict has it; for a
+ * tied one, those of all stages. */
 static sl_status collect_parameter(void *context, const sl__parameter *own)
 {
     collection *c = context;
@@ -146,7 +146,8 @@ static sl_status collect_parameter(void *context, const sl__parameter *own)
     source *from;
     if (!first)
         return SL_OK;
-    /* Where it lies: a copy of the model is memory that nobody planned. */
+    /* Written from where it is: a copy of the model would be memory that is not
+     * planned. */
     SL__TRY(add_source(c, sl__memory_stream(own->memory),
                        sl__port_memory(own->memory, port, 0), port->dtype,
                        &from));
@@ -215,8 +216,8 @@ static sl_status check_tensor(const sl_safetensor *own)
     return SL_OK;
 }
 
-/* What is not finite is never written: it might take the place of what was
- * good. */
+/* Fails where a tensor is not finite: such a checkpoint might replace a good
+ * one. */
 static sl_status check_finite(const collection *c)
 {
     for (size_t i = 0; i < c->count; i++)
@@ -224,7 +225,7 @@ static sl_status check_finite(const collection *c)
     return SL_OK;
 }
 
-/* Writes a collection, and notes what became of it. */
+/* Writes a collection to a file, and records its size and checksum. */
 static sl_status write_collection(const collection *c, const char *folder,
                                   written *out)
 {
@@ -272,7 +273,7 @@ end:
 
 /* ------------------------------------------------------------------ JSON -- */
 
-/* Without an object there was no memory for it. */
+/* Writes an object to a file; NULL for `root` means that memory ran out. */
 static sl_status write_json(const json_t *root, const char *folder,
                             const char *name)
 {
@@ -303,7 +304,7 @@ static sl_status map_file(const char *folder, const char *file, json_t *map,
     return SL_OK;
 }
 
-/* Which file has which tensor, in the form of Hugging Face. */
+/* Writes which file has which tensor, in the format of Hugging Face. */
 static sl_status write_index(const share *shares, int ranks, int which,
                              const char *folder, const char *name)
 {
@@ -330,7 +331,7 @@ static void add_sum(json_t *files, const char *name, int64_t bytes,
         json_pack("{s:I, s:s}", "bytes", (json_int_t)bytes, "sum", text));
 }
 
-/* Adds a file to those of training.json, where it is there. */
+/* Adds a file to those of training.json, if it exists. */
 static sl_status add_file(json_t *files, const char *folder, const char *name)
 {
     char *path;
@@ -353,7 +354,7 @@ static sl_status add_rest(json_t *files, const char *folder)
     return add_file(files, folder, "optimizer.safetensors.index.json");
 }
 
-/* Signs what stands in training.json with a sum over it. */
+/* Adds the checksum of training.json to it, and writes it. */
 static sl_status sign_and_write(json_t *root, const char *folder)
 {
     char sum[17];
@@ -408,10 +409,11 @@ static sl_status make_folder(const char *path)
                    strerror(errno));
 }
 
-/* A checkpoint at hand: written to `partial`, which is renamed to `final`. */
+/* The checkpoint that is being written: to `partial`, which is then renamed to
+ * `final`. */
 typedef struct writing {
     sl_pipeline *pipeline;
-    sl__pipeline_info at; /* in it */
+    sl__pipeline_info at; /* this rank's position in the pipeline */
     const sl_optimizer *optimizer;
     const sl_gpt2_config *config;
     const sl_progress *progress;
@@ -421,8 +423,9 @@ typedef struct writing {
     share *shares; /* by rank */
 } writing;
 
-/* Rank 0 renames the folder. One of this step may be there, from a run that was
- * resumed earlier: it is put back where the new one cannot take its place. */
+/* Rank 0 renames the folder. A checkpoint of the same step may exist, from
+ * before an earlier run was resumed: it is moved away, and moved back if the
+ * rename fails. */
 static sl_status rename_folder(const writing *w)
 {
     sl_status status = SL_OK;
@@ -437,7 +440,7 @@ static sl_status rename_folder(const writing *w)
     return status;
 }
 
-/* Rank 0 writes everything around the files of the ranks. */
+/* Rank 0 writes everything except the files of the ranks. */
 static sl_status finish(const writing *w)
 {
     const char *folder = w->partial;
@@ -456,8 +459,8 @@ static sl_status finish(const writing *w)
     return sl__sync_folder(w->folder);
 }
 
-/* Whether all ranks have come here without a failure. One that has failed says
- * so to all others. */
+/* Fails on all ranks if any rank has failed: each sends its status to all
+ * others. */
 static sl_status agree(const writing *w, sl_status status)
 {
     int ranks[SL_COMM_MAX_RANKS];
@@ -496,7 +499,8 @@ static sl_status make_room(writing *w)
     return sl__alloc((size_t)w->at.ranks, sizeof *w->shares, &w->shares);
 }
 
-/* Every rank comes to each of the three meetings, whatever it has to report. */
+/* Every rank takes part in each agree(), whether it has failed or not, unless
+ * an earlier one made all ranks fail. */
 static sl_status write_all(const writing *w)
 {
     int rank = w->at.rank;
@@ -523,7 +527,7 @@ sl_status sl_checkpoint_write(sl_pipeline *pipeline,
     SL__NEED(pipeline, optimizer, config, progress, folder);
     SL__TRY(sl__check_save_dtype(dtype));
     if (sl__pipeline_describe(pipeline).replica > 0)
-        return SL_OK; /* All replicas are the same. */
+        return SL_OK; /* Only the first replica writes: all have the same. */
     writing w = {.pipeline = pipeline,
                  .at = sl__pipeline_describe(pipeline),
                  .optimizer = optimizer,

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* The plans of all ranks, on each of them. */
+/* Gathers the plans of all ranks on each of them. */
 static sl_status share_plans(sl_comm *comm, const sl_rank_bytes *own,
                              double timeout_s, sl_rank_bytes *all)
 {
@@ -36,8 +36,8 @@ static sl_status check_stage(const sl_weights *weights, const sl_model *model,
     return SL_OK;
 }
 
-/* Whether the initial weights have what every stage needs. Only a run looks at
- * the numbers in them. */
+/* Checks that the initial weights have every tensor that a stage needs. Only a
+ * run checks that their numbers are finite. */
 static sl_status check_weights(const char *path, const sl_model *model)
 {
     sl_weights *weights;
@@ -65,7 +65,7 @@ static sl_status describe(sl_pipeline *pipeline, const sl_rank_bytes *all,
     return SL_OK;
 }
 
-/* Plans a run into `all`, the memory of every rank, and describes it. */
+/* Plans a run: `all` gets the memory of every rank, and `out` the layout. */
 static sl_status plan(sl_comm *comm, const sl_train_options *options,
                       sl_pipeline *pipeline, sl_rank_bytes *all,
                       sl_train_layout *out)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files and folders as checkpoints need them: checksums, the lock of the one
- * run that writes, and removal. */
+ * Files and folders for checkpoints: checksums, the lock that admits one run to
+ * a folder, and removal. */
 #include "train/train.h"
 
 #include "base/arguments.h"
@@ -44,7 +44,7 @@ void sl__fnv_add(uint64_t *sum, const void *data, size_t bytes)
         *sum = (*sum ^ at[i]) * UINT64_C(0x100000001b3);
 }
 
-/* What a sum is made with: pieces are added to its state in their order. */
+/* Adds the next piece of a file to the state of a checksum. */
 typedef void (*sum_fn)(void *state, const void *data, size_t bytes);
 
 static sl_status sum_pieces(const char *path, sum_fn add, void *state,
@@ -84,7 +84,7 @@ sl_status sl__sum_file(const char *path, int64_t *out_bytes, uint64_t *out_sum)
     return SL_OK;
 }
 
-/* All pieces but the last are of whole words. */
+/* All pieces but the last consist of whole words. */
 static void add_words(void *state, const void *data, size_t bytes)
 {
     uint64_t *sum = state;
@@ -108,7 +108,7 @@ sl_status sl__sum_file_version_1(const char *path, int64_t *out_bytes,
 
 /* --------------------------------------------------------------- folders -- */
 
-/* A folder, and those that it is in. */
+/* Creates a folder and its parents. */
 static sl_status make_folders(const char *path)
 {
     char *copy = strdup(path);
@@ -129,10 +129,10 @@ static sl_status make_folders(const char *path)
 }
 
 struct sl_claim {
-    int fd; /* of the lock, which goes with it */
+    int fd; /* holds the lock until it is closed */
 };
 
-/* Opens and takes the lock of a folder; the lock goes with the descriptor. */
+/* Takes the lock of a folder, which is held until the descriptor is closed. */
 static sl_status take_lock(const char *folder, int *out)
 {
     char *path;
@@ -173,7 +173,7 @@ void sl_claim_destroy(sl_claim *claim)
 
 void sl__remove_folder(const char *path)
 {
-    /* A link is not followed: what it names is not ours. */
+    /* Links are not followed: their targets are not part of the checkpoint. */
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *folder = fd < 0 ? NULL : fdopendir(fd);
     struct dirent *entry;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * GPT-2. Modules, and the names of parameters in them, are those of the Hugging
- * Face model; so is the layout of its weights, (in, out) but for lm_head. */
+ * GPT-2. Modules, names of parameters and the layout of weights are those of
+ * the Hugging Face model: weights are (in, out), except for lm_head. */
 #include "train/train.h"
 
 #include "tensor/graph.h"
@@ -43,7 +43,7 @@ const char *sl__gpt2_refusal(const sl_gpt2_config *config,
     return NULL;
 }
 
-/* Whether a piece can be built; refuses through the graph where not. */
+/* Whether a piece can be built; if not, the graph keeps the refusal. */
 static bool usable(sl_graph *graph, const sl_gpt2_config *config,
                    const sl_gpt2_options *options, const sl_tensor *operand)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The config.json of Hugging Face's GPT-2, read and written. */
+ * Reads and writes the config.json of Hugging Face's GPT-2. */
 #include "train/train.h"
 
 #include "base/arguments.h"
@@ -23,7 +23,7 @@ static sl_status read_size(const json_t *config, const char *key, int *out)
     return SL_OK;
 }
 
-/* A token's id. */
+/* Reads the id of a token. */
 static sl_status read_token(const json_t *config, const char *key, int *out)
 {
     const json_t *value = json_object_get(config, key);
@@ -46,7 +46,7 @@ static sl_status read_number(const json_t *config, const char *key, double *out)
     return SL_OK;
 }
 
-/* A switch; absent, it is as it was. */
+/* Reads a boolean; one that is absent keeps its value. */
 static sl_status read_switch(const json_t *config, const char *key, bool *out)
 {
     const json_t *value = json_object_get(config, key);
@@ -61,7 +61,8 @@ static sl_status read_switch(const json_t *config, const char *key, bool *out)
     return SL_OK;
 }
 
-/* A switch that changes the model in a way that is not built. */
+/* Refuses a boolean that asks for a variant of the model that is not
+ * supported. */
 static sl_status refuse_switch(const json_t *config, const char *key,
                                bool expected)
 {
@@ -73,7 +74,7 @@ static sl_status refuse_switch(const json_t *config, const char *key,
                    key, value ? "true" : "false");
 }
 
-/* The first name of each is the one that is written. */
+/* The first name of each activation is the one that is written. */
 static const struct {
     const char *name;
     sl_activation activation;
@@ -186,8 +187,8 @@ sl_status sl_gpt2_read_config(const char *json, size_t length,
 /* The token that GPT-2's own vocabulary ends in. */
 enum { END_OF_TEXT = 50256 };
 
-/* Readers expect GPT-2's own where there is none, which a smaller vocabulary
- * lacks: it says so. */
+/* Readers assume GPT-2's own token where the key is missing. A smaller
+ * vocabulary does not have it, so null is written. */
 static void add_token(json_t *root, const char *key,
                       const sl_gpt2_config *config, int token)
 {
@@ -197,7 +198,7 @@ static void add_token(json_t *root, const char *key,
         json_object_set_new(root, key, json_null());
 }
 
-/* In the fewest digits that read as the same numbers: 0.1, not
+/* Writes numbers in the fewest digits that parse as the same number: 0.1, not
  * 0.10000000000000001. */
 static char *dump(const json_t *root)
 {

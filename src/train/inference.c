@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A trained model: evaluating it, and generating tokens with it. */
+ * Evaluates a trained model, and generates tokens with it. */
 #include "train/train.h"
 
 #include "base/arguments.h"
@@ -12,7 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-/* A pipeline with weights, and a batch with one sequence per microbatch. */
+/* A pipeline with loaded weights, and its batch, with one sequence per
+ * microbatch. */
 typedef struct reader {
     sl_gpt2_model_spec model;
     sl_pipeline *pipeline;
@@ -35,7 +36,7 @@ sl_status sl__load_weights(const char *path, sl_pipeline *pipeline)
     return status;
 }
 
-/* Fills in a reader; the caller closes it, also where this fails. */
+/* Fills in a reader. The caller closes it, also after a failure. */
 static sl_status prepare_reader(sl_comm *comm,
                                 const sl_inference_options *options,
                                 bool outputs, reader *r)
@@ -78,7 +79,7 @@ static sl_status sum_losses(reader *r, const sl_windows *windows, int64_t count,
 {
     for (int64_t at = 0; at < count; at += r->rows) {
         int found;
-        /* The last batch is filled up with windows that do not count. */
+        /* The last batch is padded with windows that do not count. */
         sl_status status = sl_windows_read(windows, at, r->rows, r->batch.ids,
                                            r->batch.labels);
         if (status)
@@ -116,7 +117,7 @@ sl_status sl_evaluate(sl_comm *comm, const sl_inference_options *options,
 
 /* -------------------------------------------------------------- sampling -- */
 
-/* A token with how likely it is. */
+/* A token and its probability. */
 typedef struct choice {
     float logit;
     int token;
@@ -130,7 +131,7 @@ static int likelier(const void *left, const void *right)
     return (a->token > b->token) - (a->token < b->token);
 }
 
-/* One of the tokens, by chance; `x` is uniform from 0 up to below 1. */
+/* Samples a token; `x` is uniform in [0, 1). */
 static int64_t choose(const float *logits, int count, const sl_sampling *how,
                       double x, choice *choices)
 {
@@ -153,7 +154,7 @@ static int64_t choose(const float *logits, int count, const sl_sampling *how,
     return choices[top - 1].token;
 }
 
-/* The next token of every sample, on the rank that has the logits. */
+/* Chooses the next token of every sample, on the rank that has the logits. */
 static sl_status choose_all(reader *r, const sl_sampling *how, int64_t place,
                             int64_t number, int64_t *out)
 {
@@ -188,12 +189,13 @@ static int rank_of_logits(const reader *r)
     return 0;
 }
 
-/* The latest tokens of every sample, as far as the model's positions go. */
+/* Fills the batch with the latest tokens of every sample, as many as the model
+ * has positions. */
 static void fill_ids(reader *r, const int64_t *texts, int64_t whole,
                      int64_t first, int64_t used)
 {
     assert(used > 0 && used <= r->length && first + used <= whole);
-    /* What comes after the last token is not looked at by it. */
+    /* Attention is causal: what follows the last token does not matter. */
     memset(r->batch.ids, 0, sizeof *texts * (size_t)(r->rows * r->length));
     for (int64_t s = 0; s < r->rows; s++)
         memcpy(r->batch.ids + s * r->length, texts + s * whole + first,

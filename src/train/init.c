@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Initial weights: normal numbers that depend only on seed, name and place, so
- * that the initial model is the same on any layout. */
+ * Initial weights: normal numbers that depend only on seed, parameter name and
+ * index, so that the initial model is the same under any layout. */
 #include "train/train.h"
 
 #include "base/arguments.h"
@@ -21,7 +21,7 @@ static uint64_t key_of(uint64_t seed, const char *name)
     return key;
 }
 
-/* A standard normal number, by Box and Muller from two uniform ones. */
+/* A standard normal number, from two uniform ones by Box-Muller. */
 static double normal(uint64_t key, uint64_t place)
 {
     uint64_t bits = sl__mix(key + place * 0x9e3779b97f4a7c15u);
@@ -30,7 +30,7 @@ static double normal(uint64_t key, uint64_t place)
     return sqrt(-2 * log(radius)) * cos(2 * 3.14159265358979323846 * angle);
 }
 
-/* Numbers from place `first` on. */
+/* Fills in the numbers from index `first` on. */
 static void fill(const sl_port *port, const sl_init *init, uint64_t key,
                  size_t first, size_t count, void *data)
 {
@@ -52,7 +52,7 @@ typedef struct initializer {
     uint64_t seed;
 } initializer;
 
-/* A parameter of callbacks, which take it whole. */
+/* Initializes a parameter of callbacks, which take it as a whole. */
 static sl_status init_whole(const sl__parameter *own, const sl_init *values,
                             uint64_t key)
 {
@@ -66,7 +66,8 @@ static sl_status init_whole(const sl__parameter *own, const sl_init *values,
     return status;
 }
 
-/* In pieces: a copy of the largest would be memory that nobody planned. */
+/* Writes in pieces: a copy of the largest parameter would be memory that is not
+ * planned. */
 static sl_status init_one(void *context, const sl__parameter *own)
 {
     const initializer *how = context;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The training loop, as every rank runs it: read a batch, run the pipeline,
- * step the optimizer; now and then validate and write a checkpoint. Ranks
- * decide together when to stop. */
+ * The training loop of a rank: read a batch, run the pipeline, step the
+ * optimizer; at intervals validate and write a checkpoint. Ranks decide
+ * together when to stop. */
 #include "train/train.h"
 
 #include "base/arguments.h"
@@ -24,7 +24,7 @@ typedef struct trainer {
     sl_progress progress;
     sl__batch batch;
     int64_t bytes;   /* of all ranks */
-    sl_claim *claim; /* of the folder, by this rank; or NULL */
+    sl_claim *claim; /* this rank's lock of the folder, or NULL */
     bool stopped;
 } trainer;
 
@@ -92,7 +92,8 @@ static sl_status resume(trainer *t)
 {
     const sl_train_options *options = t->options;
     SL__TRY(sl__checkpoint_progress(options->resume, &t->progress));
-    /* What is newer was not sound, or it would have been resumed from. */
+    /* A newer checkpoint is damaged, or the run would have been resumed from
+     * it. */
     if (options->folder && is_first(t))
         SL__TRY(sl__checkpoint_set_aside(options->folder, t->progress.step));
     t->progress.seed = options->seed;
@@ -148,7 +149,7 @@ static sl_status start(trainer *t)
 
 /* ---------------------------------------------------------------- steps -- */
 
-/* Reads a batch of windows, of the data or of the validation data. */
+/* Reads a batch of windows, from the data or from the validation data. */
 static sl_status read_batch(trainer *t, const sl_windows *windows,
                             int64_t number)
 {
@@ -157,7 +158,7 @@ static sl_status read_batch(trainer *t, const sl_windows *windows,
                            t->batch.labels);
 }
 
-/* The mean loss over windows in their order, whole batches of them. */
+/* Computes the mean loss over whole batches of validation windows, in order. */
 static sl_status validate(trainer *t, double *out)
 {
     const sl_windows *windows = &t->options->validation;
@@ -200,7 +201,8 @@ static sl_status learn(trainer *t, sl_train_metrics *metrics)
     double stepped = sl__seconds() - begun;
     SL__TRY(sl_pipeline_loss(t->pipeline, &metrics->loss));
     SL__TRY(sl_optimizer_step(t->optimizer, metrics->rate, &metrics->norm));
-    /* What ranks computed; and whether any of them is to stop. */
+    /* The ranks' share of compute time; and whether any rank is asked to
+     * stop. */
     double shared[2] = {stepped > 0 ? sl_pipeline_busy(t->pipeline) / stepped
                                     : 0,
                         options->stop && options->stop(options->context)};
@@ -246,14 +248,16 @@ static sl_status step(trainer *t)
     sl_status status = SL_OK;
     SL__TRY(learn(t, &metrics));
     bool last = t->stopped || t->progress.step == options->steps;
-    sl_trace *trace = NULL; /* of the step; validation runs after it */
+    /* Taken before validation, which would replace it. */
+    sl_trace *trace = NULL;
     if (last && options->trace)
         SL__TRY(sl_pipeline_trace(t->pipeline, &trace));
     if (validates(t, last))
         status = validate(t, &metrics.validation);
     t->progress.validation = metrics.validation;
     fill_metrics(t, last, &metrics);
-    /* Reported first: what is in a checkpoint has been reported. */
+    /* Report before saving, so that every step in a checkpoint has been
+     * reported. */
     if (!status && is_first(t) && options->report)
         options->report(options->context, &metrics);
     if (trace)
@@ -262,7 +266,8 @@ static sl_status step(trainer *t)
     SL__TRY(status);
     if (metrics.saved)
         return save(t);
-    /* Saving checks this itself. No run ends well with such a model. */
+    /* Saving checks this itself. Without it, a run must still not succeed with
+     * a model that is not finite. */
     return last ? sl__check_finite(t->pipeline) : SL_OK;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A plain MLP with residuals: what pipelines are timed with. */
+ * A plain MLP with residual connections, for timing pipelines. */
 #include "sluice/train.h"
 
 #include "tensor/graph.h"
@@ -17,8 +17,7 @@ static sl_tensor *linear(sl_graph *graph, const char *name, sl_tensor *x,
     return x;
 }
 
-/* Whether something can be built; refuses through the graph without
- * a config. */
+/* Whether there is a config; if not, the graph keeps the refusal. */
 static bool is_given(sl_graph *graph, const sl_mlp_config *config)
 {
     if (!graph || graph->status)

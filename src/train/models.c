@@ -6,7 +6,7 @@
 #include "base/arguments.h"
 #include "base/try.h"
 
-/* Cuts a graph, and destroys it. */
+/* Cuts a graph into a model, and destroys the graph. */
 static sl_status cut(sl_graph *graph, const sl_cut_options *options,
                      const sl_model *like, sl_model **out)
 {

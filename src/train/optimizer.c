@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Optimizers over the stages of a rank. A step is one exchange between ranks,
- * for the norm of the gradient, and then everybody's own affair: stages that
- * share a tied parameter have the same gradient, and change it alike. */
+ * Optimizers over the stages of a rank. The only communication in a step is an
+ * all-reduce for the norm of the gradient. Tied parameters need none: all their
+ * stages have the same gradient, and update them alike. */
 #include "train/train.h"
 
 #include "base/arguments.h"
@@ -23,7 +23,7 @@ typedef struct item {
     sl_memory *memory;
     sl_port gradient;
     const char *name; /* in a checkpoint */
-    bool first;       /* counts in the norm */
+    bool first;       /* the copy that counts in the norm */
     bool decays;
     void *states[2];
 } item;
@@ -31,17 +31,17 @@ typedef struct item {
 struct sl_optimizer {
     sl__arena arena;
     sl_pipeline *pipeline;
-    sl__pipeline_info at; /* in it */
+    sl__pipeline_info at; /* this rank's position in the pipeline */
     sl_optimizer_options options;
     item *items;
     int count;
-    int kinds; /* states of each */
+    int kinds; /* how many states each parameter has */
     int64_t steps;
     sl__optimizer_state *states;
-    /* Of the device: what changes from step to step, and by parameter the sum
-     * of the squares of its gradient. */
+    /* In device memory: the update block, and by parameter the sum of squares
+     * of its gradient. */
     char *control;
-    sl_memory *control_memory; /* that counts it */
+    sl_memory *control_memory; /* whose bytes include `control` */
 };
 
 static const char *const kind_names[2][2] = {{"exp_avg", "exp_avg_sq"},
@@ -113,8 +113,8 @@ static sl_status check_options(const sl_optimizer_options *options)
     return SL_OK;
 }
 
-/* An update block, and a line for the squares of all and for each: a device may
- * write these at the same time. */
+/* An update block, and one cache line for the sum of all squares and for that
+ * of each parameter: a device may write them concurrently. */
 static int64_t control_bytes(int parameters)
 {
     return SL__ALIGNMENT * (2 + (int64_t)parameters);
@@ -225,7 +225,7 @@ typedef struct culprit {
     char name[120];
 } culprit;
 
-/* The squares of this rank's gradients, each of its own, and all of them. */
+/* Sums the squares of each gradient of this rank, and of all of them. */
 static sl_status sum_squares(const sl_optimizer *own)
 {
     sl__stream *stream = own->at.stream;
@@ -242,7 +242,7 @@ static sl_status sum_squares(const sl_optimizer *own)
     return SL_OK;
 }
 
-/* The first gradient of this rank that is not finite. */
+/* Finds the first gradient of this rank that is not finite. */
 static sl_status find_culprit(const sl_optimizer *own, culprit *out)
 {
     out->name[0] = '\0';
@@ -257,7 +257,8 @@ static sl_status find_culprit(const sl_optimizer *own, culprit *out)
     return SL_OK;
 }
 
-/* All ranks know that the norm is not finite; some know why. */
+/* Fails with the name of a gradient that is not finite. All ranks know that the
+ * norm is not, but only some have such a gradient. */
 static sl_status name_culprit(sl_optimizer *own, const sl_group *group)
 {
     culprit *all;
@@ -279,9 +280,9 @@ free_all:
     return status;
 }
 
-/* Everything of a step, enqueued: the norm of the whole model's gradient, to
- * which ranks add up what they have, what clipping makes of it, and the update
- * of every parameter. A rank without parameters takes part in the norm. */
+/* Enqueues a step: the norm of the whole model's gradient, all-reduced over the
+ * ranks; clipping; and the update of every parameter. A rank without parameters
+ * takes part in the all-reduce only. */
 static sl_status enqueue_step(sl_optimizer *own, const sl_group *group,
                               double rate, sl__update_block *block)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parameters of a rank, one after the other, and which of them are tied. */
+ * Iterates over the parameters of a rank, and finds which are tied. */
 #include "train/train.h"
 
 #include "base/dtype.h"
@@ -60,7 +60,7 @@ static sl_status check_one(void *context, const sl__parameter *own)
     size_t bytes = (size_t)own->port.bytes;
     (void)context;
     if (!sl__port_memory(own->memory, &own->port, 0))
-        return SL_OK; /* What callbacks have is theirs to look at. */
+        return SL_OK; /* Parameters of callbacks are not checked. */
     for (size_t at = 0; at < bytes; at += sizeof piece) {
         size_t now = bytes - at < sizeof piece ? bytes - at : sizeof piece;
         SL__TRY(sl__memory_read_piece(own->memory, &own->port, at, piece, now));

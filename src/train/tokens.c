@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tokens from files. Text is read at once; files of tokens stay open, and are
- * read where they are needed, so that what has changed under us is noticed. */
+ * Tokens from files. Text is read into memory at once. Token files stay open
+ * and are read on demand, so that changes to a file are noticed. */
 #include "train/train.h"
 
 #include "base/arguments.h"
@@ -20,9 +20,9 @@
 /* One file. */
 typedef struct part {
     char *path;
-    int fd;         /* of tokens; -1: text, in memory */
-    int64_t offset; /* where its tokens begin, in bytes */
-    int64_t first;  /* its first token's number */
+    int fd;         /* of a token file; -1: text, in memory */
+    int64_t offset; /* of its first token, in bytes */
+    int64_t first;  /* number of its first token in the data */
     int64_t count;
     int bytes; /* of a token */
 } part;
@@ -62,7 +62,7 @@ static sl_status read_text(sl_tokens *tokens, part *own, int64_t size)
     return SL_OK;
 }
 
-/* The header of llm.c: what it is, which version, how many tokens. */
+/* The header of llm.c's files: magic number, version, number of tokens. */
 enum { HEADER_NUMBERS = 256, MAGIC_16 = 20240520, MAGIC_32 = 20240801 };
 
 static sl_status read_header(part *own, int64_t size)
@@ -127,9 +127,9 @@ static int by_bytes(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* Whether a file of a folder is to be read: tokens, or text, which
- * has no zero byte near its beginning. What cannot be looked at is
- * for add_file to refuse. */
+/* Whether to read a file of a folder: a token file, or text, which has no zero
+ * byte near its beginning. A file that cannot be opened is wanted: add_file
+ * refuses it. */
 static bool is_wanted(const char *path)
 {
     char start[8000];
@@ -147,7 +147,8 @@ static bool is_wanted(const char *path)
 
 static sl_status add_folder(sl_tokens *tokens, const char *path, int depth);
 
-/* A file of a folder, or a folder in it; links to folders are not followed. */
+/* Adds a file of a folder, or a folder in it. Links to folders are not
+ * followed. */
 static sl_status add_entry(sl_tokens *tokens, const char *path, int depth)
 {
     struct stat about;
@@ -161,7 +162,7 @@ static sl_status add_entry(sl_tokens *tokens, const char *path, int depth)
                                                      : SL_OK;
 }
 
-/* All files of a folder, and of folders in it, that are wanted. */
+/* Adds all wanted files of a folder and of the folders in it. */
 static sl_status add_named(sl_tokens *tokens, const char *folder,
                            const char *name, int depth)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Weights in safetensors files, one or several, found by name. */
+ * Weights in one or several safetensors files, found by name. */
 #include "train/train.h"
 
 #include "base/arguments.h"
@@ -41,7 +41,7 @@ static sl_status add_named(sl_weights *weights, const char *folder,
     return status;
 }
 
-/* Whether a file of the index was named before it. */
+/* Whether the index names a file before this entry. */
 static bool is_known(json_t *map, void *until, const char *name)
 {
     for (void *at = json_object_iter(map); at != until;
@@ -53,7 +53,7 @@ static bool is_known(json_t *map, void *until, const char *name)
     return false;
 }
 
-/* The files that an index names, each once. */
+/* Opens the files that an index names, each once. */
 static sl_status add_indexed(sl_weights *weights, const char *folder,
                              const char *index)
 {
@@ -81,7 +81,7 @@ static sl_status add_indexed(sl_weights *weights, const char *folder,
     return status;
 }
 
-/* Files of a folder, whose index is at `index`, or would be. */
+/* Opens the files of a folder, whose index is at `index` if there is one. */
 static sl_status add_folder(sl_weights *weights, const char *folder,
                             const char *stem, const char *index)
 {
@@ -197,7 +197,8 @@ typedef struct loading {
     const sl_weights *weights;
     const sl_model *model;
     bool write;
-    /* Of the check: how many tensors differ, and the first sentences. */
+    /* Result of the check: how many tensors differ, and the first sentences
+     * about them. */
     int differ;
     sl_status status;
     char text[700];
@@ -205,7 +206,8 @@ typedef struct loading {
 
 enum { DIFFERENCES_SHOWN = 3 };
 
-/* Keeps the sentence of one that differs, of the first. */
+/* Counts a tensor that differs, and keeps the sentence if it is among the
+ * first. */
 static void note_difference(loading *how, sl_status status)
 {
     size_t used = strlen(how->text);
@@ -216,7 +218,7 @@ static void note_difference(loading *how, sl_status status)
                  used ? "; " : "", sl_error_text());
 }
 
-/* Of callbacks, which take a parameter whole. */
+/* Writes a parameter of callbacks, which take it as a whole. */
 static sl_status write_whole(const sl__parameter *own,
                              const sl_safetensor *found)
 {
@@ -232,8 +234,8 @@ free_data:
     return status;
 }
 
-/* Looks at all numbers of a tensor, or writes them; in pieces: a copy of the
- * largest would be memory that nobody planned. */
+/* Checks all numbers of a tensor, or writes them, in pieces: a copy of the
+ * largest would be memory that is not planned. */
 static sl_status walk(const sl__parameter *own, const sl_safetensor *found,
                       bool write)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which tokens a step sees: windows in an order that depends on the seed alone.
- * The order of an epoch is a keyed permutation, computed place by place:
- * nothing is stored, and a run can resume from any place. */
+ * Decides which tokens a step reads: windows in an order that depends on the
+ * seed alone. The order of an epoch is a keyed permutation, computed index by
+ * index: nothing is stored, and a run can resume at any index. */
 #include "train/train.h"
 
 #include "base/arguments.h"
@@ -24,7 +24,7 @@ int64_t sl_windows_count(const sl_windows *windows)
     return (windows->count - windows->length - 1) / stride_of(windows) + 1;
 }
 
-/* Whether the range is one; then no sum below overflows. */
+/* Fails unless the range is valid; then no sum below overflows. */
 static sl_status check_range(const sl_windows *windows)
 {
     if (windows->first < 0 || windows->count < 0 ||
@@ -48,8 +48,8 @@ sl_status sl__check_windows(const sl_windows *windows)
     return SL_OK;
 }
 
-/* A permutation of 0..count-1: rounds of a Feistel network on the next power of
- * four, again and again until the number is in range. */
+/* A permutation of 0..count-1: a Feistel network over the next power of four,
+ * applied again until the number is in range (cycle walking). */
 static int64_t permute(uint64_t key, int64_t count, int64_t place)
 {
     enum { ROUNDS = 6 };
