@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Traces for Chrome and Perfetto: what those of simulations (trace.c) and of
- * runs (run_trace.c) have in common. A process per rank; in it track 0 is what
- * the rank does, and the tracks after it are its messages, as many as were
- * under way at once. */
+ * Traces for Chrome and Perfetto, shared by those of simulations (trace.c) and
+ * of runs (run_trace.c). Each rank is a process. Its track 0 shows what the
+ * rank does, the tracks after it its messages: as many tracks as messages were
+ * in transit at once. */
 #ifndef SL_VIEW_CHROME_H
 #define SL_VIEW_CHROME_H
 
@@ -13,21 +13,22 @@
 
 typedef struct sl__chrome {
     sl__writer writer;
-    double *lanes; /* by track of messages of a rank: when it is free */
+    double *lanes; /* by message track of a rank: when it is free */
     size_t lane_count;
     size_t lane_capacity;
-    bool some; /* whether an event was written */
+    bool some; /* an event was written */
 } sl__chrome;
 
-/* Opens an event, to be closed with "}"; a track of -1 is none. */
+/* Begins an event, which the caller ends with "}". A track of -1 is left
+ * out. */
 void sl__chrome_open(sl__chrome *trace, const char *phase, int rank, int track);
 
-/* Names a rank, and its tracks: `main` first, then, of the messages since,
- * `messages`. */
+/* The first begins a rank and names it and its main track; the second names the
+ * message tracks that were used since. */
 void sl__chrome_begin_rank(sl__chrome *trace, int rank, const char *main);
 void sl__chrome_end_rank(sl__chrome *trace, int rank, const char *messages);
 
-/* The track, from 1, on which a message fits after those before it. */
+/* The first track, from 1, that is free for a message from `start` to `end`. */
 int sl__chrome_lane(sl__chrome *trace, double start, double end);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes a timeline in few bytes (encode.h has the form). One walk visits every
- * number in the order of the form; it is made twice, first to collect what goes
- * into the tables, then to write. */
+ * Writes a timeline in the compact form of encode.h. A walk visits every number
+ * in the order of that form. It runs twice: first to collect the values of the
+ * tables, then to write. */
 #include "view/encode.h"
 
 #include "base/memory.h"
@@ -15,15 +15,15 @@ typedef struct table {
     int64_t *values;
     size_t count;
     size_t capacity;
-    int64_t latest; /* added or found; most are the same as before */
+    int64_t latest; /* added or found; most values repeat it */
     size_t latest_at;
 } table;
 
 typedef struct encoder {
     const sl_timeline *timeline;
     double tick;
-    int64_t offset; /* of the beginning, in ticks since 0 */
-    bool writes;    /* else it collects */
+    int64_t offset; /* time of the timeline's beginning, in ticks */
+    bool writes;    /* the second walk; else the first */
     table times;
     table bytes;
     uint8_t *data;
@@ -51,7 +51,7 @@ static void collect(encoder *own, table *into, int64_t value)
     into->values[into->count++] = into->latest = value;
 }
 
-/* Sorts, and keeps one of each. */
+/* Sorts the values, and removes duplicates. */
 static void close_table(table *t)
 {
     size_t kept = 0;
@@ -131,7 +131,7 @@ static int64_t ticks_of(const encoder *own, double time)
 
 /* ---------------------------------------------------------------- blocks -- */
 
-/* What the one before left. */
+/* Values of the previous block or message, to which the next is relative. */
 typedef struct cursor {
     int64_t ticks;
     int64_t bytes;
@@ -229,11 +229,11 @@ static void walk(encoder *own)
         put_message(own, &timeline->messages[i], &at);
 }
 
-/* A power of two, some 2^-44 of all: simple costs stay exact, and every sum of
- * ticks is exact in a double. */
+/* A power of two, about 2^-44 of the whole time: simple costs stay exact, and
+ * every sum of ticks is exact in a double. */
 static double choose_tick(const sl_timeline *timeline)
 {
-    enum { LEAST = -1074 }; /* the smallest there is */
+    enum { LEAST = -1074 }; /* of the smallest double */
     int exponent;
     double length = timeline->end - timeline->begin;
     if (!(length > 0))

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Blocks and messages in few bytes, for the page; decode.js reads them.
+ * A compact binary form of blocks and messages, for the page; decode.js reads
+ * it.
  *
- * Numbers are LEB128. Times are ticks, a power of two, since the timeline's
- * beginning; of times and bytes only differences are written, each as its place
- * in a table of those that occur: a simulation has few.
+ * Numbers are LEB128. Times are in ticks, a power of two, since the timeline's
+ * beginning. Of times and bytes only differences are written, each as its index
+ * in a table of all differences that occur: a simulation has few.
  *
  *     times: count, then the values, each as the step from the one before
  *     bytes: the same, zigzag
@@ -26,9 +27,9 @@
 
 #include "view/timeline.h"
 
-/* A timeline in few bytes. A time is (offset + ticks) * tick. */
+/* A timeline in this form. A time is (offset + ticks) * tick. */
 typedef struct sl__packed {
-    uint8_t *data; /* to be freed */
+    uint8_t *data; /* freed by the caller */
     size_t length;
     double tick;
     int64_t offset;

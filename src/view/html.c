@@ -19,8 +19,8 @@
 #include <math.h>
 #include <string.h>
 
-/* A JSON string within a script element. Bytes that are not UTF-8 would not be
- * JSON: each becomes the replacement character. */
+/* Writes a JSON string in a script element. JSON must be UTF-8, so each byte
+ * that is not becomes the replacement character. */
 static void put_string(sl__writer *writer, const char *text)
 {
     sl__putc(writer, '"');
@@ -127,7 +127,7 @@ static void put_range(sl__writer *writer, const char *key,
     sl__puts(writer, "], ");
 }
 
-/* What a simulation was made with. */
+/* Writes the costs and options of a simulation. */
 static void put_given(sl__writer *writer, const sl__given *given)
 {
     sl__printf(writer, "\"reading\": \"%s\", ",
@@ -217,8 +217,8 @@ static double loss_of(const sl_view_point *point, bool validation)
     return validation ? point->validation : point->loss;
 }
 
-/* [first step, last step, mean loss] of groups of steps, no more of them than
- * can be seen. What is no number is left out. */
+/* Writes [first step, last step, mean loss] for groups of steps, so few that
+ * each is visible. Losses that are NaN are left out. */
 static void put_losses(sl__writer *writer, const char *key, const curve *losses,
                        bool validation)
 {

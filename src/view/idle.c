@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Why a rank was idle. Before its first compute a rank warms up, after its last
- * it drains; in between it waits for compute of another rank, forward or
- * backward, and once that is done, for the message. In a run the waits were
- * measured; in a simulation the wait is for the latest of what the compute
- * needs from other ranks. */
+ * Finds why a rank was idle. Before its first compute a rank warms up, after
+ * its last it drains. In between it waits for a forward or backward on another
+ * rank, and once that is done, for the message. For a run the waits are
+ * measured; in a simulation a compute waits for the latest of its inputs from
+ * other ranks. */
 #include "view/timeline.h"
 
 #include "base/memory.h"
@@ -17,17 +17,18 @@ typedef struct reasons {
     sl_timeline *timeline;
     sl__lookup lookup;
     int rank;
-    size_t next_wait; /* of this rank: the first that may matter yet */
-    size_t first;     /* its first compute, and its last; where it has none, */
-    size_t last;      /* what is past its blocks */
+    size_t next_wait; /* of this rank: the first that may still matter */
+    size_t first;     /* its first compute and its last; */
+    size_t last;      /* the number of its blocks if there is none */
 } reasons;
 
-/* Takes a compute as what `block` waited for, if it is what ended last. */
+/* Sets a compute as what `block` waited for, if it ended later than the one
+ * that is set. */
 static void take_reason(sl__block *block, const sl__block *needed,
                         sl_place place, bool forward, double since)
 {
     if (needed->end > block->start)
-        return; /* It was not waited for. */
+        return; /* The block did not wait for it. */
     if (block->by.rank >= 0 && needed->end <= block->ready)
         return;
     block->by = place;
@@ -37,8 +38,8 @@ static void take_reason(sl__block *block, const sl__block *needed,
                                       : SL__IDLE_BACKWARD;
 }
 
-/* Whether the rank was held by messages of its own in the gap, other than the
- * one that the block waits for. */
+/* Whether another message of the rank blocked it in the gap, before the one
+ * that the block waits for. */
 static bool is_held(const reasons *own, const sl__block *block, double since)
 {
     const sl__blocks *comms = &own->timeline->tracks[own->rank].comms;
@@ -54,13 +55,14 @@ static bool is_held(const reasons *own, const sl__block *block, double since)
     return false;
 }
 
-/* Of a simulation: the neighbours' compute that the action needs. */
+/* In a simulation, the reason is the compute on other ranks that the action
+ * needs. */
 static void reason_from_needs(const reasons *own, sl__block *block,
                               double since)
 {
     sl_action parts[2];
     int count = sl_action_parts(&block->action, parts);
-    block->why = SL__IDLE_MESSAGE; /* Only messages hold a simulation. */
+    block->why = SL__IDLE_MESSAGE; /* Nothing else blocks a simulation. */
     if (is_held(own, block, since))
         return;
     for (int i = 0; i < count; i++) {
@@ -78,7 +80,8 @@ static void reason_from_needs(const reasons *own, sl__block *block,
     }
 }
 
-/* Of a run: if waits make up most of the gap, the longest of them. */
+/* In a run, the reason is the longest wait, if waits make up most of the
+ * gap. */
 static void reason_from_waits(reasons *own, sl__block *block, double since)
 {
     const sl__blocks *waits = &own->timeline->tracks[own->rank].waits;
@@ -116,10 +119,10 @@ static void explain_gap(reasons *own, size_t at, double since)
 {
     sl__track *track = &own->timeline->tracks[own->rank];
     sl__block *block = &track->blocks.data[at];
-    /* What comes after the makespan is no loss. */
+    /* Time after the makespan does not count as idle. */
     double length = fmin(block->start, own->timeline->makespan) - since;
     block->ready = since;
-    /* Also of warm-up: the critical path needs what was waited for. */
+    /* For warm-up too, because the critical path needs what was waited for. */
     if (own->timeline->measured)
         reason_from_waits(own, block, since);
     else

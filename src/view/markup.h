@@ -6,7 +6,7 @@
 
 #include "base/writer.h"
 
-/* Text that can end neither the element nor the quoted value it stands in. */
+/* Writes text that cannot end the element or the quoted value that it is in. */
 static inline void sl__put_markup(sl__writer *writer, const char *text)
 {
     for (; *text; text++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The timeline of a run, from its events: what a rank did becomes blocks, a
- * message lasts from when it was posted until it arrived, and waits explain why
- * the rank was idle. */
+ * Makes the timeline of a run from its events: what a rank did becomes blocks,
+ * a message lasts from its post to its arrival, and waits explain why the rank
+ * was idle. */
 #include "view/measured.h"
 
 #include "base/arguments.h"
@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Events are in nanoseconds, in memory and in files. */
+/* Events have a resolution of nanoseconds, in memory and in files. */
 #define ROUNDING_S 2e-9
 
 typedef struct maker {
@@ -26,7 +26,7 @@ static const char *place_text(const sl_event *event, char *text)
     return *text ? text : sl_event_kind_text(event->kind);
 }
 
-/* Whether the action is one that such an event can be about. */
+/* Whether an event of this kind can have this action. */
 static bool fits(sl_event_kind kind, const sl_action *action)
 {
     sl_action_family family = sl_action_kind_family(action->kind);
@@ -66,8 +66,8 @@ static sl_status check_event(const maker *own, const sl_event *event)
     return SL_OK;
 }
 
-/* A receive is where a message is known from; when it was posted, its sender
- * says (note_posts). */
+/* Adds the message of a receive event. The time of its post comes from the send
+ * event (note_posts). */
 static sl_status add_message(maker *own, const sl_event *event)
 {
     const sl__transfer message = {.forward = event->action.kind == SL_RECV_F,
@@ -99,7 +99,7 @@ static sl_status add_event(maker *own, const sl_event *event)
     if (event->kind == SL_EVENT_END)
         return SL_OK;
     if (event->kind == SL_EVENT_TIES && event->end_s == event->start_s)
-        return SL_OK; /* There were none. */
+        return SL_OK; /* The rank computed for no other rank. */
     SL__TRY(sl__blocks_add(waits  ? &track->waits
                            : comm ? &track->comms
                                   : &track->blocks,
@@ -118,8 +118,8 @@ static sl_status add_event(maker *own, const sl_event *event)
 
 /* --------------------------------------------------------------- memory -- */
 
-/* What a part of an action takes as it begins, or gives back as it ends: F and
- * I take, B gives back what F took, and W what both did. */
+/* Bytes that an action allocates as it starts, or frees as it ends: F and I
+ * allocate, B frees what F allocated, and W what F and I did. */
 static int64_t bytes_of(const sl__block *block, bool taken, bool keeps)
 {
     sl_action parts[2];
@@ -186,7 +186,7 @@ static int compare_sends(const void *a, const void *b)
     return 0;
 }
 
-/* A message has left when its sender posted it, if that is known. */
+/* Sets when each message was sent to the time of its post, if that is known. */
 static void note_posts(sl_timeline *timeline)
 {
     size_t count = timeline->message_count, size = sizeof(sl__transfer);
@@ -217,8 +217,8 @@ static void note_posts(sl_timeline *timeline)
 
 /* ----------------------------------------------------------------- ranks -- */
 
-/* A rank does one thing at a time. Overlaps within the clock's rounding are
- * removed. */
+/* Fails where a rank does two things at once. Overlaps within the rounding of
+ * the clock are removed. */
 static sl_status check_track(sl_timeline *timeline, int rank)
 {
     sl__blocks *blocks = &timeline->tracks[rank].blocks;
@@ -233,7 +233,7 @@ static sl_status check_track(sl_timeline *timeline, int rank)
             return sl_fail(SL_EINVAL, "rank %d: %s begins before %s ends", rank,
                            b, a);
         }
-        before->end = block->start; /* which is not before its own start */
+        before->end = block->start; /* not before its own start */
     }
     return SL_OK;
 }
@@ -261,8 +261,8 @@ static sl_status finish(sl_timeline *timeline)
     return SL_OK;
 }
 
-/* Whether an event is a cell of the schedule that ran, or the first of one that
- * is several messages. What jumps over stages has no cell. */
+/* Whether an event belongs to a cell of the schedule that ran. A message that
+ * skips stages has no cell. */
 static bool is_cell(const sl_event *event)
 {
     switch (event->kind) {

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a run's timeline is made from, whether it comes from memory
- * (measured.c) or from a file (read_trace.c). */
+ * The events of a run, for its timeline, from memory (measured.c) or from a
+ * file (read_trace.c). */
 #ifndef SL_VIEW_MEASURED_H
 #define SL_VIEW_MEASURED_H
 
 #include "view/timeline.h"
 
-/* The events of one rank, and what its microbatches in flight may hold. */
+/* The events of one rank, and the planned bytes of its microbatches in
+ * flight. */
 typedef struct sl__rank_events {
     const sl_event *events;
     size_t count;
     int64_t slabs; /* -1 where unknown */
 } sl__rank_events;
 
-/* Refuses what cannot have been: times that run backwards, peers that are not
- * there, a rank that does two things at once. */
+/* Refuses impossible events: times that decrease, peers that do not exist, a
+ * rank that does two things at once. */
 sl_status sl__timeline_from_events(const char *title,
                                    const sl__rank_events *ranks, int count,
                                    sl_timeline **out);

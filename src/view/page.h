@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parts of the page, from src/view/page: the build makes strings of them,
- * in UTF-8. */
+ * The files of src/view/page, which the build embeds as UTF-8 strings. */
 #ifndef SL_VIEW_PAGE_H
 #define SL_VIEW_PAGE_H
 

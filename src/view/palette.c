@@ -49,7 +49,7 @@ const char *sl__look_text(sl__look look)
     return looks[look].text;
 }
 
-/* Towards white, in 1/100: up and down again. */
+/* How far each shade is mixed with white, in percent. */
 static const int lighter[SL__SHADES] = {0, 11, 22, 11};
 
 static uint8_t lighten(uint8_t part, int shade)

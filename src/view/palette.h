@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Colours, for the page and for pictures alike: one for each kind, shaded by
+ * Colours, for pages and pictures: one for each kind of block, shaded by
  * microbatch so that neighbours differ. */
 #ifndef SL_VIEW_PALETTE_H
 #define SL_VIEW_PALETTE_H
@@ -20,19 +20,19 @@ typedef struct sl__colour {
     uint8_t blue;
 } sl__colour;
 
-/* What a block of this kind looks like; an overlap is its two halves. */
+/* The look of a kind of block. An overlap is drawn as its two halves. */
 sl__look sl__look_of(int block_kind);
 const char *sl__look_text(sl__look look);
 
-/* Shades go up and down again, from microbatch to microbatch. */
+/* The shade of a microbatch is its number modulo this. */
 #define SL__SHADES 4
 sl__colour sl__look_colour(sl__look look, int microbatch);
 
-/* Whether text on the colour is to be white. */
+/* Whether text on this colour should be white. */
 bool sl__wants_white(sl__colour colour);
 
-/* Why a rank was idle: its name in the source, in a few words for people, and
- * when in the step that is. */
+/* A reason for which a rank was idle: its name in the source, a few words for
+ * the reader, and when it occurs in a step. */
 typedef struct sl__idle_text {
     const char *name;
     const char *text;

@@ -16,12 +16,12 @@
 enum {
     GUTTER = 56, /* for the ranks' names */
     RIGHT = 14,
-    HEAD = 42, /* for a title and the axis */
+    HEAD = 42, /* for a title and the time axis */
     LANE = 24,
     COMM = 6,
     MEMORY = 14,
-    BETWEEN = 4, /* rows, and panels */
-    LEGEND = 20, /* a line of it */
+    BETWEEN = 4, /* space between rows, and between panels */
+    LEGEND = 20, /* a line of the legend */
     LETTER = 11  /* the size of most text */
 };
 
@@ -39,15 +39,15 @@ typedef struct picture {
     const sl_timeline *const *timelines;
     size_t count;
     const sl_picture_options *options;
-    sl__canvas *canvas; /* NULL while it is only measured */
+    sl__canvas *canvas; /* NULL while only the size is computed */
     panel panels[SL_VIEW_MAX_TIMELINES];
     double height;
-    double begin; /* of all */
+    double begin; /* of all panels */
     double end;
     double most_bytes;
-    const sl_timeline *run; /* that is compared with its plan; or NULL */
+    const sl_timeline *run; /* the run to compare with its plan, or NULL */
     const sl_timeline *plan;
-    sl__lookup lookup; /* in it */
+    sl__lookup lookup; /* in `plan` */
 } picture;
 
 static const sl_picture_options usual = SL_PICTURE_OPTIONS_INIT;
@@ -132,8 +132,8 @@ static double x_of(const picture *own, const panel *one, double time)
 
 /* ----------------------------------------------------------------- words -- */
 
-/* Text as it may stand in a picture: UTF-8, no control characters, nothing that
- * XML has no room for. */
+/* Copies text for a picture: as UTF-8, without control characters and without
+ * characters that XML does not allow. */
 static void clean(const char *text, char *out, size_t size)
 {
     size_t used = 0;
@@ -154,14 +154,14 @@ static void clean(const char *text, char *out, size_t size)
     out[used] = '\0';
 }
 
-/* Three digits, more only left of the point. */
+/* Three digits, or as many as are left of the point. */
 static void print_short(double number, char text[32])
 {
     double size = fabs(number);
     sl__format(text, 32, size >= 1e3 && size < 1e7 ? "%.0f" : "%.3g", number);
 }
 
-/* The unit of seconds that fits a time. */
+/* The unit (s, ms, ...) that fits a time. */
 static const char *seconds_unit(double scale, double *out_size)
 {
     static const struct {
@@ -175,7 +175,7 @@ static const char *seconds_unit(double scale, double *out_size)
     return units[unit].name;
 }
 
-/* How long something took, as the page says it. */
+/* Prints a duration as the page does. */
 static void print_time(const sl_timeline *timeline, double time, char text[48])
 {
     char number[32];
@@ -191,7 +191,7 @@ static void print_time(const sl_timeline *timeline, double time, char text[48])
     }
 }
 
-/* A point of the axis, where units are plain numbers. */
+/* Prints a time on the axis, where the unit of costs has no name. */
 static void print_point(const sl_timeline *timeline, double time, double scale,
                         char text[48])
 {
@@ -213,7 +213,7 @@ static void print_percent(double part, char text[32])
         sl__format(text, 32, "%.3g %%", round(100 * percent) / 100);
 }
 
-/* A title, cut where it would not fit beside what follows it. */
+/* Prints a title, cut short so that it fits with what follows it. */
 static void print_head(const panel *one, char *text, size_t size)
 {
     enum { LEAST = 8, SIZE = 13 };
@@ -293,7 +293,7 @@ static void draw_head(const picture *own, const panel *one)
                  soft_colour(own), "units");
 }
 
-/* The label that fits: the action, else its microbatch, else none. */
+/* Draws the label that fits: the action, else its microbatch, else none. */
 static void draw_label(const picture *own, const sl_action *part,
                        const sl__box *box, sl__colour colour)
 {
@@ -313,7 +313,7 @@ static void draw_label(const picture *own, const sl_action *part,
 
 /* ---------------------------------------------------------------- blocks -- */
 
-/* The parts of a row that thin blocks have, under them. */
+/* Draws the shares of thin blocks in a row's height, beneath the blocks. */
 static void draw_shares(const picture *own, const panel *one, double y,
                         const sl__thin *thin)
 {
@@ -329,7 +329,7 @@ static void draw_shares(const picture *own, const panel *one, double y,
     }
 }
 
-/* Where a block is, or one of its two halves. */
+/* The box of a block, or of one of its halves. */
 static sl__box box_of(const picture *own, const panel *one, size_t block,
                       double y, int half, int halves, sl__look look,
                       const sl__thin *thin)
@@ -366,8 +366,9 @@ static void draw_block(const picture *own, const panel *one, size_t at,
     }
 }
 
-/* Of a run beside its plan: what took more than a tenth longer has a thick edge
- * where it should have been over, what took as much less a thin one. */
+/* Marks blocks of a run that is shown with its plan: one that took over a tenth
+ * longer has a thick edge where it was planned to end, one that took as much
+ * less a thin edge. */
 static void mark_difference(const picture *own, const panel *one,
                             const sl__block *block, double y)
 {
@@ -467,7 +468,7 @@ static sl_status draw_rank(const picture *own, const panel *one, int rank)
 {
     double y = one->y + HEAD + rank * (double)row_height(one);
     const sl__blocks *blocks = &one->timeline->tracks[rank].blocks;
-    enum { FEW = 1000 }; /* ranks whose numbers leave room for the word */
+    enum { FEW = 1000 }; /* below this, there is room for "rank" */
     char name[24];
     sl__format(name, sizeof name, rank < FEW ? "rank %d" : "%d", rank);
     put_text(own, one->x - 6, y + LANE / 2.0 + 4, LETTER, SL__RIGHT,
@@ -526,7 +527,7 @@ static legend find_legend(const picture *own)
     return seen;
 }
 
-/* Puts one entry after the others, on the next line where it must. */
+/* Adds an entry to the legend, on the next line if it does not fit. */
 static void put_entry(picture *own, double *x, sl__colour colour,
                       const char *text)
 {

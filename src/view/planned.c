@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The plan of a run: a simulation of its order, with the mean times of its
- * compute; and those means as costs, for other schedules. */
+ * The plan of a run: a simulation of the order that ran, with the mean measured
+ * times of compute as costs; and these costs, for other schedules. */
 #include "view/timeline.h"
 
 #include "base/arguments.h"
@@ -13,7 +13,8 @@
 
 /* ------------------------------------------------------------- replicas -- */
 
-/* Whether a rank has a stage that an earlier one has; notes its own if not. */
+/* Whether a rank has a stage that an earlier rank has; else marks its
+ * stages. */
 static bool repeats(const sl__blocks *blocks, uint8_t *seen)
 {
     for (size_t i = 0; i < blocks->count; i++) {
@@ -28,7 +29,7 @@ static bool repeats(const sl__blocks *blocks, uint8_t *seen)
     return false;
 }
 
-/* By rank: whether it does what an earlier one does, on other data. */
+/* Finds, by rank, whether it is a replica of an earlier rank. */
 static sl_status find_replicas(const sl_timeline *run, uint8_t **out)
 {
     uint8_t *seen, *found;
@@ -45,7 +46,8 @@ free_seen:
 
 /* ---------------------------------------------------------------- costs -- */
 
-/* What goes forward over each boundary between neighbours, in the mean. */
+/* Measures the mean bytes that a microbatch sends forward over each boundary
+ * between adjacent stages. */
 static sl_status measure_bytes(const sl_timeline *run, const uint8_t *replicas,
                                sl_costs *costs)
 {
@@ -100,9 +102,10 @@ static void add_part(sl_stage_cost *to, const sl_stage_cost *from, double part)
     to->handed_bytes += (int64_t)(part * (double)from->handed_bytes + 0.5);
 }
 
-/* The same model in another number of stages, of which one is a multiple of the
- * other: parts of a stage share it evenly, or stages come together. A boundary
- * within what was one stage carries what its end did. */
+/* Converts costs to another number of stages of the same model. One number must
+ * be a multiple of the other: a stage is divided evenly, or stages are added
+ * up. A new boundary within a stage carries the bytes of the boundary at its
+ * end. */
 static sl_status recut(const sl_costs *from, size_t stages, sl_costs *out)
 {
     sl_costs made = SL_COSTS_INIT;
@@ -159,8 +162,8 @@ sl_status sl_timeline_costs(const sl_timeline *run, int stages, sl_costs *out)
 
 /* ---------------------------------------------------------------- order -- */
 
-/* Whether the cells have messages as they are read off a run today: older files
- * have these in another order, and a simulation has none. */
+/* Whether the cells include messages in the order of today's traces. Older
+ * files have another order, and a simulation has no cells. */
 static bool has_cells(const sl_schedule *ran)
 {
     sl_extent extent = {0};
@@ -169,7 +172,7 @@ static bool has_cells(const sl_schedule *ran)
     return ran && (!extent.has_communication || extent.has_send_waits);
 }
 
-/* What a rank ran, cell for cell, or its compute. */
+/* Appends the cells that a rank ran: all of them, or only compute. */
 static sl_status append_rank(const sl_timeline *run, int rank, bool cells,
                              sl_schedule *to, int row)
 {
@@ -186,7 +189,7 @@ static sl_status append_rank(const sl_timeline *run, int rank, bool cells,
     return SL_OK;
 }
 
-/* What a run ran, of its first replica. */
+/* Makes the schedule that the first replica ran. */
 static sl_status order_of(const sl_timeline *run, const uint8_t *replicas,
                           sl_schedule **out)
 {

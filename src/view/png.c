@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pictures as PNG, painted by cairo, two pixels to each of the picture's. */
+ * Pictures as PNG, painted by cairo, with two pixels per unit of the picture in
+ * each direction. */
 #include "view/canvas.h"
 
 #include "base/arguments.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads what run_trace.c wrote: a Chrome trace whose slices say, in `cat` and
- * `args`, which events of a run they are. Whatever is missing, of another type
- * or out of range is refused with the number of its event. */
+ * Reads a Chrome trace that run_trace.c wrote: `cat` and `args` of its slices
+ * say which events of a run they are. A member that is missing, of the wrong
+ * type or out of range is refused, with the number of its event. */
 #include "view/measured.h"
 
 #include "base/arguments.h"
@@ -12,8 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Microseconds, some thirty years of them: more is a mistake, and would lose
- * the digits that matter. */
+/* About thirty years in microseconds: more is a mistake, and would lose
+ * precision. */
 #define MOST_US 1e15
 
 typedef struct list {
@@ -50,7 +50,7 @@ static sl_status read_time(const reader *own, const json_t *event,
     return SL_OK;
 }
 
-/* A whole number from 0 to `most`; -1 where there is none and may be none. */
+/* Reads a whole number from 0 to `most`; -1 if it is absent and optional. */
 static sl_status read_whole(const reader *own, const json_t *object,
                             const char *key, bool needed, int64_t most,
                             int64_t *out)
@@ -124,7 +124,7 @@ static sl_status read_slice(reader *own, const json_t *json)
     return SL_OK;
 }
 
-/* Time begins with the first compute, as where it was measured. */
+/* Makes the first compute time 0, as in the run. */
 static void start_at_zero(reader *own)
 {
     double first = INFINITY;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A measured run as a Chrome/Perfetto trace: a process per rank, in it a track
- * of what the rank did, as many tracks of messages as were under way at once,
+ * A measured run as a Chrome/Perfetto trace: a process per rank, with a track
+ * of what the rank did, as many tracks of messages as were in transit at once,
  * and an arrow per message. */
 #include "base/arguments.h"
 #include "base/memory.h"
@@ -9,12 +9,12 @@
 #include "sluice/view.h"
 #include "view/chrome.h"
 
-/* Seconds in the trace's microseconds. */
+/* Microseconds of the trace per second. */
 #define UNIT 1e6
 
 typedef struct tracer {
     sl__chrome chrome;
-    double zero_s; /* before everything: viewers drop what is below 0 */
+    double zero_s; /* the earliest time: viewers drop negative times */
 } tracer;
 
 static void put_time(tracer *trace, double seconds)
@@ -55,9 +55,9 @@ static void put_slice(tracer *trace, const sl_event *event, int rank, int track)
     sl__puts(&trace->chrome.writer, "}}");
 }
 
-/* One end of a message's arrow: from when it was posted to when it was there,
- * which lies just inside of the receive. Both ends name it
- * alike: by ranks, edge, direction and microbatch. */
+/* Writes one end of a message's arrow, which goes from its post to its arrival,
+ * just before the end of the receive. Both ends have the same id, made of
+ * ranks, edge, direction and microbatch. */
 static void put_arrow(tracer *trace, const sl_event *event, int rank, int track)
 {
     bool sends = event->kind == SL_EVENT_SEND;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The timeline of a simulation: every action of the schedule is a block, and
- * every message there, written down or implied, is one between its stages. */
+ * Makes the timeline of a simulation: every action of the schedule is a block,
+ * and every message, explicit or implied, is a message of the timeline. */
 #include "view/timeline.h"
 
 #include "base/arguments.h"
@@ -16,11 +16,11 @@ typedef struct maker {
     const sl_schedule *schedule;
     const sl_costs *costs;
     const sl_simulation *simulation;
-    sl_placement *placement; /* NULL of an odd schedule */
+    sl_placement *placement; /* NULL: a stage is on no rank or on two */
     sl_extent extent;
     sl_timeline *timeline;
-    int **blocks; /* by rank and step: which block it is, or, of a
-                     message, ~ which */
+    int **blocks; /* by rank and step: its index among blocks; of a message,
+                     ~ its index */
 } maker;
 
 static sl_edge_cost edge_between(const sl_costs *costs, int a, int b)
@@ -62,7 +62,7 @@ static sl_status add_message(maker *own, bool forward, int stage, int rank,
     return sl__messages_add(own->timeline, &message);
 }
 
-/* What a compute sends where messages are not written down. */
+/* Adds the messages that a compute sends, where messages are implied. */
 static sl_status add_implied(maker *own, const sl_action *action, int rank,
                              double end)
 {
@@ -96,8 +96,8 @@ static void set_peer(const maker *own, sl__block *block)
         edge_between(own->costs, action->stage, block->peer_stage).bytes;
 }
 
-/* Messages, and reductions that are waited for elsewhere: both run beside what
- * the rank does. */
+/* Whether an action runs while the rank does something else: messages, and
+ * reductions that have their wait elsewhere. */
 static bool runs_beside(const maker *own, const sl_action *action)
 {
     return sl__is_communication(action->kind) ||
@@ -184,8 +184,9 @@ static void note_edge(sl__given *given, const sl_edge_cost *cost, bool first)
     widen(&given->message_bytes, (double)cost->bytes, first);
 }
 
-/* What was given, and whether its bytes are bytes: the default of 1 for each
- * stage counts microbatches, and that of 1 for each message says nothing. */
+/* Records the costs that were given, and whether their bytes are bytes: the
+ * default of 1 per stage counts microbatches, and the default of 1 per message
+ * means nothing. */
 static void note_given(const maker *own)
 {
     const sl_costs *costs = own->costs;
@@ -217,7 +218,7 @@ void sl_timeline_set_microbatch_bytes(sl_timeline *timeline, int64_t bytes)
 static sl_status make(maker *own)
 {
     sl_status status = sl_placement_derive(own->schedule, &own->placement);
-    if (status != SL_EUNSOUND) /* An odd schedule has no neighbours to name. */
+    if (status != SL_EUNSOUND) /* Without a placement there are no peers. */
         SL__TRY(status);
     SL__TRY(sl__alloc((size_t)own->extent.ranks, sizeof *own->blocks,
                       &own->blocks));

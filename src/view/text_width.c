@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * The width of text in DejaVu Sans, the widest of the fonts that pictures name:
- * text that fits in it fits in the others. */
+ * text that fits in this font fits in the others. */
 #include "view/canvas.h"
 
-/* In 1/2048 of the size, from the space on. */
+/* In 1/2048 of the font size, by character, from the space on. */
 static const short advances[] = {
     651,  821,  942,  1716, 1303, 1946, 1597, 563,  799,  799,  1024, 1716,
     651,  739,  651,  690,  1303, 1303, 1303, 1303, 1303, 1303, 1303, 1303,
@@ -22,7 +22,7 @@ double sl__text_width(const char *text, double size, bool bold)
     for (; *text; text++) {
         unsigned char byte = (unsigned char)*text;
         if ((byte & 0xc0) == 0x80)
-            continue; /* of the character before */
+            continue; /* a UTF-8 continuation byte */
         sum += byte >= FIRST && byte <= LAST ? advances[byte - FIRST] : WIDEST;
     }
     return (double)sum / 2048 * size * (bold ? 1.14 : 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Thin blocks: which they are, and how they share a row's height. */
+ * Thin blocks: finds them, and divides a row's height among them. */
 #include "view/thin.h"
 
 #include "base/memory.h"
@@ -25,8 +25,8 @@ bool sl__is_thin(const sl__thin *thin, size_t block)
             width_of(thin, block + 1) < THINNEST);
 }
 
-/* Adds what a block covers of each window; the halves of an overlap
- * share it. */
+/* Adds the pixels that a block covers in each window. The halves of an overlap
+ * get half each. */
 static void cover(sl__thin *thin, size_t block)
 {
     const sl__block *one = &thin->blocks->data[block];
@@ -86,8 +86,8 @@ bool sl__thin_place(const sl__thin *thin, double x, sl__look look,
         all += window->looks[i];
         looks += window->looks[i] > 0;
     }
-    /* What nothing covers stays free; one look alone is as high as others are,
-     * and leaves it free beside itself. */
+    /* Height in proportion to uncovered pixels stays free. A single look gets
+     * the full height, and leaves free pixels at its side. */
     double room = fmax(all, SL__WINDOW - window->thick);
     if (window->looks[look] <= 0 || (looks == 1 && all < 0.99 * room))
         return false;

@@ -111,7 +111,8 @@ static int compare_messages(const void *a, const void *b)
     return (first->sent > second->sent) - (first->sent < second->sent);
 }
 
-/* Sorts, unless it is in order already; equal ones stay as they were added. */
+/* Sorts blocks by time, unless they are in order; equal ones stay in the order
+ * in which they were added. */
 static void sort_blocks(sl__blocks *blocks)
 {
     for (size_t i = 1; i < blocks->count; i++) {
@@ -145,7 +146,7 @@ static void span_blocks(sl_timeline *timeline, const sl__blocks *blocks)
     }
 }
 
-/* The invariant of timeline.h. */
+/* Asserts the invariant of timeline.h. */
 static void check_order(const sl_timeline *timeline)
 {
     for (int r = 0; r < timeline->ranks; r++) {
@@ -244,7 +245,7 @@ static int compare_entries(const void *a, const void *b)
     return (first->rank > second->rank) - (first->rank < second->rank);
 }
 
-/* Notes each compute; returns how many there are. */
+/* Enters each compute of a rank; returns how many there are. */
 static size_t note_track(const sl_timeline *timeline, int rank,
                          struct sl__entry *entries)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The inside of a timeline: what every rank did and when, in a simulation or in
- * a run. simulated.c and measured.c fill it, idle.c explains the gaps, and
- * html.c and picture.c show it.
+ * The representation of a timeline: what every rank did and when, in a
+ * simulation or in a run. simulated.c and measured.c fill it, idle.c explains
+ * the gaps, and html.c and picture.c show it.
  *
  * Invariant: once sl__timeline_finish has run, the blocks of a rank are in
  * order of time and do not overlap, its messages are in order of their start,
@@ -14,7 +14,7 @@
 
 #include "base/try.h"
 
-/* Kinds of blocks: those of actions, and what only runs have. */
+/* Kinds of blocks: those of actions, and those that only runs have. */
 enum {
     SL__BLOCK_COPY = SL_ACTION_KINDS,
     SL__BLOCK_PACK,
@@ -33,14 +33,14 @@ typedef enum sl__idle_reason {
 
 typedef struct sl__block {
     sl_action action; /* idle where it has none */
-    uint32_t order;   /* in which it was added, of its list */
-    uint8_t kind;     /* an sl_action_kind, or one of the above */
-    uint8_t why;      /* an sl__idle_reason: of the gap before it */
+    uint32_t order;   /* in which it was added to its list */
+    uint8_t kind;     /* an sl_action_kind, or one of those above */
+    uint8_t why;      /* an sl__idle_reason, of the gap before it */
     bool critical;    /* on the critical path */
     double start;
     double end;
-    /* Where `why` is FORWARD or BACKWARD: when what it waited for was done;
-     * from then on it waited for the message alone. */
+    /* Where `why` is FORWARD or BACKWARD: when the compute that it waited for
+     * was done. From then on it waited only for the message. */
     double ready;
     sl_place by; /* that compute: rank and block; rank -1 where unknown */
     sl_held_bytes held;
@@ -72,7 +72,7 @@ typedef struct sl__transfer {
 } sl__transfer;
 
 typedef struct sl__track {
-    sl__blocks blocks; /* compute, state, and what only runs have */
+    sl__blocks blocks; /* compute, state, and those that only runs have */
     sl__blocks comms;  /* sends and receives */
     sl__blocks waits;  /* of a run, as measured: what the rank waited for */
     double busy;
@@ -89,29 +89,29 @@ typedef struct sl__range {
     double most;
 } sl__range;
 
-/* What a simulation was made with, over all stages and all boundaries. */
+/* The costs of a simulation, as ranges over all stages and all boundaries. */
 typedef struct sl__given {
     sl_reading reading;
-    sl__range cost[SL_ACTION_KINDS]; /* of what costs time by its kind */
+    sl__range cost[SL_ACTION_KINDS]; /* by kind, for kinds that have a cost */
     double overlap;
-    sl__range message; /* the time of one, and its bytes */
+    sl__range message; /* time of a message */
     sl__range message_bytes;
-    sl__range activation_bytes; /* of a stage and a microbatch */
+    sl__range activation_bytes; /* per stage and microbatch */
 } sl__given;
 
 struct sl_timeline {
     char *title;
     bool measured;
-    bool seconds; /* times are, and bytes are bytes */
-    bool sized;   /* messages have bytes of their own, not the usual 1 */
-    bool plan;    /* of a run: of its own order */
-    int64_t microbatch_bytes; /* that stand for one; 0: bytes are bytes */
+    bool seconds; /* times are in seconds, and bytes are bytes */
+    bool sized;   /* messages have given bytes, not the default of 1 */
+    bool plan;    /* a simulation of a run's own order */
+    int64_t microbatch_bytes; /* that mean one microbatch; 0: bytes are bytes */
     sl__given given;          /* unless measured */
-    sl_schedule *ran;         /* of a run: its cells; else NULL */
+    sl_schedule *ran;         /* the cells of a run; else NULL */
     int ranks;
     int stages;
     int microbatches;
-    double begin; /* 0, or what happened before the first compute */
+    double begin; /* 0, or the first event before the first compute */
     double end;
     double makespan; /* to the end of the last compute, or of the simulation */
     double bubble;
@@ -123,18 +123,18 @@ struct sl_timeline {
 
 sl_status sl__timeline_create(const char *title, int ranks, sl_timeline **out);
 
-/* The new block is zero but for what is unknown. */
+/* Adds a block, which is zero except for fields that are -1 where unknown. */
 sl_status sl__blocks_add(sl__blocks *blocks, sl__block **out);
 sl_status sl__messages_add(sl_timeline *timeline, const sl__transfer *message);
 
 /* Puts the blocks of each rank in order of time. */
 void sl__timeline_sort(sl_timeline *timeline);
 
-/* Requires: blocks, messages, makespan, and of ranks whatever is not zero.
- * Ensures: order, extents, gaps explained, sums. */
+/* Completes a timeline. Requires: blocks, messages, makespan, and all fields of
+ * ranks that are not zero. Ensures: order, extents, reasons of gaps, sums. */
 sl_status sl__timeline_finish(sl_timeline *timeline);
 
-/* Whether it is F, I, W or B, or two of them. */
+/* Whether a block is F, I, W, B or an overlap. */
 static inline bool sl__block_computes(const sl__block *block)
 {
     return block->kind < SL_ACTION_KINDS &&
@@ -142,11 +142,12 @@ static inline bool sl__block_computes(const sl__block *block)
                SL_FAMILY_COMPUTE;
 }
 
-/* The text of a kind of block, and of a block: its action's, or a word. */
+/* The text of a kind of block; and of a block, which is that of its action if
+ * it has one. */
 const char *sl__block_kind_text(int kind);
 void sl__block_print(const sl__block *block, char *text);
 
-/* Saturates: a file may claim any number of bytes. */
+/* Adds with saturation: a file may contain any number of bytes. */
 static inline int64_t sl__add_bytes(int64_t a, int64_t b)
 {
     int64_t sum;
@@ -155,7 +156,8 @@ static inline int64_t sl__add_bytes(int64_t a, int64_t b)
 
 /* --------------------------------------------------------------- lookup -- */
 
-/* By what compute is looked up. Other compute waits for the first two only. */
+/* Classes by which compute is looked up. Other compute waits only for the first
+ * two. */
 typedef enum sl__class {
     SL__BACKWARD_CLASS, /* B or I */
     SL__FORWARD_CLASS,
@@ -172,7 +174,7 @@ sl_status sl__lookup_create(const sl_timeline *timeline, sl__lookup *out);
 void sl__lookup_clear(sl__lookup *lookup);
 
 /* Finds the block that computes a stage's microbatch, on a rank or, for -1, on
- * any; `*out` is its place. NULL where there is none. */
+ * any; `*out` gets its rank and index. NULL where there is none. */
 const sl__block *sl__lookup_find(const sl__lookup *lookup,
                                  const sl_timeline *timeline, sl__class class,
                                  int stage, int microbatch, int rank,
@@ -185,13 +187,13 @@ static inline sl__class sl__class_of(uint8_t kind)
                                         : SL__BACKWARD_CLASS;
 }
 
-/* Finds a run among timelines, and what to compare it with: its own plan, or
- * else a schedule in seconds with the same stages and microbatches. NULL where
- * there is none. */
+/* Finds a run among timelines, and the timeline to compare it with: its own
+ * plan, else a simulation in seconds of the same stages and microbatches. NULL
+ * where there is none. */
 void sl__find_plan(const sl_timeline *const *timelines, size_t count,
                    const sl_timeline **out_run, const sl_timeline **out_plan);
 
-/* Refuses a NULL among them. */
+/* Fails where one of them is NULL. */
 sl_status sl__check_given(const sl_timeline *const *timelines, size_t count);
 
 /* Finds why ranks were idle before each block, and sums that up (idle.c). */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * A simulation as a Chrome/Perfetto trace: a process per rank, in it a track
- * of compute, as many tracks of communication as messages overlap, a counter
- * of activation bytes, and an arrow per message. Where messages are implied,
- * arrows join the computes. */
+ * Writes a simulation as a Chrome/Perfetto trace: a process per rank, with a
+ * track of compute, as many tracks of messages as were in transit at once, a
+ * counter of activation bytes, and an arrow per message. Where messages are
+ * implied, arrows join computes. */
 #include "sluice/view.h"
 #include "schedule/action.h"
 #include "schedule/simulation.h"
@@ -14,13 +14,13 @@
 
 #include <math.h>
 
-/* One unit of simulated time in the trace's microseconds. */
+/* Microseconds of the trace per unit of simulated time. */
 #define UNIT 1000.0
-/* Messages that cost nothing are drawn this long, so that they can be seen and
- * arrows can hold on to them. */
+/* The length of messages that cost nothing, so that they are visible and arrows
+ * have something to start and end at. */
 #define SHORTEST 1.0
 
-/* Which ends of a message there are, and which of its arrow's are drawn. */
+/* Flags: which ends a message has, and which ends of its arrow are written. */
 enum {
     HAS_SEND = 1,
     HAS_RECEIVE = 2,
@@ -34,7 +34,7 @@ typedef struct tracer {
     const sl_schedule *schedule;
     const sl_simulation *simulation;
     sl_extent extent;
-    uint8_t *ends; /* by message: which of its ends there are */
+    uint8_t *ends; /* by message: flags for its ends */
 } tracer;
 
 static const char *category(uint8_t kind)
@@ -56,8 +56,8 @@ static const char *category(uint8_t kind)
     }
 }
 
-/* Every message has a number, the same at both its ends: by direction, sending
- * stage and microbatch. */
+/* The number of a message, the same at both ends: by direction, sending stage
+ * and microbatch. */
 static size_t message_number(const tracer *trace, bool forward, int sender,
                              int microbatch)
 {
@@ -73,7 +73,7 @@ static size_t comm_number(const tracer *trace, const sl_action *action)
     if (!sl__is_send(action->kind))
         sender += forward ? -1 : 1;
     if (sender < 0)
-        sender = trace->extent.stages; /* Nobody sends this. */
+        sender = trace->extent.stages; /* No stage sends this. */
     return message_number(trace, forward, sender, action->microbatch);
 }
 
@@ -98,7 +98,8 @@ static void put_slice(tracer *trace, const sl_action *action, int rank,
     sl__printf(&trace->chrome.writer, ", \"args\": {\"step\": %zu}}", step);
 }
 
-/* One end of an arrow; only of a message that has both ends, and once. */
+/* Writes one end of an arrow, once, and only for a message that has both
+ * ends. */
 static void put_arrow(tracer *trace, bool start, size_t number, int rank,
                       int track, double time)
 {
@@ -127,7 +128,7 @@ static void put_bytes(tracer *trace, int rank, double time, int64_t bytes)
 
 /* --------------------------------------------------------------- compute -- */
 
-/* The implied messages a compute sends and receives: what to do with each. */
+/* Called for each implied message that a compute sends or receives. */
 typedef void (*implied_fn)(tracer *trace, bool send, size_t number, int rank,
                            double start);
 
@@ -177,7 +178,7 @@ static void put_compute(tracer *trace, const sl_placement *placement, int rank,
     sl_interval when = sl_simulation_action(trace->simulation, rank, step);
     double start = when.start * UNIT;
     double length = (when.end - when.start) * UNIT;
-    /* What is not compute and costs nothing would only hide under it. */
+    /* An action that is not compute and takes no time would be hidden. */
     if (sl_action_kind_family(action->kind) != SL_FAMILY_COMPUTE && length == 0)
         return;
     put_slice(trace, action, rank, step, 0, start, length);
@@ -203,7 +204,8 @@ static void put_comm(tracer *trace, int rank, size_t step)
     put_arrow(trace, sl__is_send(action->kind), number, rank, track, start);
 }
 
-/* A reduction that is waited for elsewhere runs beside compute. */
+/* Writes a reduction with its wait elsewhere, which runs concurrently with
+ * compute. */
 static void put_reduction(tracer *trace, int rank, size_t step)
 {
     const sl_action *action = &sl_schedule_row(trace->schedule, rank)[step];
@@ -234,7 +236,7 @@ static void put_rank(tracer *trace, const sl_placement *placement, int rank)
     sl__chrome_end_rank(&trace->chrome, rank, "communication");
 }
 
-/* Notes which messages have both their ends. */
+/* Finds which messages have both ends. */
 static void note_ends(tracer *trace, const sl_placement *placement)
 {
     for (int rank = 0; rank < trace->extent.ranks; rank++) {
@@ -265,12 +267,13 @@ static void put_all(tracer *trace, const sl_placement *placement)
 static sl_status write_all(tracer *trace, sl_placement **placement,
                            sl_write_fn write, void *context)
 {
-    /* Two directions; a stage more, for ends that point out of the pipeline. */
+    /* Two directions; one more stage, for ends that point outside the
+     * pipeline. */
     size_t messages = 2 * ((size_t)trace->extent.stages + 1) *
                       (size_t)trace->extent.microbatches;
     SL__TRY(sl__alloc(messages, 1, &trace->ends));
     sl_status status = sl_placement_derive(trace->schedule, placement);
-    if (status != SL_EUNSOUND) /* An odd schedule has no implied arrows. */
+    if (status != SL_EUNSOUND) /* Without a placement there are no arrows. */
         SL__TRY(status);
     sl__writer_start(&trace->chrome.writer, write, context);
     put_all(trace, *placement);

@@ -1,5 +1,5 @@
-/* How the loss of a training run went: lines over steps, as SVG, so that it has
- * the theme's colours and prints. */
+/* The loss curve of a training run, as SVG, so that it has the theme's colours
+ * and can be printed. */
 
 const CHART = {
     wide: 620,
@@ -17,7 +17,7 @@ function draw(tag, attributes, ...children) {
     return made;
 }
 
-/* Round numbers from one to the other, some `count` of them. */
+/* About `count` round numbers between two numbers. */
 function ticksOf(from, to, count, least = 0) {
     const step = Math.max(least, niceStep((to - from) / count)), ticks = [];
     for (let n = Math.ceil(from / step); n * step <= to * (1 + 1e-9); n++)
@@ -71,7 +71,7 @@ function lossText() {
     return parts.join(", ");
 }
 
-/* The chart with its words. */
+/* The chart with its caption. */
 function lossSection() {
     const { loss, validation } = about.curve, parts = [make("h2", {}, "Loss, in nats per token")];
     const group = loss.length ? loss[0][1] - loss[0][0] + 1 : 1;

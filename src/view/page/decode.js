@@ -1,7 +1,8 @@
 "use strict";
-/* What is in the page: names, colours and sums as JSON, blocks and messages in
- * the form of src/view/encode.h. Blocks become columns of numbers, one entry
- * per block, ranks one after the other; times are those of the timeline. */
+/* Decodes the data of the page: names, colours and sums as JSON, blocks and
+ * messages in the form of src/view/encode.h. Blocks become typed arrays, one
+ * per field, with one entry per block, rank after rank; times are those of the
+ * timeline. */
 
 const about = JSON.parse(document.getElementById("about").textContent);
 
@@ -36,7 +37,8 @@ function fromBase64(text) {
     return bytes;
 }
 
-/* Reads LEB128; beyond 2^31 by arithmetic, as bits would not do. */
+/* Reads LEB128; beyond 2^31 by arithmetic, because bit operations have 32
+ * bits. */
 function numbersOf(bytes) {
     let at = 0;
     return function next() {
@@ -149,8 +151,8 @@ function readMessages(t, next, times, bytes) {
 
 /* ---------------------------------------------------------------- lookup */
 
-/* Chains of entries by (class, stage, microbatch): a plain table where it is
- * small, a map where numbers are far apart. */
+/* Linked lists of entries by (class, stage, microbatch): in an array where that
+ * is small, in a map where the numbers are sparse. */
 function makeChains(t, count) {
     const size = 3 * t.stages * t.microbatches;
     const heads = size <= 1 << 23 ? new Int32Array(size).fill(-1) : new Map();
@@ -207,7 +209,8 @@ function indexTimeline(t) {
     }
 }
 
-/* The block that computes it, on this rank if there; -1: none. */
+/* The block that computes a stage's microbatch, if possible on this rank; -1:
+ * none. */
 function findCompute(t, cls, stage, microbatch, rank) {
     const found = t.computes.all(cls, stage, microbatch);
     for (const i of found)

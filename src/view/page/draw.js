@@ -1,7 +1,7 @@
 /* Drawing. The blocks of a rank all have one height, so a rank is one line of
- * pixels, repeated: blocks wide enough are spans, the others share the height of
- * each pixel's column by the time they take. Half a million of them take a few
- * milliseconds, and what cannot be seen is not looked at. */
+ * pixels, repeated: wide blocks are spans, and thin ones share the height of
+ * each column of pixels in proportion to their time. Drawing half a million
+ * blocks takes a few milliseconds; blocks outside the view are skipped. */
 
 const host = document.getElementById("host"), sheet = document.getElementById("sheet");
 const canvas = document.getElementById("blocks"), overlay = document.getElementById("marks");
@@ -170,8 +170,8 @@ function scratch(width) {
     return line;
 }
 
-/* Blocks too thin to be seen one by one share a pixel: for each look the part
- * of it that they take, and their colours. */
+/* Blocks too thin to be seen one by one share a pixel: for each look, the part
+ * of the pixel that they cover, and their colours. */
 function thinOf(l, look) {
     l.thin[look] ??= {
         used: false,
@@ -216,7 +216,7 @@ function thinColour({ red, green, blue, part }, p) {
     return (255 << 24 | blue[p] / all << 16 | green[p] / all << 8 | red[p] / all) >>> 0;
 }
 
-/* Thin blocks of one look are mixed with what is behind them. */
+/* Thin blocks of one look are blended with the background. */
 function paintAlone(l, thin, from, to, x, y, height) {
     const half = Math.ceil(height / 2);
     for (let p = from; p < to; p++) {
@@ -227,8 +227,8 @@ function paintAlone(l, thin, from, to, x, y, height) {
     }
 }
 
-/* Thin blocks of several looks share the height, one look on the other, by the
- * time they take: their mixed colours would be those of nothing. */
+/* Thin blocks of several looks are stacked, and share the height in proportion
+ * to their time: if they were blended, the colour would be that of no look. */
 function paintTogether(looks, from, to, x, y, height) {
     const sums = looks.map(() => 0), any = looks.map(() => 0);
     let columns = 0;
@@ -301,7 +301,8 @@ function gapsInto(l, t, rank, low, high, w, k, from) {
     }
 }
 
-/* Whether a block is too thin to be seen, or one of few pixels beside such. */
+/* Whether a block is too thin to be seen, or has few pixels and is next to such
+ * a one. */
 function isThin(b, i, k) {
     const width = (b.end[i] - b.start[i]) * k;
     if (width < 2 || width >= 4) return width < 2;
@@ -442,7 +443,7 @@ function paintRows(panel, ratio) {
         paint(l.top, x, y, w, 0, half);
         paint(l.low, x, y, w, half, lane);
         paintThin(l, x, y, w, lane);
-        /* Stripes leave the middle to labels. */
+        /* Stripes leave the middle free for labels. */
         const edge = panel.lane >= 20 ? Math.round(lane * 0.28) : half;
         paintWhere(l.over, ink.over, x, y, w, 0, edge, 4);
         paintWhere(l.over, ink.over, x, y, w, lane - edge, lane, 4);
@@ -457,7 +458,8 @@ function paintRows(panel, ratio) {
 
 /* -------------------------------------------------------------------- text */
 
-/* A title cut short, so that it fits with what follows it; or without that. */
+/* A title, cut short so that it fits with what follows it; what follows is left
+ * out if it still does not fit. */
 function fittingText(context, title, rest, width) {
     const fits = text => context.measureText(text).width <= width;
     for (const end of [rest, ""])
@@ -620,8 +622,9 @@ function arrow(context, panel, fromTime, fromRank, toTime, toRank, colour) {
 
 const MOST_ARROWS = 1500;
 
-/* Arrows of the messages in sight, of one microbatch or all; so many that they
- * would hide everything are counted, and said in the panel's head. */
+/* Arrows of the visible messages, of one microbatch or of all. If there are so
+ * many that they would hide everything, the panel's head has their number
+ * instead. */
 function drawMessages(context, panel, microbatch) {
     const m = panel.t.messages, shown = [];
     const first = firstFrom(m.sent, 0, m.count, view.from - m.longest);
@@ -657,7 +660,8 @@ function drawMarks() {
     }
 }
 
-/* What is under the pointer or chosen by key, and what it depends on. */
+/* Highlights the block under the pointer or the selected one, and its
+ * dependencies. */
 function drawLit(context, panel) {
     const lit = hovered ?? view.at;
     if (!lit || lit.comm || lit.block === undefined) return;

@@ -6,7 +6,7 @@ let hovered = null; /* under the pointer: as view.at, or a gap */
 let dirty = 0, frame = 0, movedAt = 0, fitted = true;
 const BLOCKS = 1, MARKS = 2, LAYOUT = 4, CONTROLS = 8, TABLES = 16;
 
-/* Asks for a new frame of what has changed. */
+/* Requests a new frame of what has changed. */
 function renew(what, moving = false) {
     dirty |= what;
     if (moving) movedAt = performance.now();
@@ -57,7 +57,8 @@ function fit() {
     fitted = true;
 }
 
-/* What stays where it is when keys zoom: the chosen block, if it is in sight. */
+/* The time that keeps its position when keys zoom: that of the selected block,
+ * if it is visible. */
 function zoomCentre() {
     const middle = (view.from + view.to) / 2;
     if (!view.at) return middle;
@@ -200,7 +201,7 @@ function letGo() {
     renew(BLOCKS);
 }
 
-/* Brings a block into sight, wide enough to be seen. */
+/* Scrolls and zooms so that a block is visible. */
 function goTo(what) {
     const t = timelines[what.timeline], list = what.comm ? t.comms : t.blocks;
     const panel = panels.find(one => one.t === t),
@@ -365,7 +366,7 @@ function blockFrom(text) {
                                         : null;
 }
 
-/* Takes the view from the address; what makes no sense is as if left out. */
+/* Reads the view from the address; invalid parts are ignored. */
 function readAddress() {
     const found = {};
     for (const part of location.hash.slice(1).split("&")) {
@@ -589,14 +590,15 @@ host.addEventListener("scroll", () => renew(BLOCKS, true));
 /* -------------------------------------------------------------------- start */
 
 addEventListener("resize", () => renew(LAYOUT));
-/* A scroll bar that comes or goes takes width without a word. */
+/* A scroll bar that appears or disappears changes the width without a resize
+ * event. */
 new ResizeObserver(() => {
     if (!printing && host.clientWidth !== wide) renew(LAYOUT);
 }).observe(host);
 addEventListener("hashchange", readAddress);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => renew(TABLES));
 
-/* In print: light, all rows, twice as fine. */
+/* For printing: the light theme, all rows, twice the resolution. */
 function setPrinting(on) {
     printing = on;
     chooseInk();
@@ -611,7 +613,7 @@ addEventListener("afterprint", () => setPrinting(false));
 
 readAddress();
 
-/* For whoever looks at the page with a script. */
+/* For scripts that inspect the page. */
 window.sluice = {
     about,
     timelines,

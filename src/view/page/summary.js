@@ -13,7 +13,7 @@ function swatch(colour) {
     return made;
 }
 
-/* What there is to explain, found once. */
+/* What the legend must explain, computed once. */
 const seen = new Set(), seenWhys = new Set();
 for (const t of timelines) {
     for (const kind of new Set(t.blocks.kind)) seen.add(lookOf[kind]);
@@ -29,7 +29,7 @@ function hasMemory(t) {
     return t.tracks.some(track => track.peak > 0);
 }
 
-/* Every entry is what one sees, a colon, and what that is. */
+/* Every entry is what is drawn, a colon, and what it means. */
 function showLegend() {
     const legend = document.getElementById("legend"), dark = isDark(), items = [];
     const entry = (mark, text) => items.push(make("li", {}, ...(mark ? [mark] : []), text));
@@ -112,7 +112,7 @@ function messageCost(t) {
     return sized ? rangeText(messageBytes, bytesText) + ", " + time : time;
 }
 
-/* What was shown, for people who did not make it. */
+/* What the page shows, for readers who did not make it. */
 function setupTable() {
     const rows = [], per = of => timelines.map(of);
     const given = of => per(t => (t.given ? of(t) : "measured"));
@@ -142,7 +142,7 @@ function setupTable() {
     return tableOf("Setup", rows, { id: "setup" });
 }
 
-/* How to read it, in the words of what is there. */
+/* How to read the page; mentions only what it has. */
 function howText() {
     const t = timelines[0], i = t.blocks.kind.findIndex(kind => classOf(kind) >= 0);
     const parts = ["Rows are ranks, time goes right, a block is an action"];
@@ -173,7 +173,8 @@ function beside(value, first, text) {
     return cell;
 }
 
-/* Other numbers of microbatches are other work. */
+/* Timelines of different numbers of microbatches are different work: they are
+ * not compared. */
 const alike = timelines.every(t => t.microbatches === timelines[0].microbatches);
 
 function compareTable() {
@@ -235,7 +236,7 @@ function rankTable(t) {
                      make("tbody", {}, ...rows)));
 }
 
-/* Where a run lost most against its plan. */
+/* Where a run lost most time against its plan. */
 function worstOf(t) {
     const found = [];
     for (let i = 0; i < t.blocks.count; i++) {

@@ -1,6 +1,7 @@
 /* Numbers, actions and reasons in words. */
 
-/* A step for a scale of so many units, 1, 2 or 5 times a power of ten. */
+/* The smallest step for a scale that is at least `atLeast`: 1, 2 or 5 times a
+ * power of ten. */
 function niceStep(atLeast) {
     const power = Math.pow(10, Math.floor(Math.log10(atLeast)));
     for (const factor of [1, 2, 5, 10])
@@ -10,8 +11,8 @@ function niceStep(atLeast) {
 
 const SECONDS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
 
-/* What is shown has a unit, and all of a page the same: times are seconds, or
- * units of the costs; memory is bytes, or counts microbatches. */
+/* All timelines of a page have the same units: times are seconds, or units of
+ * the costs; memory is bytes, or numbers of microbatches. */
 const counted = timelines.every(t => t.microbatchBytes > 0 &&
                                      t.microbatchBytes === timelines[0].microbatchBytes);
 const sized = timelines.some(t => t.sized);
@@ -24,7 +25,7 @@ function trimmed(number, digits) {
                                 : text;
 }
 
-/* Three digits, more only left of the point. */
+/* Three digits, or as many as are left of the point. */
 function short(number) {
     const size = Math.abs(number);
     return size >= 1e3 && size < 1e7 ? number.toFixed(0) : trimmed(number, 3);
@@ -43,8 +44,8 @@ function timeText(time) {
     return short(time / unit) + " " + name;
 }
 
-/* A point in time in the unit that fits `scale`, with the digits that tell it
- * from others `resolution` away; without the name of a unit that is plain. */
+/* A time in the unit that fits `scale`, with enough digits to distinguish times
+ * `resolution` apart. The unit of costs has no name. */
 function pointText(time, scale, resolution) {
     if (!seconds) return trimmed(time, 10);
     if (Math.abs(time) < 0.5e-9) return "0";
@@ -53,7 +54,7 @@ function pointText(time, scale, resolution) {
     return trimmed(time / unit, Math.min(15, Math.max(3, digits))) + " " + name;
 }
 
-/* From when to when, beside all of a timeline. */
+/* A span from start to end, in the unit that fits the timeline. */
 function spanText(t, start, end) {
     const fine = end > start ? end - start : t.makespan / 1e3;
     const unit = seconds ? "" : " units";
@@ -108,8 +109,8 @@ function commText(t, k) {
 
 /* ------------------------------------------------------- what needs what */
 
-/* What a block needs and what needs it: blocks of the same timeline, with the
- * messages between them. */
+/* The blocks that a block needs, and those that need it, in the same timeline,
+ * with the messages between them. */
 function linksOf(t, i) {
     const needs = [], gives = [], b = t.blocks, m = t.messages;
     const push = (list, block, message = -1) => {
@@ -142,8 +143,8 @@ function linksOf(t, i) {
     return { needs, gives };
 }
 
-/* The same action in the plan, of a run; in the run, of its plan: [timeline,
- * block], or null. */
+/* For an action of a run, the same action in its plan, and the other way round:
+ * [timeline, block], or null. */
 const measuredOne = timelines[about.run];
 const plannedOne = timelines[about.plan];
 function twinOf(t, i) {
@@ -219,7 +220,7 @@ function messageText(t, k, arriving) {
            spanText(t, m.sent[k], m.arrived[k]);
 }
 
-/* What is said of a block, a line each; the first is its name. */
+/* The text about a block, in lines; the first is its name. */
 function describe(t, i) {
     const b = t.blocks, [name, meaning] = headOf(t, i), lines = [name];
     if (meaning) lines.push(meaning);
@@ -266,7 +267,8 @@ function describeComm(t, k) {
     return lines;
 }
 
-/* Of a gap before block i, or after the last (i is the rank's end). */
+/* The text about the gap before block i, or after the last block (i is the
+ * rank's end). */
 function describeGap(t, rank, i) {
     const b = t.blocks, last = i === b.first[rank + 1];
     if (last) {
