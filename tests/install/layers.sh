@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# The walls between layers (docs/architecture.md): a layer includes only those above
-# it, headers stand alone, and go together in any order: layers.sh SOURCE.
+# The rules for layers (docs/architecture.md): a layer includes only those that it may,
+# and headers can be included alone and in any order: layers.sh SOURCE.
 set -eu
 cd "$1"
 work=$(mktemp -d)

@@ -2,14 +2,16 @@
  *
  * Running a pipeline: how a cell of a schedule becomes kernel calls.
  *
- * lowered.c checks the schedule and lowers it by passes; what runs is the
- * result, cell for cell bind.c prepares one way of splitting a batch into
- * microbatches: compiled stages, their memory, two lists of instructions
- * slots.c decides which slots of memory each microbatch gets instructions.c
- * emits the list: for the cell `2F0`, the copies and waits that bring its
- * inputs, one SL__DO_RUN with stage 2, program F and the slots of microbatch 0,
- * and sends of its outputs execute.c runs the list; for SL__DO_RUN,
- * sl__stage_enqueue (in tensor/run.c) enqueues the kernel calls of the program
+ *   lowered.c       checks the schedule and runs the passes that it lacks; the
+ *                   result runs, cell for cell
+ *   bind.c          prepares one way of splitting a batch into microbatches:
+ *                   compiled stages, their memory, two lists of instructions
+ *   slots.c         decides which slots of memory each microbatch gets
+ *   instructions.c  emits the list: for the cell `2F0`, the copies and waits
+ *                   that bring its inputs, one SL__DO_RUN with stage 2, program
+ *                   F and the slots of microbatch 0, and sends of its outputs
+ *   execute.c       runs the list; for SL__DO_RUN, sl__stage_enqueue (in
+ *                   tensor/run.c) enqueues the kernel calls of the program
  *
  * A list is bound once for each way of splitting a batch, and run in every
  * step. The executor waits only where a cell does, and the checker has proven

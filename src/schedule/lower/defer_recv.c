@@ -7,9 +7,9 @@
  * peer that have been deferred. The higher one sends first.
  *
  * Requires: every RECV has its user after it on its rank; no WAIT_SEND that
- * needs a RECV where it was. Ensures: no idle cell; the same actions, and all
+ * needs a RECV where it was.  Ensures: no idle cell; the same actions, and all
  * but the RECVs in the same order; each RECV no earlier than it was and before
- * its user. Invalidates: step numbers. */
+ * its user.  Invalidates: step numbers. */
 #include "schedule/lower/lower.h"
 #include "schedule/action.h"
 #include "schedule/deadlock.h"

@@ -9,9 +9,9 @@
  * memory: what I leaves for W is held until then, for N microbatches of each
  * stage.
  *
- * Requires: nothing. Ensures: no idle cell, no B; all but W's in the same
+ * Requires: nothing.  Ensures: no idle cell, no B; all but W's in the same
  * order; a stage's W's in their order, none before its I, at most N of them
- * deferred. Invalidates: step numbers. */
+ * deferred.  Invalidates: step numbers. */
 #include "schedule/lower/lower.h"
 #include "schedule/action.h"
 #include "base/arena.h"

@@ -7,7 +7,7 @@
  * every wait comes right after its send.
  *
  * Requires: each SEND has its RECV, and one WAIT_SEND after it on its rank; no
- * cycle. Ensures: no idle cell; all but waits in the same order; each wait
+ * cycle.  Ensures: no idle cell; all but waits in the same order; each wait
  * after its send and no later than it was; no cycle; at most N sends pending.
  * Invalidates: step numbers.
  *

@@ -4,7 +4,7 @@
  * needs, and the matching RECV on that rank. Stages on one rank need none.
  *
  * Requires: no SEND or RECV yet; an order that can run.  Ensures: no idle
- * cell; one RECV per SEND. Invalidates: step numbers.
+ * cell; one RECV per SEND.  Invalidates: step numbers.
  *
  * Ranks are visited round after round in ascending order, and each visit
  * schedules the rank's next action if its input has been scheduled. With

@@ -7,9 +7,9 @@
  * an overlap enter the window together.
  *
  * Requires: no UNSHARD or RESHARD yet; window at least 1, lookahead from 1 to
- * the window. Ensures: no idle cell; every compute lies between UNSHARD and
+ * the window.  Ensures: no idle cell; every compute lies between UNSHARD and
  * RESHARD of its stages; adjacent RESHARDs are in ascending order of stage,
- * adjacent UNSHARDs in order of use. Invalidates: step numbers.
+ * adjacent UNSHARDs in order of use.  Invalidates: step numbers.
  *
  * A linked list has the stages in order of their next use. A first walk goes
  * backwards over the row, moves each used stage to the head of the list, and
