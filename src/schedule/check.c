@@ -51,8 +51,8 @@ static void check_rank(sl__check *check, uint32_t node, const sl_action *part)
     int home = check->events.home[part->stage];
     if (home >= 0 && home != check->events.rank_of[node])
         sl__check_add(check, SL_FINDING_WRONG_RANK, node,
-                      "belongs to stage %d, which lives on rank %d",
-                      part->stage, home);
+                      "belongs to stage %d, which is on rank %d", part->stage,
+                      home);
 }
 
 static void check_actions(sl__check *check)
@@ -196,14 +196,15 @@ static void check_shard_part(sl__check *check, stage_state *state,
     if (part->kind == SL_UNSHARD) {
         if (state->whole)
             sl__check_add(check, SL_FINDING_UNPAIRED_SHARD, node,
-                          "fetches stage %d, which is whole already",
+                          "unshards stage %d, which is unsharded already",
                           part->stage);
         state->whole = true;
         state->unshard = node;
     } else if (part->kind == SL_RESHARD) {
         if (!state->whole)
             sl__check_add(check, SL_FINDING_UNPAIRED_SHARD, node,
-                          "drops stage %d, which is not whole", part->stage);
+                          "reshards stage %d, which is not unsharded",
+                          part->stage);
         state->whole = false;
     } else if (sl_action_kind_family(part->kind) == SL_FAMILY_COMPUTE &&
                !state->whole) {
@@ -232,7 +233,7 @@ static void check_stage_end(sl__check *check, int stage,
     const sl__events *events = &check->events;
     if (events->extent.has_sharding && state->whole)
         sl__check_add(check, SL_FINDING_UNPAIRED_SHARD, state->unshard,
-                      "fetches stage %d, which is never dropped", stage);
+                      "unshards stage %d, which is never resharded", stage);
     if (!events->extent.has_reduce_grad || state->last_backward == SL__NOWHERE)
         return;
     if (state->reduce == SL__NOWHERE)

@@ -18,7 +18,7 @@ static void check_awaited(sl__check *check, uint32_t wait, uint32_t awaited,
     const sl__events *events = &check->events;
     if (awaited == SL__NOWHERE)
         sl__check_add(check, SL_FINDING_NEEDLESS_WAIT, wait,
-                      "waits for a %s that is nowhere", what);
+                      "waits for a %s that does not exist", what);
     else if (events->rank_of[awaited] == events->rank_of[wait] &&
              awaited > wait)
         sl__check_add(check, SL_FINDING_WAIT_TOO_EARLY, wait,
@@ -28,9 +28,9 @@ static void check_awaited(sl__check *check, uint32_t wait, uint32_t awaited,
 
 static void check_missing(sl__check *check, uint32_t node, const char *wait)
 {
-    sl__check_add(check, SL_FINDING_MISSING_WAIT, node,
-                  "is not waited for: there is no %s, and others have theirs",
-                  wait);
+    sl__check_add(
+        check, SL_FINDING_MISSING_WAIT, node,
+        "is not waited for: there is no %s, and other actions have one", wait);
 }
 
 /* ---------------------------------------------------------------- sends -- */
@@ -153,10 +153,10 @@ void sl__check_blocked_receives(sl__check *check, const sl_wait *waits,
             continue;
         char text[SL_ACTION_TEXT_MAX];
         sl_action_print(receive, text);
-        sl__check_add(check, SL_FINDING_WAIT_BLOCKS_RECEIVE, node,
-                      "waits for its send, which rank %d cannot receive "
-                      "before: its %s stands at step %d, behind what waits for "
-                      "this",
-                      wait->on_rank, text, wait->on_step);
+        sl__check_add(
+            check, SL_FINDING_WAIT_BLOCKS_RECEIVE, node,
+            "waits for its send, which rank %d can only receive later: its %s, "
+            "at step %d, comes after an action that waits for this one",
+            wait->on_rank, text, wait->on_step);
     }
 }

@@ -94,7 +94,7 @@ static sl_status check_training(const char *path, json_t *root)
                        "the checkpoint '%.300s' is of another version", path);
     return is_sensible(root)
                ? SL_OK
-               : damaged(path, "training.json has what cannot be");
+               : damaged(path, "training.json has impossible values");
 }
 
 static sl_status read_training(const char *path, json_t **out)

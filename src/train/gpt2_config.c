@@ -178,8 +178,7 @@ sl_status sl_gpt2_read_config(const char *json, size_t length,
     char room[SL__REFUSAL_MAX];
     const char *why = sl__gpt2_refusal(&config, room);
     if (why)
-        return sl_fail(SL_EINVAL, "the config asks for what cannot be: %s",
-                       why);
+        return sl_fail(SL_EINVAL, "the config is not possible: %s", why);
     *out = config;
     return SL_OK;
 }

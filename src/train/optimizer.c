@@ -178,8 +178,8 @@ sl_status sl_optimizer_create(sl_pipeline *pipeline,
     sl_optimizer *own;
     SL__TRY(check_options(options));
     if (sl__pipeline_describe(pipeline).shards)
-        return sl_fail(SL_EINVAL, "an optimizer for parameters in parts is "
-                                  "not built: leave UNSHARD out");
+        return sl_fail(SL_EINVAL, "an optimizer does not support sharded "
+                                  "parameters: leave UNSHARD out");
     SL__TRY(sl__alloc(1, sizeof *own, &own));
     own->pipeline = pipeline;
     own->at = sl__pipeline_describe(pipeline);

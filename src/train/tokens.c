@@ -178,7 +178,7 @@ static sl_status add_folder(sl_tokens *tokens, const char *path, int depth)
     enum { DEPTH_MAX = 64 };
     struct dirent **entries;
     if (depth > DEPTH_MAX)
-        return sl_fail(SL_EINVAL, "'%.300s' is too deep a folder", path);
+        return sl_fail(SL_EINVAL, "'%.300s' is nested too deeply", path);
     int count = scandir(path, &entries, is_shown, by_bytes);
     if (count < 0)
         return sl__fail_file(path, "read");

@@ -142,11 +142,10 @@ sl_status sl_timeline_costs(const sl_timeline *run, int stages, sl_costs *out)
     sl_costs costs;
     if (run->stages < 1 || stages < 1 ||
         (stages % run->stages != 0 && run->stages % stages != 0))
-        return sl_fail(
-            SL_EINVAL,
-            "the run has %d stages and the schedule %d: times of one "
-            "say nothing of the other",
-            run->stages, stages);
+        return sl_fail(SL_EINVAL,
+                       "the run has %d stages and the schedule %d: the times "
+                       "of one do not apply to the other",
+                       run->stages, stages);
     SL__TRY(find_replicas(run, &replicas));
     sl_status status = measure_costs(run, replicas, &costs);
     free(replicas);

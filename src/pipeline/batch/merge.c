@@ -366,10 +366,10 @@ sl_status sl_merge_part(const sl_merge *merge, int microbatch, sl_array *out)
     SL__TRY(check_part(merge, microbatch));
     const part *own = &merge->parts[microbatch];
     if (!own->array.data)
-        return sl_fail(SL_EINVAL,
-                       "the parts of a concat along dimension %d do not lie "
-                       "in one piece",
-                       merge->options.dim);
+        return sl_fail(
+            SL_EINVAL,
+            "the parts of a concat along dimension %d are not contiguous",
+            merge->options.dim);
     *out = own->array;
     return SL_OK;
 }

@@ -199,9 +199,10 @@ static sl_status starts_like(sl__items *items, const sl_model *like,
             cut->starts[starts->count] != number)
             continue;
         if (sl__is_divided(items, i))
-            return sl_fail(SL_EINVAL,
-                           "a cut like the other model's divides what is to "
-                           "stay whole in one stage");
+            return sl_fail(
+                SL_EINVAL,
+                "the cut of the model `like` divides what is to stay "
+                "whole in one stage");
         SL__TRY(sl__push(&items->arena, starts, i));
     }
     if (!same)
@@ -219,15 +220,15 @@ static sl_status check_options(const sl_cut_options *options)
         return sl_fail(SL_EINVAL, "there is no way %d to cut",
                        (int)options->by);
     if (options->route < SL_ROUTE_DIRECT || options->route > SL_ROUTE_HOP)
-        return sl_fail(SL_EINVAL, "there is no route %d", (int)options->route);
+        return sl_fail(SL_EINVAL, "unknown route %d", (int)options->route);
     if (options->feed < SL_FEED_USERS || options->feed > SL_FEED_FIRST)
-        return sl_fail(SL_EINVAL, "there is no feed %d", (int)options->feed);
+        return sl_fail(SL_EINVAL, "unknown feed %d", (int)options->feed);
     if (options->point_count < 0 || options->cost_count < 0)
         return sl_fail(SL_EINVAL, "%d points and %d costs",
                        options->point_count, options->cost_count);
     if ((options->point_count && !options->points) ||
         (options->cost_count && !options->costs))
-        return sl_fail(SL_EINVAL, "points or costs that are not there");
+        return sl_fail(SL_EINVAL, "points or costs are NULL");
     bool by_cost = options->by == SL_CUT_BY_COST;
     if (options->by != SL_CUT_AT_NAMES && options->point_count)
         return sl_fail(SL_EINVAL, "points go with a cut at names");

@@ -95,8 +95,8 @@ static sl_status place_point(const sl__items *items, const spans *known,
     const sl__region *span = &known->data[found - known->names.data];
     if (span->first >= span->end)
         return sl_fail(SL_EINVAL,
-                       "module '%s' has no ops in it to cut at: they stand "
-                       "outside of its scope",
+                       "module '%s' has no ops in it to cut at: they are "
+                       "outside its scope",
                        quoted);
     *out = sl__next_live(items, point->after ? span->end : span->first);
     if (*out == items->first_live || *out == items->live_end)

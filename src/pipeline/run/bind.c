@@ -213,8 +213,8 @@ static sl_status check_sizes(const sl__binder *b)
     for (int i = 0; i < count; i++) {
         if (outputs[i].gradient)
             return sl_fail(SL_EINVAL,
-                           "output '%.60s' takes a gradient, and a pipeline "
-                           "has none for it",
+                           "output '%.60s' needs a gradient, which a pipeline "
+                           "does not supply",
                            outputs[i].name);
     }
     return SL_OK;

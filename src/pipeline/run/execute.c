@@ -79,7 +79,7 @@ static sl_status run(const sl_pipeline *pipeline, const sl__instruction *i,
     if (i->joined)
         calls[1] = call_of(pipeline, i + 1, binding, seed);
     /* The error text if the function fails without setting one. */
-    sl_fail(SL_OK, "the function of the caller's failed");
+    sl_fail(SL_OK, "the custom function failed");
     return function->call(function->context, calls, i->joined ? 2 : 1);
 }
 

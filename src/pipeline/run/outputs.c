@@ -28,14 +28,13 @@ sl_status sl__copy_merge_options(sl_pipeline *pipeline)
     sl_output_merge *own;
     size_t count = (size_t)pipeline->options.merge_count;
     if (pipeline->options.merge_count < 0 || (count && !given))
-        return sl_fail(SL_EINVAL, "merges that are not there");
+        return sl_fail(SL_EINVAL, "`merges` is NULL, or merge_count below 0");
     if (count && !pipeline->options.keep_outputs)
-        return sl_fail(SL_EINVAL, "outputs are merged where keep_outputs says "
-                                  "that they are kept");
+        return sl_fail(SL_EINVAL, "`merges` needs keep_outputs");
     SL__TRY(sl__arena_take(&pipeline->arena, count, sizeof *own, &own));
     for (size_t i = 0; i < count; i++) {
         if (!given[i].name)
-            return sl_fail(SL_EINVAL, "a merge is of no output");
+            return sl_fail(SL_EINVAL, "a merge has no name of an output");
         own[i].how = given[i].how;
         SL__TRY(sl__arena_text(&pipeline->arena, given[i].name,
                                strlen(given[i].name), &own[i].name));

@@ -19,7 +19,7 @@
 static sl_status copy_functions(sl_pipeline *pipeline)
 {
     if (pipeline->options.function_count > 0 && !pipeline->options.functions)
-        return sl_fail(SL_EINVAL, "functions that are not there");
+        return sl_fail(SL_EINVAL, "`functions` is NULL");
     for (int i = 0; i < pipeline->options.function_count; i++) {
         const sl_action_function *given = &pipeline->options.functions[i];
         bool known = given->kind > SL_IDLE && given->kind < SL_ACTION_KINDS;
@@ -116,8 +116,8 @@ sl_status sl_pipeline_create(sl_comm *comm, sl_model_fn build, void *context,
     sl_pipeline *pipeline;
     if (!(options->timeout_s > 0) || options->loss < SL_LOSS_MEAN ||
         options->loss > SL_LOSS_SUM || options->replicas < 1)
-        return sl_fail(SL_EINVAL, "a pipeline needs a schedule, a time to wait "
-                                  "at most, a kind of loss, and a replica");
+        return sl_fail(SL_EINVAL, "a pipeline needs a schedule, a timeout, a "
+                                  "kind of loss, and at least one replica");
     if (options->work_stealing < SL_STEAL_AUTO ||
         options->work_stealing > SL_STEAL_ALWAYS)
         return sl_fail(SL_EINVAL, "unknown kind of work stealing %d",
@@ -395,8 +395,8 @@ sl_status sl_pipeline_step(sl_pipeline *pipeline, const sl_argument *arguments,
     if (count > 0)
         SL__NEED(arguments);
     if (pipeline->options.stage.backward == SL_BACKWARD_NONE)
-        return sl_fail(SL_EINVAL, "the schedule has no backward: eval is what "
-                                  "it can do");
+        return sl_fail(SL_EINVAL,
+                       "the schedule has no backward: only eval can run it");
     return run_batch(pipeline, arguments, count, seed, true);
 }
 

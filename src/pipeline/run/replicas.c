@@ -35,7 +35,7 @@ static sl_status run_on_port(sl_pipeline *pipeline, sl_action_kind kind,
     assert(kind == SL_REDUCE_GRAD || pipeline->shards);
     char *data = sl__port_memory(memory, port, 0);
     if (!data)
-        return sl_fail(SL_EINVAL, "'%.60s' is not in memory that is known here",
+        return sl_fail(SL_EINVAL, "'%.60s' is not in memory that Sluice holds",
                        port->name);
     size_t size = sl_dtype_bytes(port->dtype);
     size_t count = (size_t)port->bytes / size;

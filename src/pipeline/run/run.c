@@ -38,7 +38,8 @@ static void run_workers(sl_comm *const *ends, int ranks, sl_rank_fn rank,
         *own =
             (worker){.comm = ends[started], .rank = rank, .context = context};
         if (pthread_create(&own->thread, NULL, work, own)) {
-            sl_comm_abort(own->comm, SL_ENOMEM, "it gets no thread");
+            sl_comm_abort(own->comm, SL_ENOMEM,
+                          "no thread could be started for it");
             break;
         }
     }

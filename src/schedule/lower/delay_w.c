@@ -117,8 +117,8 @@ sl_status sl_lower_delay_w(const sl_schedule *in, int together,
     SL__NEED(in, out);
     if (together < 0)
         return sl_fail(SL_EINVAL,
-                       "delay-w takes how many microbatches come together, or "
-                       "0 for all, not %d",
+                       "delay-w needs the number of microbatches to run "
+                       "together, or 0 for all, not %d",
                        together);
     delay own = {.most = (size_t)together};
     size_t stages = (size_t)sl_schedule_extent(in).stages;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * reduce-grad: a stage's REDUCE_GRAD right after the last action that completes
- * gradients of its weights, so that memory is freed as early as possible.
- * wait-reduce runs after it, unless the option asks for no waits.
+ * reduce-grad: adds a stage's REDUCE_GRAD right after the last action that
+ * completes gradients of its weights, so that memory is freed as early as
+ * possible. wait-reduce runs after it, unless the option asks for no waits.
  *
  * Requires: no REDUCE_GRAD yet, no WAIT_REDUCE_GRAD.  Ensures: no idle cell;
  * one REDUCE_GRAD, with its wait if that is asked for, per rank and stage that
