@@ -156,7 +156,7 @@ static void bits_do_not_depend_on_time(void **state)
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         const sl_sizes sizes = {3, k ? 2 : 1, 6};
 #ifdef SLUICE_TSAN
-        enum { ROUNDS = 3 }; /* On ref, which has nothing to steal. */
+        enum { ROUNDS = 4 }; /* OpenMP's runtime is not instrumented. */
 #else
         enum { ROUNDS = 6 };
 #endif
@@ -170,9 +170,7 @@ static void bits_do_not_depend_on_time(void **state)
             t.options.work_stealing =
                 round / 2 ? SL_STEAL_ALWAYS : SL_STEAL_NEVER;
             t.helped = &helped[round / 2 ? 1 : 0];
-#ifndef SLUICE_TSAN
             t.options.stage.threads = round < 4 ? 1 : 2;
-#endif
             t.steps = 1;
             run_trial(&t, names[k]);
             assert_memory_equal(bits[round], bits[0], sizeof *bits);
@@ -180,9 +178,7 @@ static void bits_do_not_depend_on_time(void **state)
         sl_schedule_destroy(schedule);
     }
     assert_false(helped[0]);
-#ifndef SLUICE_TSAN
     assert_true(helped[1]);
-#endif
     release_subject(&s);
     sl_safetensors_close(file);
 }

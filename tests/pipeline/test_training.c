@@ -181,9 +181,6 @@ static void goldens_train_as_in_pytorch(void **state)
                     sl_schedule_extent(schedule).has_backward &&
                     sl_schedule_extent(schedule).microbatches <= s.rows;
                 job own = {&s, schedule, runs % 2 ? "ref" : "cpu", 0};
-#ifdef SLUICE_TSAN
-                own.backend = "ref";
-#endif
                 if (trains && sl_threads_run(p, train_rank, &own))
                     fail_msg("%s, %s on %d ranks: %s", golden_models[g].name,
                              generator->name, p, sl_error_text());

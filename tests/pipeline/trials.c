@@ -330,10 +330,6 @@ trial make_trial(const subject *s, const sl_schedule *schedule, unsigned way)
                  .options = SL_PIPELINE_OPTIONS_INIT,
                  .steps = 2};
     out.options.stage.backend = way % 3 ? "ref" : "cpu";
-#ifdef SLUICE_TSAN
-    /* ThreadSanitizer does not see into the runtime of OpenMP. */
-    out.options.stage.backend = "ref";
-#endif
     out.options.stage.recompute = way % 5 == 0;
     out.options.keep_outputs = true;
     out.options.share_losses = way % 2;
