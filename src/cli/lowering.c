@@ -164,14 +164,30 @@ static sl_status convert(const lowering *asked, const sl_extent *extent,
                out);
 }
 
+/* Whether any result goes to another rank: where none does, a lowered schedule
+ * has no messages either. */
+static sl_status crosses_ranks(const sl_schedule *in, bool *out)
+{
+    sl_placement *placement;
+    CLI_TRY(sl_placement_derive(in, &placement));
+    *out = false;
+    for (int stage = 1; stage < sl_placement_stages(placement); stage++)
+        *out |= sl_placement_rank_of(placement, stage) !=
+                sl_placement_rank_of(placement, stage - 1);
+    sl_placement_destroy(placement);
+    return SL_OK;
+}
+
 sl_status lowering_run(const lowering *asked, const sl_schedule *in,
                        sl_schedule **out)
 {
     sl_extent extent = sl_schedule_extent(in);
-    bool begun = extent.has_communication || extent.has_sharding ||
-                 extent.has_reduce_grad || extent.has_send_waits ||
-                 extent.has_reduce_waits;
-    if (extent.has_communication || (begun && extent.ranks == 1))
+    bool begun = extent.has_sharding || extent.has_reduce_grad ||
+                 extent.has_send_waits || extent.has_reduce_waits;
+    bool lacks_messages = false;
+    if (begun && !extent.has_communication)
+        CLI_TRY(crosses_ranks(in, &lacks_messages));
+    if (extent.has_communication || (begun && !lacks_messages))
         return convert(asked, &extent, in, out);
     pass_list list = {{0}, 0};
     add(&list, "unshard,reduce-grad,send-recv");

@@ -56,6 +56,10 @@ for form in torch-2.11 torch-2.15; do
 done
 "$sluice" schedule zbv -p 1 -m 2 --as lowered --for torch-2.11 |
     "$sluice" lower | grep -q WAIT_REDUCE_GRAD || bad "one rank's 2.11 as 2.15"
+# So does one whose other ranks are idle, and that has no messages either.
+printf '0F0,1F0,1B0,0B0\n\n' | "$sluice" lower >"$out.new"
+"$sluice" lower "$out.new" --for torch-2.11 >"$out" || bad "an idle rank to 2.11"
+"$sluice" lower "$out" | cmp -s - "$out.new" || bad "an idle rank, and back"
 is "default stages per rank of a V" 0 "0F0,1F0,1I0,1W0,0I0,0W0" \
     -- schedule zbv -p 1 -m 1
 is "grid" 0 "        Rank 0 Rank 1
