@@ -12,16 +12,28 @@ bad() {
     failed=1
 }
 
-# layer NAME ALLOWED...: what a layer may include.
+# layer NAME ALLOWED...: what a layer and its public header may include besides their
+# own. A layer stands for all its headers, `pipeline.h` for the public one alone.
 layer() {
     name=$1
     shift
-    grep -rnoE '#include "[a-z_]+/' "src/$name" --include='*.[ch]' |
-        sed 's/\(.*\):#include "\(.*\)\//\1 \2/' >"$work/includes"
-    while read -r place from; do
-        case " sluice $name $* " in
-        *" $from "*) ;;
-        *) bad "$place includes $from, which is not above $name" ;;
+    files="src/$name"
+    [ ! -f "include/sluice/$name.h" ] || files="$files include/sluice/$name.h"
+    # Lists each as PLACE ["<]PATH.
+    grep -rnE '^ *# *include' $files --include='*.[ch]' |
+        sed 's/^\([^:]*:[0-9]*\): *# *include *\(["<][^">]*\).*/\1 \2/' >"$work/includes"
+    [ -s "$work/includes" ] || bad "src/$name includes nothing: is it there?"
+    while read -r place path; do
+        case $path in
+        *..*) from=.. ;;                          # written as from elsewhere
+        ?sluice/*.def) continue ;;                # a list, which has no layer
+        ?sluice/*) from=${path#?sluice/} ;;       # a public header
+        '"'*/*) from=${path#?} from=${from%%/*} ;; # an internal one
+        *) continue ;;                            # the system's, or beside it
+        esac
+        case " $name $name.h $* " in
+        *" $from "* | *" ${from%.h} "*) ;;
+        *) bad "$place includes ${path#?}, which $name may not" ;;
         esac
     done <"$work/includes"
 }
@@ -31,8 +43,13 @@ layer tensor base
 layer comm base
 layer pipeline base schedule tensor comm
 layer train base tensor comm pipeline
-layer view base schedule
-layer cli
+layer view base schedule pipeline.h
+layer cli sluice.h
+
+# A backend is a table in backend.h; its own headers are for itself.
+grep -rn '# *include.*tensor/backends/' src --include='*.[ch]' |
+    grep -v '^src/tensor/backends/' >"$work/backends" &&
+    bad "a header of a backend is included outside: $(cat "$work/backends")"
 
 # Parts of a source file, made to be included in one place.
 fragments='backends/cpu/kernels/|gemm/(dot_product|split_product|panels|rank_update)\.h|ref/kernels\.h'
