@@ -48,6 +48,13 @@ refuses() {
     grep -qF -e "$words" "$err" || bad "$what: '$words' is not in: $(cat "$err")"
 }
 
+# Whether Sluice has MPI, and mpirun is here to start it.
+has_mpi() {
+    command -v mpirun >/dev/null || return 1
+    run bench step --transport mpi -p 1 --layers 1 --d 8 --steps 1
+    ! grep -q 'without MPI' "$err"
+}
+
 finish() {
     echo "$passed passed, $failed failed"
     [ "$failed" = 0 ]

@@ -43,7 +43,7 @@ for layout in "-p 4 -m 8" "-p 4 -v 1 -m 4 --schedule GPipe" \
     [ $status = 0 ] || bad "train $layout: $(cat "$err")"
     same "$layout" "$dir/b.jsonl"
 done
-if command -v mpirun >/dev/null && ! grep -q 'without MPI' "$err"; then
+if has_mpi; then
     rm -f "$dir/b.jsonl"
     (. ../comm/mpirun.sh && exec timeout 100 mpirun -n 4 "$sluice" train \
         "$dir/text" $calm -m 8 --log "$dir/b.jsonl" --out "$dir/mpi") >"$out" 2>"$err" ||
