@@ -162,7 +162,7 @@ static void shares_cover_all(void **state)
     }
 }
 
-/* -------------------------------------------------------------- lending -- */
+/* --------------------------------------------------------- work stealing -- */
 
 enum { PARTS = 64, HELPERS = 3 };
 
@@ -248,7 +248,7 @@ static void stolen_parts_are_done_once(void **state)
     for (int i = 0; i < HELPERS; i++)
         pthread_join(helpers[i], NULL);
     sl__stealing_stop();
-    /* And without anybody who lends, it is one piece. */
+    /* And without anybody who helps, it is one piece. */
     shared_work alone = {.wanted = 0};
     sl__parallel(1, PARTS, 1, do_part, &alone);
     assert_int_equal(alone.helped, 0);
