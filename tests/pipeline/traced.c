@@ -6,6 +6,7 @@
 
 #include "base/try.h"
 #include "pipeline/run/runtime.h"
+#include "tensor/program.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -190,6 +191,41 @@ static sl_status check_plan(const sl_pipeline *pipeline,
     return SL_OK;
 }
 
+/* The stage that this rank's microbatch runs on; NULL where it is another's. */
+static const sl_stage *stage_of(const sl_pipeline *pipeline,
+                                const sl_action *action)
+{
+    for (int v = 0; v < pipeline->last->variant_count; v++) {
+        const sl__variant *variant = &pipeline->last->variants[v];
+        if (variant->stage == action->stage &&
+            variant->rows == pipeline->last->rows[action->microbatch])
+            return variant->program_stage;
+    }
+    return NULL;
+}
+
+/* W takes time where its stage has gradients to compute: I has not done it. */
+static sl_status check_weights(const sl_pipeline *pipeline,
+                               const sl_trace *trace)
+{
+    size_t count;
+    const sl_event *events = sl_trace_events(trace, 0, &count);
+    for (size_t i = 0; i < count; i++) {
+        const sl_action *action = &events[i].action;
+        if (events[i].kind != SL_EVENT_COMPUTE ||
+            action->kind != SL_BACKWARD_WEIGHT)
+            continue;
+        const sl_stage *stage = stage_of(pipeline, action);
+        if (sl_stage_port_count(stage, SL_PORT_PARAMETER_GRADIENT) == 0)
+            continue;
+        if (stage->programs[SL_PROGRAM_W].count == 0 ||
+            events[i].end_s <= events[i].start_s)
+            return sl_fail(SL_EINVAL, "W of stage %d, microbatch %d: no work",
+                           action->stage, action->microbatch);
+    }
+    return SL_OK;
+}
+
 static sl_status check_trace(const sl_pipeline *pipeline, const sl_trace *trace)
 {
     size_t sends = 0, recvs = 0;
@@ -220,6 +256,7 @@ static sl_status check_trace(const sl_pipeline *pipeline, const sl_trace *trace)
                        recvs, expected);
     sl_trace_summary all;
     SL__TRY(check_plan(pipeline, sl_trace_plan(trace)));
+    SL__TRY(check_weights(pipeline, trace));
     SL__TRY(sl_trace_summarize(trace, &all));
     /* Nothing is faster than with messages that cost nothing, except that costs
      * are means: their spread may be on the path or beside it. */
