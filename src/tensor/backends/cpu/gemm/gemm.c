@@ -256,8 +256,21 @@ static int choose_vectors(const matmul *p, int lanes)
     return narrower && is_in_place(p, 2, lanes) ? 2 : vectors;
 }
 
+/* Gives each worker scratch of its own where there are products for all. */
+static void divide_batch(sl__panel_product *product, int threads,
+                         sl__kernel *kernel)
+{
+    int workers = 2 * threads;
+    if (product->batch < workers || product->batch == 1)
+        return;
+    kernel->scratch_bytes = sl__aligned(kernel->scratch_bytes);
+    product->workers = workers;
+    product->worker_scratch = kernel->scratch_bytes / (int64_t)sizeof(float);
+    kernel->scratch_bytes *= workers;
+}
+
 /* A product by panels or, given `splits`, by pieces of bf16. */
-static sl_status prepare_panels(const matmul *p, sl__packs *packs,
+static sl_status prepare_panels(const matmul *p, int threads, sl__packs *packs,
                                 const sl__split_kernels *splits,
                                 sl__kernel *kernel)
 {
@@ -294,6 +307,7 @@ static sl_status prepare_panels(const matmul *p, sl__packs *packs,
         kernel->scratch_bytes = packed_bytes(&product->a_pack, vector->lanes);
     if (product->packs_b) {
         kernel->scratch_bytes += packed_bytes(&product->b_pack, vector->lanes);
+        divide_batch(product, threads, kernel);
         return SL_OK;
     }
     if (!splits && is_in_place(p, vectors, vector->lanes)) {
@@ -347,6 +361,7 @@ sl_status sl__gemm_prepare(int threads, sl__packs *packs, sl__kernel *kernel)
                  sl__gemm_uses(SL__USE_PACKED_WEIGHTS);
     if (is_dot_product(&p))
         return prepare_dot_product(&p, kernel);
-    return prepare_panels(
-        &p, packs, is_large(&p) ? sl__split_choose(threads) : NULL, kernel);
+    return prepare_panels(&p, threads, packs,
+                          is_large(&p) ? sl__split_choose(threads) : NULL,
+                          kernel);
 }

@@ -27,6 +27,11 @@ typedef struct sl__panel_pack {
  * where that pays, into panels of its rows, one vector wide. */
 typedef struct sl__panel_product {
     int64_t batch, m, n, k;
+    /* Of a batch that is large enough to be divided among threads: how many of
+     * them, those that steal included, and the numbers of scratch for each. 0:
+     * threads divide every product. */
+    int workers;
+    int64_t worker_scratch;
     int64_t a_batch, b_batch, out_batch; /* strides of the batch */
     int64_t a_row, a_column, out_row;
     int vectors;

@@ -336,73 +336,99 @@ static void pack_panels_part(void *data, int worker, int64_t from, int64_t to)
     stream_end();
 }
 
+/* Packs all of a matrix on so many threads; 0: on this one alone. */
+static void pack_matrix(const sl__panel_pack *f, const float *from, float *to,
+                        int threads)
+{
+    const sl__kernel kernel = {.private = (void *)f};
+    void *const p[] = {(void *)from, to};
+    work shared = {&kernel, p, NULL};
+    int64_t panels = panels_of(f->n, f->vectors);
+    int64_t grain = GRAIN / (f->k * f->vectors * LANES) + 1;
+    if (threads)
+        sl__parallel(threads, panels, grain, pack_panels_part, &shared);
+    else
+        pack_panels_part(&shared, 0, 0, panels);
+}
+
 static sl_status pack_panels(ARGS)
 {
-    const sl__panel_pack *f = kernel->private;
-    int64_t width = f->vectors * LANES;
-    return spread(kernel, p, run, panels_of(f->n, f->vectors),
-                  GRAIN / (f->k * width) + 1, pack_panels_part);
+    pack_matrix(kernel->private, p[0], p[1], sl__threads_of(run));
+    return SL_OK;
 }
 
 /* As many multiplications as are worth a thread. */
 enum { PANEL_GRAIN = 1 << 18 };
 
-static void pack_into(const sl__panel_pack *pack, const void *from, float *to,
-                      const sl__run *run)
-{
-    const sl__kernel packs = {.private = (void *)pack};
-    void *const p[] = {(void *)from, to};
-    pack_panels(&packs, p, run);
-}
-
-static void multiply_all(panel_work *w, int threads, int64_t grain)
+/* Multiplies what is packed on so many threads; 0: on this one alone. */
+static void multiply_all(panel_work *w, int threads)
 {
     const sl__panel_product *f = w->shape;
     int64_t bands = (f->m + PANEL_BAND - 1) / PANEL_BAND;
     int64_t rows = f->m < PANEL_BAND ? f->m : PANEL_BAND;
     int64_t each = rows * f->k * f->vectors * LANES;
-    sl__parallel(threads, bands * w->panels, grain / each + 1,
-                 multiply_panels_part, w);
+    if (threads)
+        sl__parallel(threads, bands * w->panels, PANEL_GRAIN / each + 1,
+                     multiply_panels_part, w);
+    else
+        multiply_panels_part(w, 0, 0, bands * w->panels);
 }
 
 /* One product of the batch. */
-static void multiply_matrices(panel_work *w, float *scratch, const sl__run *run)
+static void multiply_one(const sl__kernel *kernel, void *const *p, int64_t i,
+                         float *scratch, int threads)
 {
-    const sl__panel_product *f = w->shape;
+    const sl__panel_product *f = kernel->private;
+    int64_t width = (int64_t)f->vectors * LANES;
+    panel_work w = {.shape = f,
+                    .a = (const float *)p[f->a] + i * f->a_batch,
+                    .b = (const float *)p[f->b] + i * f->b_batch,
+                    .bias = f->bias < 0 ? NULL : p[f->bias],
+                    .out = (float *)p[kernel->operand_count] + i * f->out_batch,
+                    .a_row = f->a_row,
+                    .a_column = f->a_column,
+                    .a_vector = LANES * f->a_row,
+                    .b_row = f->b_row ? f->b_row : width,
+                    .b_panel = f->b_row ? width : f->k * width,
+                    .panels = panels_of(f->n, f->vectors)};
     if (f->packs_b) {
-        pack_into(&f->b_pack, w->b, scratch, run);
-        w->b = scratch;
-        scratch += w->panels * w->b_panel;
+        pack_matrix(&f->b_pack, w.b, scratch, threads);
+        w.b = scratch;
+        scratch += w.panels * w.b_panel;
     }
     if (f->packs_a) {
-        pack_into(&f->a_pack, w->a, scratch, run);
-        w->a = scratch;
-        w->a_row = 1;
-        w->a_column = LANES;
-        w->a_vector = LANES * f->k;
+        pack_matrix(&f->a_pack, w.a, scratch, threads);
+        w.a = scratch;
+        w.a_row = 1;
+        w.a_column = LANES;
+        w.a_vector = LANES * f->k;
     }
-    multiply_all(w, sl__threads_of(run), PANEL_GRAIN);
+    multiply_all(&w, threads);
+}
+
+/* Products from..to of the batch, each on one thread. */
+static void multiply_batch_part(void *data, int worker, int64_t from,
+                                int64_t to)
+{
+    const work *w = data;
+    const sl__panel_product *f = w->kernel->private;
+    float *scratch = w->p[w->kernel->arg_count - 1];
+    for (int64_t i = from; i < to; i++)
+        multiply_one(w->kernel, w->p, i, scratch + worker * f->worker_scratch,
+                     0);
 }
 
 static sl_status multiply_panels(ARGS)
 {
     const sl__panel_product *f = kernel->private;
-    int64_t width = (int64_t)f->vectors * LANES;
-    const float *a = p[f->a], *b = p[f->b];
-    float *out = p[kernel->operand_count];
-    for (int64_t i = 0; i < f->batch; i++) {
-        panel_work w = {.shape = f,
-                        .a = a + i * f->a_batch,
-                        .b = b + i * f->b_batch,
-                        .bias = f->bias < 0 ? NULL : p[f->bias],
-                        .out = out + i * f->out_batch,
-                        .a_row = f->a_row,
-                        .a_column = f->a_column,
-                        .a_vector = LANES * f->a_row,
-                        .b_row = f->b_row ? f->b_row : width,
-                        .b_panel = f->b_row ? width : f->k * width,
-                        .panels = panels_of(f->n, f->vectors)};
-        multiply_matrices(&w, p[kernel->arg_count - 1], run);
-    }
+    int threads = sl__threads_of(run);
+    work shared = {kernel, p, run};
+    float *scratch = p[kernel->arg_count - 1];
+    if (f->workers)
+        sl__parallel_few(threads, f->workers, f->batch,
+                         PANEL_GRAIN / (f->m * f->n * f->k) + 1,
+                         multiply_batch_part, &shared);
+    for (int64_t i = 0; i < f->batch && !f->workers; i++)
+        multiply_one(kernel, p, i, scratch, threads);
     return activate(kernel, p, run);
 }

@@ -88,16 +88,16 @@ typedef struct group {
 } group;
 
 /* Packs the operands of a microbatch after those of earlier ones. */
-static void pack_operands(const rank_update *s, group *all, const sl__run *run)
+static void pack_operands(const rank_update *s, group *all, int threads)
 {
     const sl__rank_update *f = s->shape;
     int64_t piece = all->count / f->per_piece;
     int64_t depth = all->count % f->per_piece * f->k;
-    pack_into(&f->a_pack, s->given.a,
-              all->a + piece * f->a_piece + depth * LANES, run);
-    pack_into(&f->b_pack, s->given.b,
-              all->b + piece * f->b_piece + depth * f->b_pack.vectors * LANES,
-              run);
+    pack_matrix(&f->a_pack, s->given.a,
+                all->a + piece * f->a_piece + depth * LANES, threads);
+    pack_matrix(&f->b_pack, s->given.b,
+                all->b + piece * f->b_piece + depth * f->b_pack.vectors * LANES,
+                threads);
     all->count++;
 }
 
@@ -127,7 +127,7 @@ static void add_packed(const rank_update *s, group *all, int threads)
                     .panels = panels_of(f->n, f->b_pack.vectors),
                     .a_piece = f->a_piece,
                     .b_piece = f->b_piece};
-    multiply_all(&w, threads, PANEL_GRAIN);
+    multiply_all(&w, threads);
     all->count = 0;
 }
 
@@ -159,7 +159,7 @@ static sl_status add_rank_update(ARGS)
     group all = {room, room + pieces * f->a_piece, 0};
     for (int i = 0; i < count; i++) {
         rank_update s = update_of(kernel, p + i * run->group_stride);
-        pack_operands(&s, &all, run);
+        pack_operands(&s, &all, sl__threads_of(run));
         if (all.count == f->grouped || i + 1 == count)
             add_packed(&s, &all, sl__threads_of(run));
     }
