@@ -227,9 +227,9 @@ static void products_of_many_rows_match_ref(void **state)
 /* Batches of products, of rows and columns that lie apart. */
 static void compare_batches(void)
 {
-    static const int sizes[][4] = {{3, 5, 7, 9},    {2, 40, 33, 65},
-                                   {6, 1, 16, 1},   {41, 5, 9, 33},
-                                   {7, 33, 40, 20}, {2, 17, 1, 48}};
+    static const int sizes[][4] = {
+        {3, 5, 7, 9},    {2, 40, 33, 65},  {6, 1, 16, 1}, {41, 5, 9, 33},
+        {7, 33, 40, 20}, {64, 32, 32, 32}, {2, 17, 1, 48}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const int b = sizes[i][0], m = sizes[i][1], k = sizes[i][2],
                   n = sizes[i][3];
