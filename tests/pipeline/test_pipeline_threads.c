@@ -523,6 +523,71 @@ static void pipelines_take_turns(void **state)
     assert_ok(sl_threads_run(2, take_turns, NULL));
 }
 
+/* -------------------------------------------------------- what is shared -- */
+
+enum { SHARERS = 4 };
+
+typedef struct sharing {
+    const sl_schedule *schedule;
+    const sl_schedule *runs[SHARERS]; /* by rank */
+    size_t cells[SHARERS];
+} sharing;
+
+static sl_status note_what_runs(sl_comm *comm, void *context)
+{
+    sharing *own = context;
+    sl_mlp_model_spec spec = {{SHARERS, 4}, SL_CUT_OPTIONS_INIT};
+    sl_pipeline_options options = SL_PIPELINE_OPTIONS_INIT;
+    sl_pipeline *pipeline = NULL;
+    int ranks[SHARERS] = {0, 1, 2, 3}, rank = sl_comm_rank(comm);
+    const sl_group all = {ranks, SHARERS};
+    spec.cut.stages = SHARERS;
+    options.schedule = own->schedule;
+    sl_status status =
+        sl_pipeline_create(comm, sl_mlp_model, &spec, &options, &pipeline);
+    if (!status) {
+        own->runs[rank] = sl_pipeline_schedule(pipeline);
+        own->cells[rank] = sl_schedule_extent(own->runs[rank]).cells;
+        status = sl_comm_barrier(comm, &all, SL_COMM_OWN_TAG, 20);
+    }
+    sl_pipeline_destroy(pipeline);
+    return status;
+}
+
+/* Ranks of a process lower a schedule once; the same object with other cells is
+ * another schedule, and one that fails fails on all ranks alike. */
+static void ranks_share_what_runs(void **state)
+{
+    (void)state;
+    const sl_sizes sizes = {SHARERS, 1, 8};
+    sl_schedule *schedule;
+    sharing first = {0}, second;
+    assert_ok(sl_generate("1F1B", &sizes, &schedule));
+    first.schedule = schedule;
+    assert_ok(sl_threads_run(SHARERS, note_what_runs, &first));
+    for (int r = 1; r < SHARERS; r++)
+        assert_ptr_equal(first.runs[r], first.runs[0]);
+    for (int r = 0; r < SHARERS; r++) {
+        sl_action cell = {.kind = SL_FORWARD, .stage = r, .microbatch = 8};
+        assert_ok(sl_schedule_append(schedule, r, cell));
+        cell.kind = SL_BACKWARD;
+        if (r == SHARERS - 1)
+            assert_ok(sl_schedule_append(schedule, r, cell));
+    }
+    second = (sharing){.schedule = schedule};
+    assert_fails(sl_threads_run(SHARERS, note_what_runs, &second), SL_EUNSOUND,
+                 "the schedule is not sound");
+    for (int r = SHARERS - 2; r >= 0; r--) {
+        const sl_action cell = {
+            .kind = SL_BACKWARD, .stage = r, .microbatch = 8};
+        assert_ok(sl_schedule_append(schedule, r, cell));
+    }
+    assert_ok(sl_threads_run(SHARERS, note_what_runs, &second));
+    assert_ptr_equal(second.runs[3], second.runs[0]);
+    assert_true(second.cells[0] > first.cells[0]);
+    sl_schedule_destroy(schedule);
+}
+
 /* With 0 or 1 a half of all schedules by name, each as long as all else. */
 int main(int count, char **arguments)
 {
@@ -534,6 +599,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(own_functions_run_instead),
         cmocka_unit_test(groups_are_the_same_bits),
         cmocka_unit_test(pipelines_take_turns),
+        cmocka_unit_test(ranks_share_what_runs),
         cmocka_unit_test(bits_do_not_depend_on_time),
         cmocka_unit_test(bits_do_not_depend_on_waits),
         cmocka_unit_test(hand_written_schedules_compute_what_the_model_does),

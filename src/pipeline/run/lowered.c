@@ -9,11 +9,18 @@
  * SEND; REDUCE_GRAD if there are replicas or a custom function for it. */
 #include "pipeline/run/runtime.h"
 
+#include "base/arena.h"
+#include "base/checksum.h"
+#include "base/memory.h"
 #include "base/try.h"
 #include "schedule/action.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <string.h>
+
+enum { PASSES_MAX = 120 };
 
 static sl_status check_schedule(const sl_schedule *schedule)
 {
@@ -92,25 +99,6 @@ sl_status sl__copy_cells(const sl_schedule *from, bool forward_alone,
     return status;
 }
 
-static sl_status derive_placement(sl_pipeline *pipeline)
-{
-    sl_placement *placement;
-    size_t stages = (size_t)pipeline->stages;
-    SL__TRY(sl__arena_take(&pipeline->arena, stages, sizeof *pipeline->rank_of,
-                           &pipeline->rank_of));
-    SL__TRY(sl__arena_take(&pipeline->arena, stages,
-                           sizeof *pipeline->own_stages,
-                           &pipeline->own_stages));
-    SL__TRY(sl_placement_derive(pipeline->lowered, &placement));
-    for (int s = 0; s < pipeline->stages; s++) {
-        pipeline->rank_of[s] = sl_placement_rank_of(placement, s);
-        if (sl__is_own(pipeline, s))
-            pipeline->own_stages[pipeline->own_count++] = s;
-    }
-    sl_placement_destroy(placement);
-    return SL_OK;
-}
-
 /* Which backward programs the schedule uses on any rank. */
 static sl_backward backward_of(const sl_schedule *schedule)
 {
@@ -155,21 +143,148 @@ static sl_status find_place(sl_pipeline *pipeline, const sl_extent *extent)
     return SL_OK;
 }
 
+/* --------------------------------------------------------------- sharing -- */
+
+/* What runs, for all ranks of a process that were given the same schedule: the
+ * first of them computes it, the others wait. It goes with its last user. */
+struct sl__lowering {
+    sl__lowering *next;
+    const sl_schedule *given; /* not dereferenced: it may be gone */
+    uint64_t sum;             /* of its cells, when it was given */
+    char passes[PASSES_MAX];
+    int users;
+    bool done;
+    sl_status status; /* and sentence, where it failed */
+    char text[512];
+    sl_schedule *lowered, *forward;
+    sl_placement *placement;
+    sl_backward backward;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t one_is_done = PTHREAD_COND_INITIALIZER;
+static sl__lowering *lowerings; /* under `lock`, as their `users` and `done` */
+
+static uint64_t sum_cells(const sl_schedule *schedule)
+{
+    sl__checksum sum;
+    sl__checksum_start(&sum);
+    for (int r = 0; r < sl_schedule_ranks(schedule); r++) {
+        size_t length = sl_schedule_length(schedule, r);
+        sl__checksum_add(&sum, &length, sizeof length);
+        sl__checksum_add(&sum, sl_schedule_row(schedule, r),
+                         length * sizeof(sl_action));
+    }
+    return sl__checksum_end(&sum);
+}
+
+static sl_status lower(sl__lowering *own)
+{
+    SL__TRY(check_schedule(own->given));
+    SL__TRY(sl_lower(own->given, own->passes, NULL, &own->lowered));
+    SL__TRY(sl__copy_cells(own->lowered, true, &own->forward));
+    SL__TRY(sl_placement_derive(own->lowered, &own->placement));
+    own->backward = backward_of(own->lowered);
+    return SL_OK;
+}
+
+/* Finds the lowering of a schedule by these passes; under `lock`. */
+static sl__lowering *find_lowering(const sl_schedule *given, uint64_t sum,
+                                   const char *passes)
+{
+    sl__lowering *at = lowerings;
+    while (at && (at->given != given || at->sum != sum ||
+                  strcmp(at->passes, passes) != 0))
+        at = at->next;
+    return at;
+}
+
+static void finish(sl__lowering *own, sl_status status)
+{
+    pthread_mutex_lock(&lock);
+    own->status = status;
+    if (status)
+        snprintf(own->text, sizeof own->text, "%s", sl_error_text());
+    own->done = true;
+    pthread_cond_broadcast(&one_is_done);
+    pthread_mutex_unlock(&lock);
+}
+
+static sl_status share_lowering(const sl_schedule *given, const char *passes,
+                                sl__lowering **out)
+{
+    uint64_t sum = sum_cells(given);
+    sl__lowering *new;
+    SL__TRY(sl__alloc(1, sizeof *new, &new));
+    pthread_mutex_lock(&lock);
+    sl__lowering *found = find_lowering(given, sum, passes);
+    bool first = !found;
+    if (first) {
+        *new = (sl__lowering){.next = lowerings, .given = given, .sum = sum};
+        snprintf(new->passes, sizeof new->passes, "%s", passes);
+        lowerings = found = new;
+    }
+    found->users++;
+    while (!first && !found->done)
+        pthread_cond_wait(&one_is_done, &lock);
+    pthread_mutex_unlock(&lock);
+    if (first)
+        finish(found, lower(found));
+    else
+        free(new);
+    *out = found;
+    return found->status ? sl_fail(found->status, "%s", found->text) : SL_OK;
+}
+
+void sl__lowering_release(sl__lowering *lowering)
+{
+    sl__lowering **at = &lowerings;
+    if (!lowering)
+        return;
+    pthread_mutex_lock(&lock);
+    bool last = --lowering->users == 0;
+    while (last && *at != lowering)
+        at = &(*at)->next;
+    if (last)
+        *at = lowering->next;
+    pthread_mutex_unlock(&lock);
+    if (!last)
+        return;
+    sl_schedule_destroy(lowering->lowered);
+    sl_schedule_destroy(lowering->forward);
+    sl_placement_destroy(lowering->placement);
+    free(lowering);
+}
+
+static sl_status list_stages(sl_pipeline *pipeline,
+                             const sl_placement *placement)
+{
+    size_t stages = (size_t)pipeline->stages;
+    SL__TRY(SL__TAKE(&pipeline->arena, stages, &pipeline->rank_of));
+    SL__TRY(SL__TAKE(&pipeline->arena, stages, &pipeline->own_stages));
+    for (int s = 0; s < pipeline->stages; s++) {
+        pipeline->rank_of[s] = sl_placement_rank_of(placement, s);
+        if (sl__is_own(pipeline, s))
+            pipeline->own_stages[pipeline->own_count++] = s;
+    }
+    return SL_OK;
+}
+
 sl_status sl__lower_schedule(sl_pipeline *pipeline)
 {
     const sl_schedule *given = pipeline->options.schedule;
-    char passes[120];
+    char passes[PASSES_MAX];
     if (!given)
         return sl_fail(SL_EINVAL, "a pipeline needs a schedule");
     const sl_extent extent = sl_schedule_extent(given);
     SL__TRY(find_place(pipeline, &extent));
-    SL__TRY(check_schedule(given));
     choose_passes(pipeline, &extent, passes, sizeof passes);
-    SL__TRY(sl_lower(given, passes, NULL, &pipeline->lowered));
-    SL__TRY(sl__copy_cells(pipeline->lowered, true, &pipeline->forward));
+    SL__TRY(share_lowering(given, passes, &pipeline->lowering));
+    pipeline->lowered = pipeline->lowering->lowered;
+    pipeline->forward = pipeline->lowering->forward;
     pipeline->options.schedule = NULL;
-    pipeline->options.stage.backward = backward_of(pipeline->lowered);
-    return derive_placement(pipeline);
+    pipeline->options.stage.backward = pipeline->lowering->backward;
+    return list_stages(pipeline, pipeline->lowering->placement);
 }
 
 const sl_schedule *sl_pipeline_schedule(const sl_pipeline *pipeline)

@@ -142,8 +142,7 @@ void sl_pipeline_destroy(sl_pipeline *pipeline)
         return;
     sl_comm_clear_answer(pipeline->comm, pipeline);
     sl__stop_stealing(pipeline);
-    sl_schedule_destroy(pipeline->lowered);
-    sl_schedule_destroy(pipeline->forward);
+    sl__lowering_release(pipeline->lowering);
     /* A transport that still holds messages may write to their memory, so that
      * is not freed before the process ends. */
     if (sl_comm_holds_memory(pipeline->comm))

@@ -148,6 +148,8 @@ typedef struct sl__binding {
     sl__step_block *blocks; /* scratch: by slot of one memory */
 } sl__binding;
 
+typedef struct sl__lowering sl__lowering;
+
 struct sl_pipeline {
     sl__arena arena;
     sl_comm *comm;
@@ -161,12 +163,13 @@ struct sl_pipeline {
     int *rank_of;    /* by stage */
     int *own_stages; /* of this rank */
     int own_count;
-    int ranks;            /* of the schedule */
-    int rank;             /* this one's number among these */
-    int replica;          /* which of the pipelines side by side this is in */
-    bool shards;          /* each replica keeps only its shard of parameters */
-    sl_schedule *lowered; /* what a step runs */
-    sl_schedule *forward; /* the part of it that an eval runs */
+    int ranks;   /* of the schedule */
+    int rank;    /* this one's number among these */
+    int replica; /* which of the pipelines side by side this is in */
+    bool shards; /* each replica keeps only its shard of parameters */
+    sl__lowering *lowering;     /* shared by ranks; has the next two */
+    const sl_schedule *lowered; /* what a step runs */
+    const sl_schedule *forward; /* the part of it that an eval runs */
     sl_action_function functions[SL_ACTION_KINDS]; /* custom ones */
     sl_memory **owners; /* by stage: memory with its parameters, or NULL */
     const sl_stage **owner_stages;
@@ -228,6 +231,7 @@ _Static_assert(SL__TAG_REPLICAS + SL_MAX_STAGES <= SL_COMM_OWN_TAG,
 /* Checks and lowers the schedule of the options, and sets what follows from it:
  * ranks, stages, which backward programs are compiled. */
 sl_status sl__lower_schedule(sl_pipeline *pipeline);
+void sl__lowering_release(sl__lowering *lowering);
 
 /* Copies a schedule, with each OVERLAP_F_B as its two halves; with
  * `forward_alone`, only the cells that an eval runs. */
