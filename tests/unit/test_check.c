@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The checker, one fault at a time. Random schedules with random faults are in
- * test_random_schedules.c. */
+ * test_damage.c. */
 #include "support.h"
 
 #include <jansson.h>
