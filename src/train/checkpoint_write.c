@@ -135,6 +135,17 @@ static sl_status copy_out(collection *c, const sl__parameter *own, source *out)
     return sl_memory_read(own->memory, &own->port, 0, data, bytes);
 }
 
+/* A parameter is written from where it is: a copy of the model would be memory
+ * that is not planned. */
+static sl_status add_parameter(collection *c, const sl__parameter *own,
+                               source **out)
+{
+    SL__TRY(add_source(c, sl__memory_stream(own->memory),
+                       sl__port_memory(own->memory, &own->port, 0),
+                       own->port.dtype, out));
+    return (*out)->data ? SL_OK : copy_out(c, own, *out);
+}
+
 /* Collects a parameter under all of its names, as a state dict has it; for a
  * tied one, those of all stages. */
 static sl_status collect_parameter(void *context, const sl__parameter *own)
@@ -146,13 +157,7 @@ static sl_status collect_parameter(void *context, const sl__parameter *own)
     source *from;
     if (!first)
         return SL_OK;
-    /* Written from where it is: a copy of the model would be memory that is not
-     * planned. */
-    SL__TRY(add_source(c, sl__memory_stream(own->memory),
-                       sl__port_memory(own->memory, port, 0), port->dtype,
-                       &from));
-    if (!from->data)
-        SL__TRY(copy_out(c, own, from));
+    SL__TRY(add_parameter(c, own, &from));
     for (int i = 0; tie && i < tie->name_count; i++)
         SL__TRY(collect(c, tie->names[i], port, from));
     const sl__names *names = &own->program_stage->graph->parameters;
@@ -174,11 +179,7 @@ static sl_status collect_master(void *context, const sl__parameter *own)
     sl__find_tie(c->model, own->stage, port->name, &first);
     if (!first || port->dtype != SL_F32)
         return SL_OK;
-    SL__TRY(add_source(c, sl__memory_stream(own->memory),
-                       sl__port_memory(own->memory, port, 0), port->dtype,
-                       &from));
-    if (!from->data)
-        SL__TRY(copy_out(c, own, from));
+    SL__TRY(add_parameter(c, own, &from));
     snprintf(name, sizeof name, SL__MASTER ".%s",
              sl__tied_name(c->model, own->stage, port->name));
     return collect(c, name, port, from);
