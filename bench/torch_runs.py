@@ -97,13 +97,14 @@ def run_rank(rank, ranks, folder):
         cases = json.load(file)
     dist.init_process_group("gloo", rank=rank, world_size=ranks,
                             init_method="file://" + os.path.join(folder, "store"))
-    for case in cases:
+    for at, case in enumerate(cases):
         try:
             worst = torch.tensor([run_case(case, rank, ranks, case["own"])],
                                  dtype=torch.float64)
         except Exception as error:
             words = str(error).strip() or type(error).__name__
-            print(json.dumps({"failed": words.splitlines()[0]}), flush=True)
+            print(json.dumps({"failed": words.splitlines()[0], "at": at}),
+                  flush=True)
             os._exit(1)
         dist.all_reduce(worst, dist.ReduceOp.MAX)
         print(json.dumps({"worst": worst.item()}), flush=True)
@@ -120,7 +121,8 @@ def read_lines(stream, rank, lines):
 
 def run_cases(cases, ranks):
     """Results of the first cases, up to the first that fails, which has the
-    reason; one at least."""
+    reason; one at least. A rank that is done with a case may fail in the next
+    one, and close its connections, before rank 0 is."""
     results = []
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "cases.json"), "w") as file:
@@ -135,7 +137,7 @@ def run_cases(cases, ranks):
             children.append(child)
             threading.Thread(target=read_lines, daemon=True,
                              args=(child.stdout, rank, lines)).start()
-        failed = None
+        failed, early = None, False
         while len(results) < len(cases) and failed is None:
             try:
                 rank, line = lines.get(timeout=SECONDS)
@@ -143,6 +145,9 @@ def run_cases(cases, ranks):
                 failed = f"hangs for {SECONDS} s"
                 break
             result = json.loads(line) if line else {"failed": "a rank ended"}
+            if result.get("at", 0) > len(results):
+                early = True  # A rank is ahead: the case at hand has no result.
+                break
             if "failed" in result:
                 failed = result["failed"]
             elif rank == 0:
@@ -152,6 +157,8 @@ def run_cases(cases, ranks):
             child.wait()
         if failed is not None:
             results.append({"failed": failed})
+    if early:  # By itself nobody is ahead of it.
+        results += run_cases(cases[len(results):len(results) + 1], ranks)
     return results
 
 
