@@ -121,6 +121,14 @@ SL_API sl_dtype sl_tensor_dtype(const sl_tensor *tensor);
 SL_API int sl_tensor_dims(const sl_tensor *tensor);
 SL_API const int64_t *sl_tensor_shape(const sl_tensor *tensor);
 
+/* Mixed precision, called once the graph is complete: with SL_BF16, what is
+ * computed between parameters and losses becomes bf16, which halves the memory
+ * of activations and messages, and products take bf16 and sum in f32.
+ * Parameters and their gradients, losses, reductions, and the statistics of
+ * norms and attentions stay f32. So do inputs and outputs without a gradient;
+ * those with one are bf16 from now on. SL_F32 leaves the graph as it is. */
+SL_API sl_status sl_graph_set_precision(sl_graph *graph, sl_dtype precision);
+
 /* ------------------------------------------------------------------ ops -- */
 
 /* The layout of a linear layer's weight: (out, in) as in PyTorch's Linear, or
@@ -391,7 +399,8 @@ SL_API sl_status sl_memory_create_shared(const sl_stage *stage, int slots,
 /* Copy in and out; `bytes` must be the port's, and the port must be one of this
  * stage or of one with the same names. `slot` only matters for inputs, outputs
  * and their gradients. After a parameter was written, the next run packs the
- * weights again. */
+ * weights again. Floats are converted for a port that was given another float
+ * dtype, and the bytes that it then has. */
 SL_API sl_status sl_memory_write(sl_memory *memory, const sl_port *port,
                                  int slot, const void *data, size_t bytes);
 SL_API sl_status sl_memory_read(const sl_memory *memory, const sl_port *port,

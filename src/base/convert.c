@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Conversions between float dtypes. bf16 is the upper half of an f32; f16 has 5
- * bits of exponent and 10 of mantissa, as IEEE 754's binary16. */
+ * Conversions between float dtypes. f16 has 5 bits of exponent and 10 of
+ * mantissa, as IEEE 754's binary16. */
 #include "base/dtype.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -19,19 +20,6 @@ static uint32_t bits_of_float(float x)
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
-}
-
-static float from_bf16(uint16_t half)
-{
-    return float_of_bits((uint32_t)half << 16);
-}
-
-static uint16_t to_bf16(float x)
-{
-    uint32_t bits = bits_of_float(x);
-    if (x != x)
-        return (uint16_t)(bits >> 16 | 0x40); /* stays NaN */
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 static float from_f16(uint16_t half)
@@ -73,11 +61,11 @@ static uint16_t to_f16(float x)
 #define SAME(x) (x)
 CONVERT(double_to_float, double, float, SAME)
 CONVERT(float_to_double, float, double, SAME)
-CONVERT(bf16_to_float, uint16_t, float, from_bf16)
-CONVERT(bf16_to_double, uint16_t, double, from_bf16)
+CONVERT(bf16_to_float, uint16_t, float, sl__from_bf16)
+CONVERT(bf16_to_double, uint16_t, double, sl__from_bf16)
 CONVERT(f16_to_float, uint16_t, float, from_f16)
 CONVERT(f16_to_double, uint16_t, double, from_f16)
-CONVERT(float_to_bf16, float, uint16_t, to_bf16)
+CONVERT(float_to_bf16, float, uint16_t, sl__to_bf16)
 CONVERT(float_to_f16, float, uint16_t, to_f16)
 
 static const struct {
@@ -89,6 +77,26 @@ static const struct {
     {SL_F16, SL_F32, f16_to_float},    {SL_F16, SL_F64, f16_to_double},
     {SL_F32, SL_BF16, float_to_bf16},  {SL_F32, SL_F16, float_to_f16},
 };
+
+double sl__float_at(sl_dtype dtype, const void *data, int64_t i)
+{
+    switch (dtype) {
+    case SL_F64: return ((const double *)data)[i];
+    case SL_BF16: return sl__from_bf16(((const uint16_t *)data)[i]);
+    case SL_F16: return from_f16(((const uint16_t *)data)[i]);
+    default: assert(dtype == SL_F32); return ((const float *)data)[i];
+    }
+}
+
+void sl__set_float(sl_dtype dtype, void *data, int64_t i, double x)
+{
+    switch (dtype) {
+    case SL_F64: ((double *)data)[i] = x; return;
+    case SL_BF16: ((uint16_t *)data)[i] = sl__to_bf16((float)x); return;
+    case SL_F16: ((uint16_t *)data)[i] = to_f16((float)x); return;
+    default: assert(dtype == SL_F32); ((float *)data)[i] = (float)x;
+    }
+}
 
 sl_status sl__convert_floats(sl_dtype to_dtype, void *to, sl_dtype from_dtype,
                              const void *from, int64_t count)

@@ -50,7 +50,7 @@ sl_dtype sl__accumulator(sl_dtype dtype)
 
 bool sl__is_computed(sl_dtype dtype)
 {
-    return find(dtype) && dtype != SL_BF16 && dtype != SL_F16;
+    return find(dtype) && dtype != SL_F16;
 }
 
 sl_status sl__refuse_dtype(const char *what, sl_dtype dtype)

@@ -91,6 +91,12 @@ static sl_status discard(sl__stream *stream, void *memory, size_t bytes)
 FLOATS(float)
 FLOATS(double)
 
+static void add_bf16(uint16_t *to, const uint16_t *from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = sl__to_bf16(sl__from_bf16(to[i]) + sl__from_bf16(from[i]));
+}
+
 static sl_status add(sl__stream *stream, sl_dtype dtype, void *to,
                      const void *from, int64_t count)
 {
@@ -98,6 +104,7 @@ static sl_status add(sl__stream *stream, sl_dtype dtype, void *to,
     switch (dtype) {
     case SL_F32: add_float(to, from, count); return SL_OK;
     case SL_F64: add_double(to, from, count); return SL_OK;
+    case SL_BF16: add_bf16(to, from, count); return SL_OK;
     default: return sl__refuse_dtype("a sum", dtype);
     }
 }

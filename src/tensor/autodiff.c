@@ -51,6 +51,8 @@ void sl__contribute(sl__diff *diff, sl_tensor *tensor, sl_tensor *gradient)
         accumulate(diff, tensor, gradient);
         return;
     }
+    if (tensor->dtype == SL_BF16)
+        gradient = sl__emit_cast(gradient, SL_BF16);
     sl_tensor **sum = &diff->sums[tensor->id];
     if (*sum) {
         sl_tensor *both[] = {*sum, gradient};
@@ -109,7 +111,7 @@ static void join_pieces(sl__diff *diff, sl_tensor *tensor)
     /* The list has the last slice first; the node takes them in order. */
     int at = count;
     for (sl__piece *piece = first; piece; piece = piece->next) {
-        parts[--at] = piece->gradient;
+        parts[--at] = sl__emit_cast(piece->gradient, tensor->dtype);
         starts[at * SL_DIMS_MAX + piece->dim] = piece->start;
     }
     sl__contribute(diff, tensor,
@@ -180,7 +182,8 @@ static void finish_inputs(sl__diff *diff)
         const sl__named *input = &graph->inputs.data[i];
         if (!input->gradient)
             continue;
-        diff->inputs[i] = finish(diff, input->tensor);
+        diff->inputs[i] =
+            sl__emit_cast(finish(diff, input->tensor), input->tensor->dtype);
         if (!diff->inputs[i])
             diff->inputs[i] = sl__emit_like(
                 graph, SL__ZERO, (sl__attributes){0}, 0, NULL, input->tensor);

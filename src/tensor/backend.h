@@ -192,6 +192,19 @@ extern const sl__backend sl__backend_cpu;
  * backends fall back on. Never NULL for an op that has kernels. */
 sl__kernel_fn sl__ref_kernel(sl__op op, sl_dtype dtype);
 
+/* ------------------------------------------------------------- widen.c -- */
+
+/* Whether a kernel reads or writes bf16. */
+bool sl__has_half(const sl__kernel *kernel);
+
+/* Prepares a kernel that does by one that works on f32, in scratch: the
+ * specification of bf16. `prepare` chooses that one, and gives it no `private`.
+ * The backend frees kernel->private. */
+typedef sl_status (*sl__prepare_inner_fn)(sl__device *device,
+                                          sl__kernel *inner);
+sl_status sl__widen_prepare(sl__kernel *kernel, sl__prepare_inner_fn prepare,
+                            sl__device *device);
+
 /* ---------------------------------------------- backends on the CPU -- */
 
 /* Streams on which work is done as soon as it is enqueued. (cpu.c, update.c) */

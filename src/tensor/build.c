@@ -142,7 +142,7 @@ static sl_tensor *matmul_rows(sl_tensor *x, sl_tensor *b, sl_tensor *bias)
     int64_t shape[SL_DIMS_MAX];
     memcpy(shape, x->shape, sizeof shape);
     shape[x->dims - 1] = b->shape[1];
-    sl_tensor *out = sl__emit_matmul(as_rows(x), b, bias);
+    sl_tensor *out = sl__emit_matmul(as_rows(x), b, bias, x->dtype);
     return sl__view_as(out, x->dims, shape);
 }
 
@@ -157,7 +157,7 @@ static sl_tensor *matmul_batched(sl_tensor *a, sl_tensor *b)
     shape[dims - 1] = n;
     sl_tensor *a3 = sl__view_as(a, 3, (int64_t[]){batch, m, k});
     sl_tensor *b3 = sl__view_as(b, 3, (int64_t[]){batch, k, n});
-    return sl__view_as(sl__emit_matmul(a3, b3, NULL), dims, shape);
+    return sl__view_as(sl__emit_matmul(a3, b3, NULL, a->dtype), dims, shape);
 }
 
 sl_tensor *(sl_matmul)(sl_tensor *a, sl_tensor *b)
@@ -282,7 +282,7 @@ sl_tensor *(sl_cast)(sl_tensor *x, sl_dtype dtype)
     if (!usable("cast", 1, &x))
         return NULL;
     if (!sl__is_float(dtype) || !sl__is_computed(dtype))
-        return sl__refuse(x->graph, "cast", "to %s, expected f32 or f64",
+        return sl__refuse(x->graph, "cast", "to %s, expected f32, f64 or bf16",
                           sl_dtype_text(dtype));
     return sl__emit_cast(x, dtype);
 }
@@ -562,8 +562,8 @@ static sl_tensor *reduce(const char *op, sl_tensor *x, int dim, bool mean)
     if (!usable(op, 1, &x))
         return NULL;
     if (dim == SL_ALL)
-        return sl__emit_reduce(x, mean ? 1.0 / (double)sl__count(x) : 1.0, 0,
-                               NULL);
+        return sl__emit_reduce(x, mean ? 1.0 / (double)sl__count(x) : 1.0,
+                               x->dtype, 0, NULL);
     if (!usable_dim(op, x, &dim))
         return NULL;
     int64_t kept[SL_DIMS_MAX], shape[SL_DIMS_MAX];
@@ -574,7 +574,7 @@ static sl_tensor *reduce(const char *op, sl_tensor *x, int dim, bool mean)
             shape[at++] = x->shape[i];
     }
     sl_tensor *out = sl__emit_reduce(
-        x, mean ? 1.0 / (double)x->shape[dim] : 1.0, x->dims, kept);
+        x, mean ? 1.0 / (double)x->shape[dim] : 1.0, x->dtype, x->dims, kept);
     return sl__view_as(out, x->dims - 1, shape);
 }
 

@@ -29,9 +29,7 @@ static sl__node *new_node(sl_graph *graph, sl__op op, sl__attributes attributes,
     return node;
 }
 
-/* Appends a node whose operands are in the graph already; returns its first
- * result. */
-static sl_tensor *append(sl_graph *graph, sl__node *node)
+sl_tensor *sl__append_node(sl_graph *graph, sl__node *node)
 {
     if (sl__grow(&graph->nodes, &graph->node_capacity, graph->node_count + 1,
                  sizeof *graph->nodes))
@@ -81,7 +79,7 @@ sl_tensor *sl__emit(sl_graph *graph, sl__op op, sl__attributes attributes,
     result->node = node;
     result->needs_gradient = needs_gradient && !graph->in_backward;
     node->results[0] = result;
-    return append(graph, node);
+    return sl__append_node(graph, node);
 }
 
 sl_tensor *sl__emit_like(sl_graph *graph, sl__op op, sl__attributes attributes,
@@ -112,7 +110,7 @@ sl_tensor *sl__emit_view(sl_graph *graph, sl__op op, sl__attributes attributes,
     if (dims)
         memcpy(view->stride, stride, sizeof *stride * dims);
     node->results[0] = view;
-    return append(graph, node);
+    return sl__append_node(graph, node);
 }
 
 sl_tensor *sl__dense(sl_tensor *tensor)
@@ -204,7 +202,8 @@ static sl_tensor *matrix(sl_tensor *x)
     return sl__dense(x);
 }
 
-sl_tensor *sl__emit_matmul(sl_tensor *a, sl_tensor *b, sl_tensor *bias)
+sl_tensor *sl__emit_matmul(sl_tensor *a, sl_tensor *b, sl_tensor *bias,
+                           sl_dtype dtype)
 {
     if (!a || !b)
         return NULL;
@@ -215,7 +214,7 @@ sl_tensor *sl__emit_matmul(sl_tensor *a, sl_tensor *b, sl_tensor *bias)
     if (!operands[0] || !operands[1] || (bias && !operands[2]))
         return NULL;
     return sl__emit(a->graph, SL__MATMUL, (sl__attributes){0}, bias ? 3 : 2,
-                    operands, a->dtype, dims, dims == 3 ? shape : shape + 1);
+                    operands, dtype, dims, dims == 3 ? shape : shape + 1);
 }
 
 sl_tensor *sl__emit_concat(sl_graph *graph, int count, sl_tensor *const *parts,
@@ -239,11 +238,11 @@ sl_tensor *sl__emit_cast(sl_tensor *x, sl_dtype dtype)
                     x->dims, x->shape);
 }
 
-sl_tensor *sl__emit_reduce(sl_tensor *x, double factor, int dims,
-                           const int64_t *shape)
+sl_tensor *sl__emit_reduce(sl_tensor *x, double factor, sl_dtype dtype,
+                           int dims, const int64_t *shape)
 {
     if (!x)
         return NULL;
     return sl__emit(x->graph, SL__REDUCE, (sl__attributes){.number = factor}, 1,
-                    &x, x->dtype, dims, shape);
+                    &x, dtype, dims, shape);
 }

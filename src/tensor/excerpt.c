@@ -100,7 +100,8 @@ static sl_tensor *emit_again(sl_graph *to, const sl__node *node,
         return sl__dense(operands[0]);
     case SL__MATMUL:
         return sl__emit_matmul(operands[0], operands[1],
-                               node->operand_count == 3 ? operands[2] : NULL);
+                               node->operand_count == 3 ? operands[2] : NULL,
+                               result->dtype);
     case SL__CONCAT:
         return sl__emit_concat(to, node->operand_count, operands, node->starts,
                                attributes->flag, result->dims, result->shape);

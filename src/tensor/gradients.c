@@ -33,13 +33,14 @@ RULE(matmul)
 {
     sl_tensor *a = node->operands[0], *b = node->operands[1];
     int rows = a->dims - 2, columns = a->dims - 1;
-    CONTRIBUTE(
-        b, sl__emit_matmul(sl__view_transposed(a, rows, columns), dy, NULL));
-    if (node->operand_count == 3)
-        CONTRIBUTE(node->operands[2],
-                   sl__emit_reduce(dy, 1, 1, &dy->shape[columns]));
-    CONTRIBUTE(
-        a, sl__emit_matmul(dy, sl__view_transposed(b, rows, columns), NULL));
+    sl_tensor *bias = node->operand_count == 3 ? node->operands[2] : NULL;
+    CONTRIBUTE(b, sl__emit_matmul(sl__view_transposed(a, rows, columns), dy,
+                                  NULL, b->dtype));
+    if (bias)
+        CONTRIBUTE(bias,
+                   sl__emit_reduce(dy, 1, bias->dtype, 1, &dy->shape[columns]));
+    CONTRIBUTE(a, sl__emit_matmul(dy, sl__view_transposed(b, rows, columns),
+                                  NULL, a->dtype));
 }
 
 RULE(add)
@@ -95,7 +96,8 @@ RULE(layer_norm)
     CONTRIBUTE(weight,
                EMIT(SL__NORM_WEIGHT_GRAD, none, weight, dy, x, statistics));
     if (node->operand_count == 3)
-        CONTRIBUTE(node->operands[2], sl__emit_reduce(dy, 1, 1, weight->shape));
+        CONTRIBUTE(node->operands[2],
+                   sl__emit_reduce(dy, 1, weight->dtype, 1, weight->shape));
     CONTRIBUTE(
         x, EMIT(SL__NORM_GRAD, node->attributes, x, dy, x, weight, statistics));
 }
@@ -211,7 +213,8 @@ RULE(slice)
 RULE(expand)
 {
     sl_tensor *x = node->operands[0];
-    sl__contribute(diff, x, sl__emit_reduce(dy, 1, x->dims, x->shape));
+    sl__contribute(diff, x,
+                   sl__emit_reduce(dy, 1, x->dtype, x->dims, x->shape));
 }
 
 void sl__apply_rule(sl__diff *diff, const sl__node *node, sl_tensor *dy)

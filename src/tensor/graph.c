@@ -194,7 +194,7 @@ static sl_tensor *new_leaf(sl_graph *graph, const char *op, const char *name,
         return sl__refuse(graph, op, "dtype %d does not exist", (int)dtype);
     if (!sl__is_computed(dtype))
         return sl__refuse(graph, op,
-                          "%s is a dtype of files, and not yet of graphs",
+                          "%s is a dtype of files, and not of graphs",
                           sl_dtype_text(dtype));
     if (!sl__check_shape(graph, op, name, dtype, dims, shape))
         return NULL;
@@ -240,8 +240,10 @@ sl_tensor *(sl_parameter)(sl_graph *graph, const char *name, sl_dtype dtype,
     if (!tensor ||
         !is_new_name(graph, "parameter", &graph->buffers, tensor->name))
         return NULL;
-    if (!sl__is_float(dtype))
-        return sl__refuse(graph, "parameter", "'%s' is %s, expected a float",
+    if (dtype != SL_F32 && dtype != SL_F64)
+        return sl__refuse(graph, "parameter",
+                          "'%s' is %s, expected f32 or f64, in which "
+                          "optimizers work",
                           tensor->name, sl_dtype_text(dtype));
     tensor->leaf = SL__PARAMETER;
     tensor->leaf_index = graph->parameter_count++;

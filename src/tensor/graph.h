@@ -235,8 +235,12 @@ void sl__names_clear(sl__names *names);
 
 /* ------------------------------------------------------------ emit.c -- */
 
-/* Appends a node; its first result has the shape given, further ones come with
- * sl__add_result. A NULL among the operands gives NULL. */
+/* Appends a node whose operands are in the graph already; returns its first
+ * result. */
+sl_tensor *sl__append_node(sl_graph *graph, sl__node *node);
+
+/* Makes and appends a node; its first result has the shape given, further ones
+ * come with sl__add_result. A NULL among the operands gives NULL. */
 sl_tensor *sl__emit(sl_graph *graph, sl__op op, sl__attributes attributes,
                     int count, sl_tensor *const *operands, sl_dtype dtype,
                     int dims, const int64_t *shape);
@@ -263,7 +267,8 @@ sl_tensor *sl__view_expanded(sl_tensor *x, int dims, const int64_t *shape);
 sl_tensor *sl__with_whole_rows(sl_tensor *x);
 
 /* a (M, K) or (G, M, K) times b, plus the bias where there is one. */
-sl_tensor *sl__emit_matmul(sl_tensor *a, sl_tensor *b, sl_tensor *bias);
+sl_tensor *sl__emit_matmul(sl_tensor *a, sl_tensor *b, sl_tensor *bias,
+                           sl_dtype dtype);
 
 /* Concatenates parts; `starts` has SL_DIMS_MAX numbers per part. With `gaps`
  * the parts do not cover the result, whose rest is 0. */
@@ -276,8 +281,8 @@ sl_tensor *sl__emit_cast(sl_tensor *x, sl_dtype dtype);
 
 /* Sums `x` over the dimensions that are 1 or absent in `shape`, which is
  * aligned at the last dimension, and multiplies by a factor. */
-sl_tensor *sl__emit_reduce(sl_tensor *x, double factor, int dims,
-                           const int64_t *shape);
+sl_tensor *sl__emit_reduce(sl_tensor *x, double factor, sl_dtype dtype,
+                           int dims, const int64_t *shape);
 
 /* ----------------------------------------------------------- flops.c -- */
 

@@ -57,19 +57,73 @@ static sl_status find_port(const sl_memory *memory, const sl_port *port,
                    port->name, slot, memory->slot_count);
 }
 
+/* Elements that are converted at a time. */
+enum { CONVERTED = 4096 };
+
+static sl_status write_converted(sl_memory *memory, sl_dtype to_dtype, void *to,
+                                 sl_dtype from_dtype, const void *from,
+                                 int64_t count)
+{
+    _Alignas(8) char some[CONVERTED * sizeof(double)];
+    size_t size = sl_dtype_bytes(to_dtype);
+    for (int64_t at = 0; at < count; at += CONVERTED) {
+        int64_t now = count - at < CONVERTED ? count - at : CONVERTED;
+        SL__TRY(sl__convert_floats(
+            to_dtype, some, from_dtype,
+            (const char *)from + (size_t)at * sl_dtype_bytes(from_dtype), now));
+        SL__TRY(sl__device_write(memory->stream, (char *)to + (size_t)at * size,
+                                 some, (size_t)now * size));
+    }
+    return SL_OK;
+}
+
+static sl_status read_converted(const sl_memory *memory, sl_dtype to_dtype,
+                                void *to, sl_dtype from_dtype, const void *from,
+                                int64_t count)
+{
+    _Alignas(8) char some[CONVERTED * sizeof(double)];
+    size_t size = sl_dtype_bytes(from_dtype);
+    for (int64_t at = 0; at < count; at += CONVERTED) {
+        int64_t now = count - at < CONVERTED ? count - at : CONVERTED;
+        SL__TRY(sl__device_read(memory->stream, some,
+                                (const char *)from + (size_t)at * size,
+                                (size_t)now * size));
+        SL__TRY(sl__convert_floats(
+            to_dtype, (char *)to + (size_t)at * sl_dtype_bytes(to_dtype),
+            from_dtype, some, now));
+    }
+    return SL_OK;
+}
+
+static sl_status check_access(const sl_stage *stage, const sl_port *port,
+                              size_t bytes, sl_dtype *out_dtype)
+{
+    SL__TRY(sl__check_port(stage, port, bytes, out_dtype));
+    if (*out_dtype == port->dtype || !is_called(stage, port))
+        return SL_OK;
+    return sl_fail(SL_EINVAL, "'%s' is %s, and callbacks do not convert",
+                   port->name, sl_dtype_text(*out_dtype));
+}
+
 sl_status sl_memory_write(sl_memory *memory, const sl_port *port, int slot,
                           const void *data, size_t bytes)
 {
     SL__NEED(memory, port, data);
     void *to;
+    sl_dtype dtype;
     const sl_stage *stage = memory->stage;
-    SL__TRY(sl__check_port(stage, port, bytes));
+    SL__TRY(check_access(stage, port, bytes, &dtype));
     if (is_called(stage, port))
         return stage->callbacks.write(stage->callback_context, port->index,
                                       port->kind == SL_PORT_PARAMETER_GRADIENT,
                                       data, bytes);
     SL__TRY(find_port(memory, port, slot, &to));
-    SL__TRY(sl__device_write(memory->stream, to, data, bytes));
+    if (dtype == port->dtype)
+        SL__TRY(sl__device_write(memory->stream, to, data, bytes));
+    else
+        SL__TRY(
+            write_converted(memory, dtype, to, port->dtype, data,
+                            (int64_t)(bytes / sl_dtype_bytes(port->dtype))));
     if (port->kind == SL_PORT_PARAMETER)
         sl__memory_mark_written(memory);
     return SL_OK;
@@ -80,14 +134,18 @@ sl_status sl_memory_read(const sl_memory *memory, const sl_port *port, int slot,
 {
     SL__NEED(memory, port, data);
     void *from;
+    sl_dtype dtype;
     const sl_stage *stage = memory->stage;
-    SL__TRY(sl__check_port(stage, port, bytes));
+    SL__TRY(check_access(stage, port, bytes, &dtype));
     if (is_called(stage, port))
         return stage->callbacks.read(stage->callback_context, port->index,
                                      port->kind == SL_PORT_PARAMETER_GRADIENT,
                                      data, bytes);
     SL__TRY(find_port(memory, port, slot, &from));
-    return sl__device_read(memory->stream, data, from, bytes);
+    if (dtype == port->dtype)
+        return sl__device_read(memory->stream, data, from, bytes);
+    return read_converted(memory, port->dtype, data, dtype, from,
+                          (int64_t)(bytes / sl_dtype_bytes(port->dtype)));
 }
 
 /* --------------------------------------------------------------- pieces -- */

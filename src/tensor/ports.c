@@ -66,7 +66,7 @@ static bool is_kind(sl_port_kind kind)
 }
 
 sl_status sl__check_port(const sl_stage *stage, const sl_port *port,
-                         size_t bytes)
+                         size_t bytes, sl_dtype *out_dtype)
 {
     const sl__names *names = names_of(stage, port->kind);
     const sl__named *named = port->name && is_kind(port->kind)
@@ -75,7 +75,13 @@ sl_status sl__check_port(const sl_stage *stage, const sl_port *port,
     sl_port own = {.index = -1};
     if (named)
         fill_port(stage, port->kind, (size_t)(named - names->data), &own);
-    bool same = own.index == port->index && own.dtype == port->dtype;
+    bool same = own.index == port->index;
+    *out_dtype = own.dtype;
+    if (same && own.dtype != port->dtype) {
+        same = sl__is_float(own.dtype) && sl__is_float(port->dtype);
+        own.bytes = own.bytes / (int64_t)sl_dtype_bytes(own.dtype) *
+                    (int64_t)sl_dtype_bytes(port->dtype);
+    }
     if (same && bytes != (size_t)own.bytes)
         return sl_fail(SL_EINVAL, "'%s' has %lld bytes, found %zu", port->name,
                        (long long)own.bytes, bytes);

@@ -145,9 +145,10 @@ void *sl__memory_pool(const sl_memory *memory, int pool, int slot,
  * parameters of callbacks are. */
 void *sl__port_memory(const sl_memory *memory, const sl_port *port, int slot);
 
-/* Refuses a port of another stage, or one with other bytes. */
+/* Refuses a port of another stage, or one with other bytes; outputs the dtype
+ * that it has in memory. */
 sl_status sl__check_port(const sl_stage *stage, const sl_port *port,
-                         size_t bytes);
+                         size_t bytes, sl_dtype *out_dtype);
 
 /* The stream that does all work on a memory. */
 sl__stream *sl__memory_stream(const sl_memory *memory);

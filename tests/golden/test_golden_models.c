@@ -12,6 +12,9 @@
 
 #define TOLERANCE       1e-5
 #define CURVE_TOLERANCE 1e-4
+/* Of bf16; that of curves is relative. */
+#define HALF_TOLERANCE       2e-2
+#define HALF_CURVE_TOLERANCE 5e-3
 
 /* ------------------------------------------------------------- comparing -- */
 
@@ -24,33 +27,34 @@ static int load_whole(const test_stage *stage, const sl_safetensors *file)
 
 static void compare(const test_stage *stage, sl_port_kind kind,
                     const char *name, const sl_safetensor *golden,
-                    const char *what)
+                    const char *what, double tolerance)
 {
     size_t count;
     float *ours = test_get(stage, kind, name, 0, &count);
     float *theirs = golden_floats(golden);
     assert_int_equal(count * sizeof *ours, golden->bytes);
     double distance = test_distance(ours, theirs, count);
-    if (!(distance <= TOLERANCE))
+    if (!(distance <= tolerance))
         fail_msg("%s: %s is off by %g", what, golden->name, distance);
     free(ours);
     free(theirs);
 }
 
 static int compare_all(const test_stage *stage, const sl_safetensors *file,
-                       const char *what)
+                       const char *what, double tolerance)
 {
     int gradients = 0;
     for (size_t i = 0; i < sl_safetensors_count(file); i++) {
         const sl_safetensor *tensor = sl_safetensors_at(file, i);
         if (strncmp(tensor->name, "grad.", 5) == 0) {
             compare(stage, SL_PORT_PARAMETER_GRADIENT, tensor->name + 5, tensor,
-                    what);
+                    what, tolerance);
             gradients++;
         } else if (strcmp(tensor->name, "output") == 0 ||
                    strcmp(tensor->name, "logits") == 0 ||
                    strcmp(tensor->name, "loss") == 0) {
-            compare(stage, SL_PORT_OUTPUT, tensor->name, tensor, what);
+            compare(stage, SL_PORT_OUTPUT, tensor->name, tensor, what,
+                    tolerance);
         }
     }
     return gradients;
@@ -71,28 +75,34 @@ static const struct {
 };
 enum { WAY_COUNT = sizeof ways / sizeof *ways };
 
-static void models_match_pytorch_in_every_way(void **state)
+static void compare_models(sl_dtype dtype, double tolerance)
 {
-    (void)state;
     for (int m = 0; m < GOLDEN_MODELS; m++) {
         sl_safetensors *file = golden_open(golden_models[m].name);
         sl_graph *graph;
         assert_ok(sl_graph_create(&graph));
-        golden_models[m].build(graph, file, SL_F32);
+        golden_models[m].build(graph, file, dtype);
         assert_ok(sl_graph_status(graph));
         for (int w = 0; w < WAY_COUNT; w++) {
             char what[128];
-            snprintf(what, sizeof what, "%s, %s", golden_models[m].name,
-                     ways[w].name);
+            snprintf(what, sizeof what, "%s, %s, %s", golden_models[m].name,
+                     sl_dtype_text(dtype), ways[w].name);
             test_stage stage = test_compile(graph, &ways[w].options, 1);
             assert_true(load_whole(&stage, file) >= 4);
             test_run(&stage, ways[w].programs, 0);
-            assert_true(compare_all(&stage, file, what) >= 4);
+            assert_true(compare_all(&stage, file, what, tolerance) >= 4);
             test_release(&stage);
         }
         sl_graph_destroy(graph);
         sl_safetensors_close(file);
     }
+}
+
+static void models_match_pytorch_in_every_way(void **state)
+{
+    (void)state;
+    compare_models(SL_F32, TOLERANCE);
+    compare_models(SL_BF16, HALF_TOLERANCE);
 }
 
 /* -------------------------------------------------------------- training -- */
@@ -179,9 +189,10 @@ static void update(const test_stage *stage, trained *list, int count, int step,
 }
 
 static void train(const sl_graph *graph, const sl_safetensors *file,
-                  const char *curve, const char *backend, bool split)
+                  const sl_safetensors *curves, const char *curve,
+                  const char *backend, bool split, bool half)
 {
-    const sl_safetensor *golden = sl_safetensors_find(file, curve);
+    const sl_safetensor *golden = golden_find(curves, curve);
     sl_stage_options options = SL_STAGE_OPTIONS_INIT;
     options.backend = backend;
     test_stage stage = test_compile(graph, &options, 1);
@@ -193,7 +204,10 @@ static void train(const sl_graph *graph, const sl_safetensors *file,
         test_run(&stage, split ? "FIW" : "FB", 0);
         float loss = test_get_float(&stage, SL_PORT_OUTPUT, "loss", 0);
         double off = fabs((double)loss - losses[step]);
-        if (!(off <= CURVE_TOLERANCE))
+        if (half && !(off <= HALF_CURVE_TOLERANCE * losses[step]))
+            fail_msg("%s in bf16 on %s: step %d has loss %.7g, expected %.7g",
+                     curve, backend, step, loss, losses[step]);
+        if (!half && !(off <= CURVE_TOLERANCE))
             fail_msg("%s on %s: step %d has loss %.7g, expected %.7g", curve,
                      backend, step, loss, losses[step]);
         update(&stage, list, count, step + 1, curve[0] == 'a');
@@ -203,27 +217,40 @@ static void train(const sl_graph *graph, const sl_safetensors *file,
     test_release(&stage);
 }
 
+static void train_model(const golden_model *model, sl_dtype dtype, int *curves)
+{
+    static const char *const names[] = {"sgd_losses", "adamw_losses",
+                                        "adamw_losses_bf16"};
+    bool half = dtype == SL_BF16;
+    sl_safetensors *file = golden_open(model->name);
+    sl_safetensors *autocast = golden_open("gpt2_bf16");
+    sl_graph *graph;
+    assert_ok(sl_graph_create(&graph));
+    model->build(graph, file, dtype);
+    for (int c = 0; c < 3; c++) {
+        bool is_gpt2 = model == &golden_models[GOLDEN_MODELS - 1];
+        const sl_safetensors *from = c < 2 ? file : autocast;
+        if ((c == 2 && !(half && is_gpt2)) ||
+            !sl_safetensors_find(from, names[c]))
+            continue;
+        train(graph, file, from, names[c], "ref", true, half);
+        train(graph, file, from, names[c], "cpu", false, half);
+        ++*curves;
+    }
+    sl_graph_destroy(graph);
+    sl_safetensors_close(file);
+    sl_safetensors_close(autocast);
+}
+
 static void training_follows_pytorch(void **state)
 {
     (void)state;
     int curves = 0;
     for (int m = 0; m < GOLDEN_MODELS; m++) {
-        sl_safetensors *file = golden_open(golden_models[m].name);
-        sl_graph *graph;
-        assert_ok(sl_graph_create(&graph));
-        golden_models[m].build(graph, file, SL_F32);
-        static const char *const names[] = {"sgd_losses", "adamw_losses"};
-        for (int c = 0; c < 2; c++) {
-            if (!sl_safetensors_find(file, names[c]))
-                continue;
-            train(graph, file, names[c], "ref", true);
-            train(graph, file, names[c], "cpu", false);
-            curves++;
-        }
-        sl_graph_destroy(graph);
-        sl_safetensors_close(file);
+        train_model(&golden_models[m], SL_F32, &curves);
+        train_model(&golden_models[m], SL_BF16, &curves);
     }
-    assert_true(curves >= GOLDEN_MODELS);
+    assert_true(curves > 2 * GOLDEN_MODELS);
 }
 
 static int set_up(void **state)

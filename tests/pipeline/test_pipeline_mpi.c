@@ -74,10 +74,11 @@ int main(void)
         return 1;
     }
     int p = sl_comm_size(comm);
-    for (int g = 0; g < GOLDEN_MODELS && !failed; g++) {
+    for (int i = 0; i < 2 * GOLDEN_MODELS && !failed; i++) {
+        int g = i / 2;
         sl_safetensors *file = golden_open(golden_models[g].name);
         subject s;
-        make_subject(g, 9, file, &s);
+        make_subject(g, i % 2 ? SL_BF16 : SL_F32, 9, file, &s);
         for (size_t k = 0; sl_generator_at(k) && !failed; k++) {
             for (int v = 1; v <= 2 && !failed; v++) {
                 const sl_sizes sizes = {p, v, p == 4 ? 4 : 3};

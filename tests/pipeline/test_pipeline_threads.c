@@ -30,16 +30,19 @@ static void every_schedule_computes_what_the_model_does(void **state)
     (void)state;
     unsigned way = 0;
     int runs = 0;
-    for (int g = 0; g < GOLDEN_MODELS; g++) {
+    for (int i = 0; i < 2 * GOLDEN_MODELS; i++) {
+        int g = i / 2;
+        sl_dtype precision = i % 2 ? SL_BF16 : SL_F32;
         sl_safetensors *file = golden_open(golden_models[g].name);
         /* Uneven in most splits. */
         subject s;
-        make_subject(g, 7, file, &s);
+        make_subject(g, precision, 7, file, &s);
         for (size_t k = half; sl_generator_at(k); k += 2) {
             const sl_generator *generator = sl_generator_at(k);
             for (int p = 1; p <= 4; p *= 2) {
                 for (int v = 1; v <= 3; v++) {
-                    for (int m = 1; m <= 7; m += p == 4 ? 3 : 2) {
+                    int by = precision == SL_BF16 || p == 4 ? 3 : 2;
+                    for (int m = 1; m <= 7; m += by) {
                         const sl_sizes sizes = {p, v, m};
                         sl_schedule *order, *lowered;
                         if (p * v > 9 ||
@@ -102,7 +105,8 @@ static void random_schedules_compute_what_the_model_does(void **state)
             add_waits(&schedule, round % 4 == 3);
         sl_extent extent = sl_schedule_extent(schedule);
         subject s;
-        make_subject(g, extent.microbatches + round % 3, file, &s);
+        make_subject(g, round % 4 < 2 ? SL_F32 : SL_BF16,
+                     extent.microbatches + round % 3, file, &s);
         trial t = make_trial(&s, schedule, (unsigned)round);
         run_trial(&t, "random");
         sl_schedule_destroy(schedule);
@@ -130,7 +134,7 @@ static void hand_written_schedules_compute_what_the_model_does(void **state)
         for (int g = 0; g < GOLDEN_MODELS; g++) {
             sl_safetensors *file = golden_open(golden_models[g].name);
             subject s;
-            make_subject(g, 9, file, &s);
+            make_subject(g, way % 2 ? SL_BF16 : SL_F32, 9, file, &s);
             trial t = make_trial(&s, schedule, way++);
             t.steps = 4;
             run_trial(&t, names[k]);
@@ -143,16 +147,15 @@ static void hand_written_schedules_compute_what_the_model_does(void **state)
 
 /* The same bits whenever it is run, however late ranks are, and whoever computes
  * them. */
-static void bits_do_not_depend_on_time(void **state)
+static void compare_bits(sl_dtype precision)
 {
-    (void)state;
     static const char *const names[] = {"GPipe", "Interleaved1F1B",
                                         "InterleavedZeroBubble",
                                         "ZBVZeroBubble", "DualPipeV"};
     sl_safetensors *file = golden_open("gpt2");
     subject s;
     atomic_bool helped[2] = {false, false};
-    make_subject(GOLDEN_MODELS - 1, 8, file, &s);
+    make_subject(GOLDEN_MODELS - 1, precision, 8, file, &s);
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         const sl_sizes sizes = {3, k ? 2 : 1, 6};
 #ifdef SLUICE_TSAN
@@ -183,6 +186,13 @@ static void bits_do_not_depend_on_time(void **state)
     sl_safetensors_close(file);
 }
 
+static void bits_do_not_depend_on_time(void **state)
+{
+    (void)state;
+    compare_bits(SL_F32);
+    compare_bits(SL_BF16);
+}
+
 /* Where receives are posted and sends waited for changes no bits, and a budget
  * is kept. */
 static void bits_do_not_depend_on_waits(void **state)
@@ -203,7 +213,7 @@ static void bits_do_not_depend_on_waits(void **state)
     enum { MULTI_MLP = 1 };
     sl_safetensors *file = golden_open(golden_models[MULTI_MLP].name);
     subject s;
-    make_subject(MULTI_MLP, 12, file, &s);
+    make_subject(MULTI_MLP, SL_F32, 12, file, &s);
     for (size_t k = 0; sl_generator_at(k); k++) {
         const sl_generator *generator = sl_generator_at(k);
         const sl_sizes two = {2, 2, 6}, one = {2, 1, 6};
@@ -245,7 +255,7 @@ static void replicas_compute_the_gradients_of_all(void **state)
 #endif
         sl_safetensors *file = golden_open(golden_models[g].name);
         subject s;
-        make_subject(g, 12, file, &s);
+        make_subject(g, g % 2 ? SL_F32 : SL_BF16, 12, file, &s);
         for (size_t k = 0; sl_generator_at(k); k++) {
             const sl_sizes sizes = {2, way % 2 + 1, 4};
             const sl_generator *generator = sl_generator_at(k);
@@ -300,7 +310,7 @@ static void own_functions_run_instead(void **state)
     sl_safetensors *file = golden_open("gpt2");
     subject s;
     int kinds[SL_ACTION_KINDS];
-    make_subject(GOLDEN_MODELS - 1, 8, file, &s);
+    make_subject(GOLDEN_MODELS - 1, SL_F32, 8, file, &s);
     for (size_t k = 0; k < 3; k++) {
         const sl_sizes sizes = {2, k ? 2 : 1, 8};
         sl_schedule *order, *lowered;

@@ -14,6 +14,7 @@ enum { STEPS_MAX = 64 };
 /* A golden with its parameters and its batch. */
 typedef struct subject {
     int golden;
+    sl_dtype precision;
     const sl_safetensors *file;
     sl_graph *graph;
     test_stage whole;
@@ -41,11 +42,12 @@ static sl_status build(void *context, int64_t rows, const sl_model *like,
     sl_cut_options options = SL_CUT_OPTIONS_INIT;
     options.stages = sl_schedule_extent(own->schedule).stages;
     options.like = like;
-    return golden_cut(own->subject->golden, own->subject->file, rows, &options,
-                      out);
+    return golden_cut(own->subject->golden, own->subject->file,
+                      own->subject->precision, rows, &options, out);
 }
 
-static void make_subject(int golden, const sl_safetensors *file, subject *out)
+static void make_subject(int golden, sl_dtype precision,
+                         const sl_safetensors *file, subject *out)
 {
     sl_stage_options options = SL_STAGE_OPTIONS_INIT;
     options.backend = "ref";
@@ -53,6 +55,7 @@ static void make_subject(int golden, const sl_safetensors *file, subject *out)
     const sl_safetensor *losses =
         golden_find(file, adamw ? "adamw_losses" : "sgd_losses");
     *out = (subject){.golden = golden,
+                     .precision = precision,
                      .file = file,
                      .optimizer = SL_OPTIMIZER_OPTIONS_INIT,
                      .losses = golden_floats(losses),
@@ -66,7 +69,7 @@ static void make_subject(int golden, const sl_safetensors *file, subject *out)
     }
     assert_ok(sl_graph_create(&out->graph));
     golden_set_rows(0);
-    golden_models[golden].build(out->graph, file, SL_F32);
+    golden_models[golden].build(out->graph, file, precision);
     out->whole = test_compile(out->graph, &options, 1);
     float *missing = adamw ? golden_missing_biases(file) : NULL;
     golden_load_whole(&out->whole, file, missing);
@@ -161,40 +164,55 @@ static sl_status train_rank(sl_comm *comm, void *context)
     return status;
 }
 
+static void train_everywhere(int golden, sl_dtype precision, int *runs)
+{
+    /* The loss of each step, relative. */
+    double tolerance = precision == SL_BF16 ? 5e-3 : 1e-4;
+    sl_safetensors *file = golden_open(golden_models[golden].name);
+    subject s;
+    make_subject(golden, precision, file, &s);
+    for (size_t k = 0; sl_generator_at(k); k++) {
+        for (int p = 1; p <= 4; p *= 2) {
+            const sl_generator *generator = sl_generator_at(k);
+            const sl_sizes one = {p, 1, 4}, two = {p, 2, 4};
+            sl_schedule *schedule;
+            if (sl_generate(generator->name, &one, &schedule) &&
+                sl_generate(generator->name, &two, &schedule))
+                continue;
+            bool trains = sl_schedule_extent(schedule).has_backward &&
+                          sl_schedule_extent(schedule).microbatches <= s.rows;
+            job own = {&s, schedule, *runs % 2 ? "ref" : "cpu", 0};
+            if (trains && sl_threads_run(p, train_rank, &own))
+                fail_msg("%s in %s, %s on %d ranks: %s",
+                         golden_models[golden].name, sl_dtype_text(precision),
+                         generator->name, p, sl_error_text());
+            if (!(own.worst < tolerance))
+                fail_msg("%s in %s, %s on %d ranks: off by %g",
+                         golden_models[golden].name, sl_dtype_text(precision),
+                         generator->name, p, own.worst);
+            *runs += trains;
+            sl_schedule_destroy(schedule);
+        }
+    }
+    release_subject(&s);
+    sl_safetensors_close(file);
+}
+
 static void goldens_train_as_in_pytorch(void **state)
 {
     (void)state;
     int runs = 0;
-    for (int g = 0; g < GOLDEN_MODELS; g++) {
-        sl_safetensors *file = golden_open(golden_models[g].name);
-        subject s;
-        make_subject(g, file, &s);
-        for (size_t k = 0; sl_generator_at(k); k++) {
-            for (int p = 1; p <= 4; p *= 2) {
-                const sl_generator *generator = sl_generator_at(k);
-                const sl_sizes one = {p, 1, 4}, two = {p, 2, 4};
-                sl_schedule *schedule;
-                if (sl_generate(generator->name, &one, &schedule) &&
-                    sl_generate(generator->name, &two, &schedule))
-                    continue;
-                bool trains =
-                    sl_schedule_extent(schedule).has_backward &&
-                    sl_schedule_extent(schedule).microbatches <= s.rows;
-                job own = {&s, schedule, runs % 2 ? "ref" : "cpu", 0};
-                if (trains && sl_threads_run(p, train_rank, &own))
-                    fail_msg("%s, %s on %d ranks: %s", golden_models[g].name,
-                             generator->name, p, sl_error_text());
-                if (!(own.worst < 1e-4))
-                    fail_msg("%s, %s on %d ranks: off by %g",
-                             golden_models[g].name, generator->name, p,
-                             own.worst);
-                runs += trains;
-                sl_schedule_destroy(schedule);
-            }
-        }
-        release_subject(&s);
-        sl_safetensors_close(file);
-    }
+    for (int g = 0; g < GOLDEN_MODELS; g++)
+        train_everywhere(g, SL_F32, &runs);
+    assert_true(runs > 60);
+}
+
+static void goldens_train_in_bf16(void **state)
+{
+    (void)state;
+    int runs = 0;
+    for (int g = 0; g < GOLDEN_MODELS; g++)
+        train_everywhere(g, SL_BF16, &runs);
     assert_true(runs > 60);
 }
 
@@ -220,6 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rates_go_up_and_down),
         cmocka_unit_test(goldens_train_as_in_pytorch),
+        cmocka_unit_test(goldens_train_in_bf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,19 +20,20 @@ static sl_status build(void *context, int64_t rows, const sl_model *like,
     options.route = own->route;
     options.feed = own->feed;
     options.like = like;
-    return golden_cut(own->subject->golden, own->subject->file, rows, &options,
-                      out);
+    return golden_cut(own->subject->golden, own->subject->file,
+                      own->subject->precision, rows, &options, out);
 }
 
-void make_subject(int golden, int64_t rows, const sl_safetensors *file,
-                  subject *out)
+void make_subject(int golden, sl_dtype precision, int64_t rows,
+                  const sl_safetensors *file, subject *out)
 {
     sl_stage_options options = SL_STAGE_OPTIONS_INIT;
     options.backend = "ref";
-    *out = (subject){.golden = golden, .file = file, .rows = rows};
+    *out = (subject){
+        .golden = golden, .precision = precision, .file = file, .rows = rows};
     assert_ok(sl_graph_create(&out->graph));
     golden_set_rows(rows);
-    golden_models[golden].build(out->graph, file, SL_F32);
+    golden_models[golden].build(out->graph, file, precision);
     golden_set_rows(0);
     out->whole = test_compile(out->graph, &options, 1);
     test_fill_all(&out->whole, 31, 0, 7);
@@ -73,6 +74,12 @@ static double distance(const float *ours, const float *theirs, size_t count,
         norm += (double)theirs[i] * (double)theirs[i];
     }
     return sqrt(difference) / (sqrt(norm) + 1e-4 * sqrt((double)count));
+}
+
+/* How far results may be off: the order of sums differs. */
+static double tolerance(const trial *own)
+{
+    return own->subject->precision == SL_BF16 ? 2e-2 : 1e-5;
 }
 
 /* A parameter, or a gradient, of a stage: here and in the uncut model. */
@@ -145,7 +152,7 @@ static sl_status compare_gradient(const pair *p, void *context)
     }
     if (times)
         off = distance(ours + first, theirs + first, length, times);
-    return off <= 1e-5
+    return off <= tolerance(p->own)
                ? SL_OK
                : sl_fail(SL_EINVAL, "gradient of '%s' in stage %d is off by %g",
                          p->port.name, p->stage, off);
@@ -172,7 +179,7 @@ static sl_status compare_outputs(const trial *own, sl_pipeline *pipeline)
     float *theirs = test_get(whole, SL_PORT_OUTPUT, name, 0, &count);
     double off = distance(found.data, theirs, count, 1);
     free(theirs);
-    return off <= 1e-5
+    return off <= tolerance(own)
                ? SL_OK
                : sl_fail(SL_EINVAL, "output '%s' is off by %g", name, off);
 }
@@ -190,7 +197,7 @@ static sl_status compare_loss(const trial *own, sl_pipeline *pipeline)
         test_get(&own->subject->whole, SL_PORT_OUTPUT, "loss", 0, NULL);
     double expected = (double)*theirs;
     free(theirs);
-    return fabs(loss - expected) <= 1e-5 * (fabs(expected) + 1e-3)
+    return fabs(loss - expected) <= tolerance(own) * (fabs(expected) + 1e-3)
                ? SL_OK
                : sl_fail(SL_EINVAL, "the loss is %.8g, expected %.8g", loss,
                          expected);

@@ -12,6 +12,7 @@
 /* A model, a batch for it, and what the uncut model computes from both. */
 typedef struct subject {
     int golden; /* of golden_models */
+    sl_dtype precision;
     const sl_safetensors *file;
     int64_t rows;
     sl_graph *graph;
@@ -21,8 +22,8 @@ typedef struct subject {
     int count;
 } subject;
 
-void make_subject(int golden, int64_t rows, const sl_safetensors *file,
-                  subject *out);
+void make_subject(int golden, sl_dtype precision, int64_t rows,
+                  const sl_safetensors *file, subject *out);
 void release_subject(subject *old);
 
 /* How a subject is run. */

@@ -155,8 +155,10 @@ static void build_gpt2(sl_graph *graph, const sl_safetensors *file)
     static void name##_as(sl_graph *graph, const sl_safetensors *file,         \
                           sl_dtype dtype)                                      \
     {                                                                          \
-        real = dtype;                                                          \
+        real = dtype == SL_BF16 ? SL_F32 : dtype;                              \
         name(graph, file);                                                     \
+        if (dtype == SL_BF16)                                                  \
+            sl_graph_set_precision(graph, dtype);                              \
     }
 MODEL(build_example_code)
 MODEL(build_multi_mlp)
@@ -179,25 +181,19 @@ float *golden_floats(const sl_safetensor *tensor)
     return copy;
 }
 
-/* Writes floats to a port of either float type. */
+/* Writes floats to a port of any float type. */
 static void put_floats(const test_stage *stage, sl_port_kind kind,
                        const char *name, const void *data)
 {
     sl_port port;
     assert_ok(sl_stage_port(stage->stage, kind, name, &port));
-    if (port.dtype != SL_F64) {
-        test_put(stage, kind, name, 0, data);
-        return;
+    int64_t count = port.bytes / (int64_t)sl_dtype_bytes(port.dtype);
+    if (port.dtype == SL_F64 || port.dtype == SL_BF16) {
+        port.dtype = SL_F32;
+        port.bytes = count * (int64_t)sizeof(float);
     }
-    size_t count = (size_t)port.bytes / sizeof(double);
-    double *wide = malloc((size_t)port.bytes);
-    for (size_t i = 0; i < count; i++) {
-        float value;
-        memcpy(&value, (const char *)data + i * sizeof value, sizeof value);
-        wide[i] = value;
-    }
-    test_put(stage, kind, name, 0, wide);
-    free(wide);
+    assert_ok(
+        sl_memory_write(stage->memory, &port, 0, data, (size_t)port.bytes));
 }
 
 static void put_tensor(const test_stage *stage, sl_port_kind kind,
@@ -225,15 +221,15 @@ int golden_load(const test_stage *stage, const sl_safetensors *file)
     return loaded;
 }
 
-sl_status golden_cut(int golden, const sl_safetensors *file, int64_t rows,
-                     sl_cut_options *options, sl_model **out)
+sl_status golden_cut(int golden, const sl_safetensors *file, sl_dtype dtype,
+                     int64_t rows, sl_cut_options *options, sl_model **out)
 {
     sl_graph *graph;
     sl_status status = sl_graph_create(&graph);
     if (status)
         return status;
     golden_set_rows(rows);
-    golden_models[golden].build(graph, file, SL_F32);
+    golden_models[golden].build(graph, file, dtype);
     options->by = SL_CUT_BY_COST;
     options->inside = true;
     status = sl_model_cut(graph, options, out);

@@ -16,6 +16,7 @@ const sl_safetensor *golden_find(const sl_safetensors *file, const char *name);
 /* An aligned copy; the caller frees. */
 float *golden_floats(const sl_safetensor *tensor);
 
+/* Built with SL_BF16, a model is f32 that was given that precision. */
 typedef struct golden_model {
     const char *name;
     void (*build)(sl_graph *graph, const sl_safetensors *file, sl_dtype real);
@@ -31,8 +32,8 @@ void golden_set_rows(int64_t rows);
 /* A golden with this many rows, cut into stages of about the same cost as
  * `options` says. It is called from an sl_model_fn, so it does not fail the
  * test. */
-sl_status golden_cut(int golden, const sl_safetensors *file, int64_t rows,
-                     sl_cut_options *options, sl_model **out);
+sl_status golden_cut(int golden, const sl_safetensors *file, sl_dtype dtype,
+                     int64_t rows, sl_cut_options *options, sl_model **out);
 
 /* Loads parameters and inputs into slot 0; returns how many parameters the
  * golden has. */

@@ -271,7 +271,9 @@ static void show_all(grower *g)
 static sl_graph *make_graph(test_choose_fn choose_fn, void *context,
                             sl_dtype dtype, bool show)
 {
-    grower g = {.dtype = dtype, .choose = choose_fn, .context = context};
+    grower g = {.dtype = dtype == SL_BF16 ? SL_F32 : dtype,
+                .choose = choose_fn,
+                .context = context};
     if (sl_graph_create(&g.graph))
         return NULL;
     add_inputs(&g);
@@ -281,6 +283,8 @@ static sl_graph *make_graph(test_choose_fn choose_fn, void *context,
     add_outputs(&g);
     if (show)
         show_all(&g);
+    if (dtype == SL_BF16)
+        sl_graph_set_precision(g.graph, dtype);
     return g.graph;
 }
 

@@ -10,6 +10,7 @@
 /* Where choices come from: a random generator, or the bytes of a fuzzer. */
 typedef int (*test_choose_fn)(void *context, int from, int to);
 
+/* With SL_BF16, a graph of f32 that was given that precision. */
 sl_graph *test_random_graph(test_choose_fn choose, void *context,
                             sl_dtype dtype);
 

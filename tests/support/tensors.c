@@ -3,6 +3,7 @@
  * See tensors.h. */
 #include "tensors.h"
 
+#include "base/dtype.h"
 #include "tensor/backends/cpu/cpu.h"
 #include "tensor/backends/cpu/gemm/gemm.h"
 
@@ -102,10 +103,8 @@ int test_random_int(uint64_t *state, int from, int to)
 void test_fill(uint64_t *state, sl_dtype dtype, void *data, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (dtype == SL_F64)
-            ((double *)data)[i] = test_random(state);
-        else if (dtype == SL_F32)
-            ((float *)data)[i] = (float)test_random(state);
+        if (sl__is_float(dtype))
+            sl__set_float(dtype, data, (int64_t)i, test_random(state));
         else if (dtype == SL_BOOL)
             ((uint8_t *)data)[i] = next_bits(state) & 1;
     }
@@ -175,6 +174,16 @@ static double largest_difference(const double *ours, const double *theirs,
     return most;
 }
 
+/* Frees bf16 for the same numbers as f32. */
+static void *to_floats(void *halves, size_t count)
+{
+    float *floats = malloc(count * sizeof *floats);
+    assert_ok(
+        sl__convert_floats(SL_F32, floats, SL_BF16, halves, (int64_t)count));
+    free(halves);
+    return floats;
+}
+
 static char context[256];
 
 void test_context(const char *format, ...)
@@ -195,7 +204,11 @@ void test_assert_same(const test_stage *a, const test_stage *b,
         void *left = test_get(a, kind, port.name, slot, &count);
         void *right = test_get(b, kind, port.name, slot, NULL);
         double distance = memcmp(left, right, (size_t)port.bytes) != 0;
-        if (tolerance > 0 && port.dtype == SL_F32)
+        if (port.dtype == SL_BF16) {
+            left = to_floats(left, count);
+            right = to_floats(right, count);
+        }
+        if (tolerance > 0 && (port.dtype == SL_F32 || port.dtype == SL_BF16))
             distance = floored_distance(left, right, count);
         if (tolerance > 0 && port.dtype == SL_F64)
             distance = largest_difference(left, right, count);

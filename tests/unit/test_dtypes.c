@@ -81,7 +81,7 @@ static void casts_are_between_floats(void **state)
     assert_ptr_equal((sl_cast)(x, SL_F32), x);
     assert_null((sl_cast)(x, SL_I32));
     assert_fails(sl_graph_status(graph), SL_EINVAL,
-                 "to i32, expected f32 or f64");
+                 "to i32, expected f32, f64 or bf16");
     sl_graph_destroy(graph);
 }
 
@@ -212,14 +212,19 @@ static void halves_are_the_nearest(void **state)
     }
 }
 
-static void graphs_have_no_halves(void **state)
+static void graphs_have_no_f16(void **state)
 {
     (void)state;
     sl_graph *graph;
     assert_ok(sl_graph_create(&graph));
-    sl_input(graph, "x", SL_BF16, SL_SHAPE(2, 2), SL_GRADIENT);
+    sl_input(graph, "x", SL_F16, SL_SHAPE(2, 2), SL_GRADIENT);
     assert_fails(sl_graph_status(graph), SL_EINVAL,
-                 "bf16 is a dtype of files, and not yet of graphs");
+                 "f16 is a dtype of files, and not of graphs");
+    sl_graph_destroy(graph);
+    assert_ok(sl_graph_create(&graph));
+    sl_parameter(graph, "w", SL_BF16, SL_SHAPE(2, 2));
+    assert_fails(sl_graph_status(graph), SL_EINVAL,
+                 "'w' is bf16, expected f32 or f64, in which optimizers work");
     sl_graph_destroy(graph);
     assert_false(sl__is_computed(SL_F16) || sl__is_computed((sl_dtype)99));
     assert_true(sl__is_computed(SL_F32) && sl__is_computed(SL_BOOL));
@@ -236,7 +241,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(halves_keep_their_values),
         cmocka_unit_test(halves_are_the_nearest),
-        cmocka_unit_test(graphs_have_no_halves),
+        cmocka_unit_test(graphs_have_no_f16),
         cmocka_unit_test(every_dtype_has_traits),
         cmocka_unit_test(memory_refuses_dtypes_it_cannot_add),
         cmocka_unit_test(casts_round_forward_and_back),

@@ -586,10 +586,13 @@ static void ref_gradients_match_central_differences(void **state)
 
 /* ----------------------------------------------------------- against ref -- */
 
-static void compare_backends(int which, uint64_t seed, int largest, int threads)
+static void compare_backends(int which, sl_dtype precision, uint64_t seed,
+                             int largest, int threads)
 {
+    double tolerance = precision == SL_BF16 ? 1e-2 : 1e-5;
     sl_stage_options options = SL_STAGE_OPTIONS_INIT;
     sl_graph *graph = build(which, SL_F32, seed, largest);
+    assert_ok(sl_graph_set_precision(graph, precision));
     options.backend = "ref";
     test_stage ref = test_compile(graph, &options, 1);
     options.backend = "cpu";
@@ -600,12 +603,13 @@ static void compare_backends(int which, uint64_t seed, int largest, int threads)
     /* Twice: gradients of parameters add up, those of inputs do not. */
     test_run(&fast, "FBFIW", 0);
     test_run(&ref, "FB", 0);
-    test_context("%s, seed %llu, %s", cases[which].name,
-                 (unsigned long long)seed, sl__vector_choose()->name);
-    test_assert_same(&fast, &ref, SL_PORT_OUTPUT, 0, 1e-5);
-    test_assert_same(&fast, &ref, SL_PORT_INPUT_GRADIENT, 0, 1e-5);
+    test_context("%s, seed %llu, %s, %s", cases[which].name,
+                 (unsigned long long)seed, sl__vector_choose()->name,
+                 sl_dtype_text(precision));
+    test_assert_same(&fast, &ref, SL_PORT_OUTPUT, 0, tolerance);
+    test_assert_same(&fast, &ref, SL_PORT_INPUT_GRADIENT, 0, tolerance);
     test_run(&ref, "FIW", 0);
-    test_assert_same(&fast, &ref, SL_PORT_PARAMETER_GRADIENT, 0, 1e-5);
+    test_assert_same(&fast, &ref, SL_PORT_PARAMETER_GRADIENT, 0, tolerance);
     test_release(&ref);
     test_release(&fast);
     sl_graph_destroy(graph);
@@ -615,8 +619,9 @@ static void compare_cases(void)
 {
     for (int which = 0; which < CASE_COUNT; which++) {
         for (uint64_t seed = 1; seed <= 24; seed++)
-            compare_backends(which, seed * 104729, seed % 2 ? 40 : 5,
-                             seed % 3 ? 1 : 2);
+            for (int half = 0; half < 2; half++)
+                compare_backends(which, half ? SL_BF16 : SL_F32, seed * 104729,
+                                 seed % 2 ? 40 : 5, seed % 3 ? 1 : 2);
     }
 }
 

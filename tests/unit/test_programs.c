@@ -13,6 +13,7 @@
 enum { GRAPHS = 500 };
 
 static const char *const backends[] = {"ref", "cpu"};
+static const sl_dtype precisions[] = {SL_F32, SL_BF16};
 
 static test_stage compile(const sl_graph *graph, const char *backend,
                           bool recompute, int slots)
@@ -118,12 +119,13 @@ static void i_then_w_is_b_bit_for_bit(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= GRAPHS; seed++) {
-        for (int b = 0; b < 4; b++) {
-            sl_graph *graph = test_seeded_graph(seed, SL_F32);
-            test_stage whole = compile(graph, backends[b % 2], b / 2, 1);
-            test_stage split = compile(graph, backends[b % 2], b / 2, 1);
-            test_context("seed %d, %s, recompute %d", (int)seed,
-                         backends[b % 2], b / 2);
+        for (int b = 0; b < 8; b++) {
+            sl_graph *graph = test_seeded_graph(seed, precisions[b / 4]);
+            test_stage whole = compile(graph, backends[b % 2], b / 2 % 2, 1);
+            test_stage split = compile(graph, backends[b % 2], b / 2 % 2, 1);
+            test_context("seed %d, %s, recompute %d, %s", (int)seed,
+                         backends[b % 2], b / 2 % 2,
+                         sl_dtype_text(precisions[b / 4]));
             test_fill_all(&whole, seed, 0, TEST_IDS);
             test_fill_all(&split, seed, 0, TEST_IDS);
             run_poisoned(&whole, "FB", 0);
@@ -140,27 +142,36 @@ static void i_then_w_is_b_bit_for_bit(void **state)
     }
 }
 
-static void backends_and_recompute_agree(void **state)
+static void compare_backends(sl_dtype precision, double tolerance)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= GRAPHS; seed++) {
-        sl_graph *graph = test_seeded_graph(seed, SL_F32);
+        sl_graph *graph = test_seeded_graph(seed, precision);
         test_stage ref = compile(graph, "ref", false, 1);
         test_fill_all(&ref, seed, 0, TEST_IDS);
         run_poisoned(&ref, "FB", 0);
         for (int way = 0; way < 3; way++) {
             test_stage other = compile(graph, backends[way != 0], way != 1, 1);
-            test_context("seed %d, way %d", (int)seed, way);
+            test_context("seed %d, way %d, %s", (int)seed, way,
+                         sl_dtype_text(precision));
             test_fill_all(&other, seed, 0, TEST_IDS);
             run_poisoned(&other, way == 2 ? "FIW" : "FB", 0);
-            test_assert_same(&other, &ref, SL_PORT_OUTPUT, 0, 1e-4);
-            test_assert_same(&other, &ref, SL_PORT_INPUT_GRADIENT, 0, 1e-4);
-            test_assert_same(&other, &ref, SL_PORT_PARAMETER_GRADIENT, 0, 1e-4);
+            test_assert_same(&other, &ref, SL_PORT_OUTPUT, 0, tolerance);
+            test_assert_same(&other, &ref, SL_PORT_INPUT_GRADIENT, 0,
+                             tolerance);
+            test_assert_same(&other, &ref, SL_PORT_PARAMETER_GRADIENT, 0,
+                             tolerance);
             test_release(&other);
         }
         test_release(&ref);
         sl_graph_destroy(graph);
     }
+}
+
+static void backends_and_recompute_agree(void **state)
+{
+    (void)state;
+    compare_backends(SL_F32, 1e-4);
+    compare_backends(SL_BF16, 2e-2);
 }
 
 /* Runs microbatches in their slots in some legal order: each F, then B, or I
@@ -189,7 +200,7 @@ static void interleaved_microbatches_add_up_to_the_same(void **state)
     enum { SLOTS = 5 };
     for (uint64_t seed = 1; seed <= GRAPHS / 2; seed++) {
         for (int b = 0; b < 2; b++) {
-            sl_graph *graph = test_seeded_graph(seed, SL_F32);
+            sl_graph *graph = test_seeded_graph(seed, precisions[seed % 2]);
             test_stage mixed = compile(graph, backends[b], seed % 2, SLOTS);
             test_stage plain = compile(graph, backends[b], false, SLOTS);
             test_context("seed %d, %s", (int)seed, backends[b]);
@@ -520,7 +531,7 @@ static void odd_inputs_and_outputs_work(void **state)
         sl_output(graph, "y", y, SL_GRADIENT);
         sl_output(graph, "again", y, SL_GRADIENT);
         sl_output(graph, "silent", sl_scale(y, 100), SL_NO_GRADIENT);
-        test_stage s = compile(graph, backends[b % 2], b / 2, 1);
+        test_stage s = compile(graph, backends[b % 2], b / 2 % 2, 1);
         test_put(&s, SL_PORT_PARAMETER, "w", 0, (float[]){10, 20});
         test_put(&s, SL_PORT_INPUT, "x", 0, (float[]){1, 2});
         test_put(&s, SL_PORT_INPUT, "ids", 0, (int32_t[]){1, 2, 3, 4});
@@ -618,7 +629,7 @@ static void backward_drops_what_forward_dropped(void **state)
     for (int i = 0; i < 64; i++)
         ones[i] = 1;
     for (int b = 0; b < 4; b++) {
-        test_stage s = compile(graph, backends[b % 2], b / 2, 1);
+        test_stage s = compile(graph, backends[b % 2], b / 2 % 2, 1);
         sl_run_options options = SL_RUN_OPTIONS_INIT;
         options.seed = 77;
         test_put(&s, SL_PORT_INPUT, "x", 0, ones);

@@ -281,12 +281,6 @@ static sl_status check_same(const sl_merge *merge, size_t bytes)
     return SL_OK;
 }
 
-static double float_at(const sl_array *array, int64_t i)
-{
-    return array->dtype == SL_F32 ? (double)((const float *)array->data)[i]
-                                  : ((const double *)array->data)[i];
-}
-
 /* Sums in double, whatever the dtype of the parts. */
 static void sum_floats(sl_merge *merge, int64_t count)
 {
@@ -294,12 +288,10 @@ static void sum_floats(sl_merge *merge, int64_t count)
     for (int64_t k = 0; k < count; k++) {
         double sum = 0;
         for (int i = 0; i < merge->count; i++)
-            sum += float_at(&merge->parts[i].array, k) *
+            sum += sl__float_at(merge->whole.dtype, merge->parts[i].array.data,
+                                k) *
                    (mean ? merge->parts[i].weight : 1);
-        if (merge->whole.dtype == SL_F32)
-            ((float *)merge->memory)[k] = (float)sum;
-        else
-            ((double *)merge->memory)[k] = sum;
+        sl__set_float(merge->whole.dtype, merge->memory, k, sum);
     }
 }
 

@@ -62,19 +62,26 @@ static void forget(sl__kernel *kernel)
     free(kernel->private);
 }
 
-static sl_status prepare(sl__device *device, sl__packs *packs,
-                         sl__kernel *kernel)
+/* A kernel that is no product. */
+static sl_status prepare_plain(sl__device *device, sl__kernel *kernel)
 {
     sl__op op = kernel->node->op;
     sl_dtype dtype = sl__kernel_dtype(kernel);
     kernel->run = sl__ref_kernel(op, dtype);
-    if (dtype != SL_F32)
-        return SL_OK;
-    if (op == SL__MATMUL)
-        return sl__gemm_prepare(device->threads, packs, kernel);
     sl__kernel_fn fast = sl__vector_choose()->table[op];
-    if (fast && sl__vector_accepts(kernel, device->threads))
+    if (dtype == SL_F32 && fast && sl__vector_accepts(kernel, device->threads))
         kernel->run = fast;
+    return SL_OK;
+}
+
+static sl_status prepare(sl__device *device, sl__packs *packs,
+                         sl__kernel *kernel)
+{
+    if (sl__has_half(kernel))
+        return sl__widen_prepare(kernel, prepare_plain, device);
+    SL__TRY(prepare_plain(device, kernel));
+    if (kernel->node->op == SL__MATMUL && sl__kernel_dtype(kernel) == SL_F32)
+        return sl__gemm_prepare(device->threads, packs, kernel);
     return SL_OK;
 }
 

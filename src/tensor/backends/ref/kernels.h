@@ -453,7 +453,7 @@ static sl_status KERNEL(cast)(ARGS)
     for (int64_t i = 0; i < count; i++) {
         REAL *at = &target[sl__at(to, &index)];
         REAL value =
-            (REAL)sl__number_at(from->dtype, p[0], sl__at(from, &index));
+            (REAL)sl__float_at(from->dtype, p[0], sl__at(from, &index));
         *at = kernel->adds ? *at + value : value;
         sl__next(from, &index);
     }

@@ -4,6 +4,8 @@
  * the specification that other backends are tested against. */
 #include "tensor/backends/ref/ref.h"
 
+#include <stdlib.h>
+
 /* Integers and bools are only ever copied. */
 static sl_status copy_bytes(const sl__kernel *kernel, void *const *p,
                             const sl__run *run)
@@ -58,18 +60,25 @@ static void close_stream(sl__stream *stream)
     (void)stream;
 }
 
-static sl_status prepare(sl__device *device, sl__packs *packs,
-                         sl__kernel *kernel)
+static sl_status prepare_plain(sl__device *device, sl__kernel *kernel)
 {
     (void)device;
-    (void)packs;
     kernel->run = sl__ref_kernel(kernel->node->op, sl__kernel_dtype(kernel));
     return SL_OK;
 }
 
+static sl_status prepare(sl__device *device, sl__packs *packs,
+                         sl__kernel *kernel)
+{
+    (void)packs;
+    if (sl__has_half(kernel))
+        return sl__widen_prepare(kernel, prepare_plain, device);
+    return prepare_plain(device, kernel);
+}
+
 static void forget(sl__kernel *kernel)
 {
-    (void)kernel;
+    free(kernel->private);
 }
 
 const sl__backend sl__backend_ref = {

@@ -32,13 +32,6 @@ static inline void sl__next(const sl__arg *arg, sl__index *index)
     }
 }
 
-/* An element of a tensor of floats. */
-static inline double sl__number_at(sl_dtype dtype, const void *data, int64_t at)
-{
-    return dtype == SL_F64 ? ((const double *)data)[at]
-                           : (double)((const float *)data)[at];
-}
-
 extern const sl__kernel_fn sl__ref_f32_table[SL__OP_COUNT];
 extern const sl__kernel_fn sl__ref_f64_table[SL__OP_COUNT];
 
