@@ -15,7 +15,7 @@ static sl_status train(sl_comm *comm, void *schedule)
                                {SL_F32, 2, {ROWS, WIDTH}, target}};
     const sl_argument batch[] = {{"x", SL_SPREAD_SPLIT, 0, &arrays[0], 1},
                                  {"target", SL_SPREAD_SPLIT, 0, &arrays[1], 1}};
-    sl_mlp_model_spec model = {{STAGES, WIDTH}, SL_CUT_OPTIONS_INIT};
+    sl_mlp_model_spec model = {{STAGES, WIDTH}, SL_CUT_OPTIONS_INIT, SL_F32};
     sl_pipeline_options options = SL_PIPELINE_OPTIONS_INIT;
     sl_pipeline *pipeline = NULL;
     double loss = 1;

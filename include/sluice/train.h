@@ -108,6 +108,7 @@ typedef struct sl_gpt2_model_spec {
     sl_gpt2_options options;
     int64_t length; /* of the sequences */
     sl_cut_options cut;
+    sl_dtype precision; /* as sl_graph_set_precision takes it */
 } sl_gpt2_model_spec;
 SL_API sl_status sl_gpt2_model(void *spec, int64_t rows, const sl_model *like,
                                sl_model **out);
@@ -134,6 +135,7 @@ SL_API sl_tensor *sl_mlp_layer(sl_graph *graph, const sl_mlp_config *config,
 typedef struct sl_mlp_model_spec {
     sl_mlp_config config;
     sl_cut_options cut;
+    sl_dtype precision; /* as sl_graph_set_precision takes it */
 } sl_mlp_model_spec;
 SL_API sl_status sl_mlp_model(void *spec, int64_t rows, const sl_model *like,
                               sl_model **out);
@@ -361,6 +363,7 @@ typedef struct sl_train_options {
     const sl_schedule *schedule;
     sl_cut_options cut; /* `stages` is ignored: the schedule has it */
     sl_stage_options stage;
+    sl_dtype precision; /* as sl_graph_set_precision takes it */
     sl_optimizer_options optimizer;
     sl_rate rate;
     sl_windows data;
@@ -420,6 +423,7 @@ typedef struct sl_inference_options {
     const char *weights;         /* folder or file */
     const sl_schedule *schedule; /* only its forwards run */
     sl_stage_options stage;
+    sl_dtype precision; /* as sl_graph_set_precision takes it */
     double timeout_s;
 } sl_inference_options;
 

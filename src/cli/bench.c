@@ -18,10 +18,14 @@ static sl_status fill(const bench_subject *subject, sl_port_kind kind)
     for (int i = 0; i < sl_stage_port_count(subject->stage, kind); i++) {
         sl_port port;
         CLI_TRY(sl_stage_port_at(subject->stage, kind, i, &port));
+        /* What is bf16 is converted. */
+        int64_t count = port.bytes / (int64_t)sl_dtype_bytes(port.dtype);
+        port.dtype = SL_F32;
+        port.bytes = count * (int64_t)sizeof(float);
         float *data = malloc((size_t)port.bytes);
         if (!data)
             return sl_fail(SL_ENOMEM, "out of memory");
-        for (int64_t k = 0; k < port.bytes / (int64_t)sizeof *data; k++) {
+        for (int64_t k = 0; k < count; k++) {
             state = state * 1664525 + 1013904223;
             data[k] = ((float)(state >> 8) / 8388608.0f - 1.0f) * 0.1f;
         }
@@ -40,7 +44,10 @@ sl_status bench_prepare(sl_graph *graph, const bench_request *asked,
     options.threads = asked->threads;
     options.recompute = asked->recompute;
     *out = (bench_subject){0};
-    sl_status status = sl_stage_compile(graph, &options, &out->stage);
+    sl_status status =
+        sl_graph_set_precision(graph, cli_dtype(asked->precision));
+    if (!status)
+        status = sl_stage_compile(graph, &options, &out->stage);
     sl_graph_destroy(graph);
     CLI_TRY(status);
     CLI_TRY(sl_memory_create(out->stage, 1, &out->memory));

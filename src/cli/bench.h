@@ -12,6 +12,7 @@ typedef struct bench_request {
     int threads;
     double seconds; /* of trying per figure */
     bool json;
+    cli_precision precision;
     /* kernels */
     int sizes[8][3]; /* rows, out, in */
     int size_count;

@@ -33,10 +33,13 @@ static sl_graph *build_linear(const int size[3])
 static void print_head(const bench_request *asked)
 {
     if (asked->json)
-        printf("{\"threads\": %d, \"kernels\": [\n  ", asked->threads);
+        printf("{\"threads\": %d, \"precision\": \"%s\", \"kernels\": [\n  ",
+               asked->threads, sl_dtype_text(cli_dtype(asked->precision)));
     else
-        printf("%-16s %21s %9s   (%d thread%s)\n", "linear", "rows x out x in",
-               "GFLOP/s", asked->threads, asked->threads > 1 ? "s" : "");
+        printf("%-16s %21s %9s   (%d thread%s, %s)\n", "linear",
+               "rows x out x in", "GFLOP/s", asked->threads,
+               asked->threads > 1 ? "s" : "",
+               sl_dtype_text(cli_dtype(asked->precision)));
 }
 
 static void print_figure(const bench_request *asked, const int size[3],

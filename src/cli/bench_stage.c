@@ -59,11 +59,13 @@ static sl_status measure(const bench_request *asked,
 static void print_head(const bench_request *asked)
 {
     if (asked->json)
-        printf("{\"threads\": %d, \"stages\": [\n  ", asked->threads);
+        printf("{\"threads\": %d, \"precision\": \"%s\", \"stages\": [\n  ",
+               asked->threads, sl_dtype_text(cli_dtype(asked->precision)));
     else
-        printf("%-6s %9s %9s %9s %9s %8s   (%d thread%s)\n", "block", "F ms",
-               "B ms", "I+W ms", "GFLOP/s", "I+W/B", asked->threads,
-               asked->threads > 1 ? "s" : "");
+        printf("%-6s %9s %9s %9s %9s %8s   (%d thread%s, %s)\n", "block",
+               "F ms", "B ms", "I+W ms", "GFLOP/s", "I+W/B", asked->threads,
+               asked->threads > 1 ? "s" : "",
+               sl_dtype_text(cli_dtype(asked->precision)));
 }
 
 static void print_json(const char *model, const bench_subject *subject,

@@ -15,6 +15,7 @@
 typedef struct request {
     enum { MLP, GPT2, EMPTY } model;
     bool untied, recompute, alone, json;
+    cli_precision precision;
     enum { THREADS, MPI } transport;
     int width, layers, heads, length, vocabulary;
     const char *schedule;
@@ -52,6 +53,7 @@ static const cli_option options[] = {
     CLI_VALUED(
         "transport", "threads|mpi", CHOICE, transport,
         "Ranks as threads, or as processes (mpi under mpirun, else threads)"),
+    CLI_PRECISION(precision),
     CLI_SWITCH("recompute", recompute, CLI_RECOMPUTE_HELP),
     CLI_SWITCH("no-work-stealing", alone, CLI_NO_WORK_STEALING_HELP),
     CLI_HEADED("Measurement:"),
@@ -110,11 +112,12 @@ static sl_status build(void *context, int64_t rows, const sl_model *like,
     cut.stages = stages;
     cut.inside = true;
     if (!is_gpt2(r)) {
-        sl_mlp_model_spec mlp = {{r->layers, r->width}, cut};
+        sl_mlp_model_spec mlp = {
+            {r->layers, r->width}, cut, cli_dtype(r->precision)};
         return sl_mlp_model(&mlp, rows, like, out);
     }
     sl_gpt2_model_spec gpt2 = {SL_GPT2_CONFIG_INIT, SL_GPT2_OPTIONS_INIT,
-                               r->length, cut};
+                               r->length, cut, cli_dtype(r->precision)};
     gpt2.config.layers = r->layers;
     gpt2.config.width = r->width;
     gpt2.config.heads = r->heads;
@@ -290,7 +293,8 @@ static void print_json(const job *own, double median, double least, double rows,
                        const sl_trace_summary *all)
 {
     const request *r = own->asked;
-    printf("{\"model\": \"%s\", \"schedule\": \"%s\", \"ranks\": %d, "
+    printf("{\"model\": \"%s\", \"precision\": \"%s\", \"schedule\": \"%s\", "
+           "\"ranks\": %d, "
            "\"stages_per_rank\": %d, \"stages\": %d, \"microbatches\": %d, "
            "\"microbatch_size\": %d, \"threads\": %d, \"transport\": "
            "\"%s\", \"median_s\": %.9f, \"min_s\": %.9f, "
@@ -298,8 +302,9 @@ static void print_json(const job *own, double median, double least, double rows,
            "\"helped\": %.4f, "
            "\"bytes_planned\": %lld, \"bytes_measured\": %lld, "
            "\"action_s\": %.9f, \"%s_per_s\": %.1f}\n",
-           model_text(r), r->schedule, r->sizes.ranks, r->sizes.stages_per_rank,
-           r->stages, r->sizes.microbatches, r->rows, r->threads,
+           model_text(r), sl_dtype_text(cli_dtype(r->precision)), r->schedule,
+           r->sizes.ranks, r->sizes.stages_per_rank, r->stages,
+           r->sizes.microbatches, r->rows, r->threads,
            r->transport == MPI ? "mpi" : "threads", median, least,
            all->bubble_planned, all->bubble_measured, all->helped,
            (long long)all->bytes_planned, (long long)all->bytes_measured,
@@ -348,16 +353,16 @@ static sl_status print(const job *own)
     sl_extent extent = {.ranks = r->sizes.ranks,
                         .stages = r->stages,
                         .microbatches = r->sizes.microbatches};
-    printf("%s, %s, %s of %d, %d thread%s a rank, %s\n"
+    printf("%s in %s, %s, %s of %d, %d thread%s a rank, %s\n"
            "median %.3f ms, least %.3f ms, %.3f us an action, %.0f %s/s\n"
            "bubble %.3f planned, %.3f measured (medians of the last %d "
            "steps)\n\n"
            "Of a step of median length:\n",
-           model_text(r), r->schedule, cli_extent_text(&extent, sizes), r->rows,
-           r->threads, r->threads > 1 ? "s" : "",
-           r->transport == MPI ? "mpi" : "threads", median * 1e3, least * 1e3,
-           per_action(own, median) * 1e6, rows / median,
-           is_gpt2(r) ? "tokens" : "rows", all.bubble_planned,
+           model_text(r), sl_dtype_text(cli_dtype(r->precision)), r->schedule,
+           cli_extent_text(&extent, sizes), r->rows, r->threads,
+           r->threads > 1 ? "s" : "", r->transport == MPI ? "mpi" : "threads",
+           median * 1e3, least * 1e3, per_action(own, median) * 1e6,
+           rows / median, is_gpt2(r) ? "tokens" : "rows", all.bubble_planned,
            all.bubble_measured, candidates(r));
     return sl_trace_write_summary(own->trace, sl_write_stdio, stdout);
 }

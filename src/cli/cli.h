@@ -144,6 +144,15 @@ error_t cli_parse_choice(const char *option, const char *text,
     CLI_LETTERED('m', "microbatches", "N", SIZE, sizes.microbatches, help)
 #define CLI_THREADS(field)                                                     \
     CLI_LETTERED('t', "threads", "N", SIZE, field, "Threads of each rank (1)")
+#define CLI_PRECISION(field)                                                   \
+    CLI_VALUED("precision", "f32|bf16", CHOICE, field,                         \
+               "Precision of activations, messages and products; with bf16, "  \
+               "weights, their gradients, sums and losses stay f32 (f32)")
+typedef enum cli_precision { CLI_F32, CLI_BF16 } cli_precision;
+static inline sl_dtype cli_dtype(cli_precision precision)
+{
+    return precision == CLI_BF16 ? SL_BF16 : SL_F32;
+}
 /* In the order of sl_reading. */
 #define CLI_COMM_WORDS "async|per-edge|ordered|blocking"
 #define CLI_COMM_HELP                                                          \

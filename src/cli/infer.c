@@ -64,6 +64,7 @@ int infer_run(const char *verb, const infer_request *asked, infer_fn act,
     job own = {.options = {.config = asked->config,
                            .weights = asked->model,
                            .stage = SL_STAGE_OPTIONS_INIT,
+                           .precision = cli_dtype(asked->precision),
                            .timeout_s = asked->timeout_s},
                .act = act,
                .context = context};

@@ -12,6 +12,7 @@ typedef struct infer_request {
     sl_sizes sizes; /* 0: not asked for */
     int samples;    /* microbatches where none are */
     int threads;
+    cli_precision precision;
     double timeout_s;
     char found[4200]; /* where the model is, in the folder that was named */
     sl_gpt2_config config;

@@ -30,7 +30,7 @@ typedef struct train_request {
     int warmup, steps, epochs, seed;
     int eval_every, eval_batches;
     int save_every, keep;
-    enum { SAVE_F32, SAVE_BF16 } save_dtype;
+    cli_precision precision, save_dtype;
     double timeout_s;
 } train_request;
 

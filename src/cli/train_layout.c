@@ -112,10 +112,11 @@ void train_show_layout(const sl_train_options *options,
     char sizes[80];
     sl_extent extent = sl_schedule_extent(options->schedule);
     printf("GPT-2: %d layers of width %d, %d heads, vocabulary %d%s\n"
-           "%s, %lld sequences of %lld tokens in a step\n\n",
+           "%s, %lld sequences of %lld tokens in a step, in %s\n\n",
            config->layers, config->width, config->heads, config->vocabulary,
            config->tied ? ", tied" : "", cli_extent_text(&extent, sizes),
-           (long long)options->batch, (long long)options->data.length);
+           (long long)options->batch, (long long)options->data.length,
+           sl_dtype_text(options->precision));
     print_stages(layout);
     print_messages(layout);
     print_memory(options, layout);

@@ -520,6 +520,7 @@ static void fill_options(run *own)
     options->stage = (sl_stage_options)SL_STAGE_OPTIONS_INIT;
     options->stage.threads = r->threads;
     options->stage.recompute = r->recompute;
+    options->precision = cli_dtype(r->precision);
     options->optimizer = r->optimizer;
     options->rate = r->rate;
     options->rate.warmup = r->warmup;
@@ -530,7 +531,7 @@ static void fill_options(run *own)
     options->folder = r->out;
     options->save_every = r->save_every;
     options->keep = r->keep;
-    options->save_dtype = r->save_dtype == SAVE_BF16 ? SL_BF16 : SL_F32;
+    options->save_dtype = cli_dtype(r->save_dtype);
     options->resume = own->resume[0] ? own->resume : NULL;
     options->claim = own->claim;
     options->init = own->init[0] ? own->init : NULL;

@@ -33,6 +33,7 @@ static error_t parse_layer(const char *text, void *out)
 static const cli_option options[] = {
     CLI_LETTERED('t', "threads", "N", SIZE, threads,
                  "Threads of each program (1)"),
+    CLI_PRECISION(precision),
     CLI_VALUED("seconds", "S", NUMBER, seconds,
                "Seconds to spend on each measurement (0.5)"),
     CLI_SWITCH("json", json, "Print JSON"),

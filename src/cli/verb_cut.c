@@ -20,6 +20,7 @@ typedef struct request {
     bool whole, measure, json;
     int hop;
     int threads;
+    cli_precision precision;
 } request;
 
 #define AT(field) offsetof(request, field)
@@ -38,6 +39,7 @@ static const cli_option options[] = {
                "Sequence length (1024; with --config: its longest)"),
     CLI_OPTION("microbatch-size", SIZE, rows,
                "Sequences in a microbatch (1; mlp: rows, 16)"),
+    CLI_PRECISION(precision),
     CLI_HEADED("Cut:"),
     CLI_RANKS("Cut into ranks times stages per rank, by cost", sizes),
     CLI_LETTERED('v', "stages-per-rank", "N", SIZE, sizes.stages_per_rank,
@@ -171,7 +173,8 @@ static int build(const request *asked, sl_graph *graph, char *title,
                  config.layers, config.width, config.heads, config.vocabulary,
                  config.tied ? ", tied" : "", rows, length);
     }
-    return cli_result(VERB, sl_graph_status(graph));
+    return cli_result(
+        VERB, sl_graph_set_precision(graph, cli_dtype(asked->precision)));
 }
 
 /* -------------------------------------------------------------- cutting -- */

@@ -62,6 +62,7 @@ static const cli_option options[] = {
     CLI_VALUED("cut", "NAMES", TEXT, cut,
                "Cut before or after these modules: 'transformer.h.2,after "
                "transformer.h.5' (by cost)"),
+    CLI_PRECISION(precision),
     CLI_SWITCH("recompute", recompute, CLI_RECOMPUTE_HELP),
     CLI_THREADS(threads),
     CLI_SWITCH("no-work-stealing", alone, CLI_NO_WORK_STEALING_HELP),

@@ -23,6 +23,8 @@ typedef struct caster {
     size_t tensors;   /* how many there were */
     sl_dtype *before; /* by tensor: its dtype before */
     sl_tensor **cast; /* by tensor: as bf16, if that exists */
+    sl_tensor **wide; /* by tensor: as f32, for an output */
+    bool *is_shown;   /* by tensor: it is an output without a gradient */
     int *begin;       /* by node: where it is now, or the casts before it */
     int *after;       /* by result: how far after its node it was born */
 } caster;
@@ -107,8 +109,14 @@ static bool append_again(caster *c, sl__node *node)
         if (!node->operands[i])
             return false;
     }
-    node->results[0]->dtype = dtype;
-    return sl__append_node(graph, node) != NULL;
+    sl_tensor *result = node->results[0];
+    result->dtype = dtype;
+    if (!sl__append_node(graph, node))
+        return false;
+    if (dtype != SL_BF16 || !c->is_shown[result->id])
+        return true;
+    c->wide[result->id] = sl__emit_cast(result, SL_F32);
+    return c->wide[result->id];
 }
 
 /* Moves positions in the list of nodes to where those nodes are now. */
@@ -140,8 +148,12 @@ static bool cast_output(caster *c, sl__named *output)
     if (c->before[tensor->id] != SL_F32)
         return true;
     bool is_loss = tensor == c->graph->loss;
-    output->tensor =
-        output->gradient ? as_half(c, tensor) : sl__emit_cast(tensor, SL_F32);
+    if (output->gradient)
+        output->tensor = as_half(c, tensor);
+    else if (c->wide[tensor->id])
+        output->tensor = c->wide[tensor->id];
+    else
+        output->tensor = sl__emit_cast(tensor, SL_F32);
     if (is_loss)
         c->graph->loss = output->tensor;
     return output->tensor;
@@ -175,8 +187,15 @@ static sl_status prepare(caster *c)
     sl__arena *arena = &graph->arena;
     SL__TRY(SL__TAKE(arena, c->tensors, &c->before));
     SL__TRY(SL__TAKE(arena, c->tensors, &c->cast));
+    SL__TRY(SL__TAKE(arena, c->tensors, &c->wide));
+    SL__TRY(SL__TAKE(arena, c->tensors, &c->is_shown));
     SL__TRY(SL__TAKE(arena, c->count + 1, &c->begin));
     SL__TRY(SL__TAKE(arena, c->tensors, &c->after));
+    for (size_t i = 0; i < graph->outputs.count; i++) {
+        const sl__named *output = &graph->outputs.data[i];
+        c->is_shown[output->tensor->id] |=
+            !output->gradient && output->tensor->dtype == SL_F32;
+    }
     for (size_t i = 0; i < c->tensors; i++) {
         const sl_tensor *tensor = graph->tensors[i];
         c->before[i] = tensor->dtype;

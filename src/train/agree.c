@@ -145,6 +145,7 @@ static void add_run(list *all, const sl_train_options *options)
     add(all, "eval-every", "%" PRId64, options->validate_every);
     add(all, "eval-batches", "%" PRId64, options->validation_batches);
     add(all, "save-every", "%" PRId64, options->save_every);
+    add(all, "precision", "%s", sl_dtype_text(options->precision));
     add(all, "save-dtype", "%s", sl_dtype_text(options->save_dtype));
     add(all, "out", "%d", options->folder != NULL);
     add(all, "trace", "%d", options->trace != NULL);

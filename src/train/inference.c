@@ -60,7 +60,7 @@ static sl_status open_reader(sl_comm *comm, const sl_inference_options *options,
 {
     sl_extent extent = sl_schedule_extent(options->schedule);
     *r = (reader){.model = {options->config, SL_GPT2_OPTIONS_INIT, length,
-                            SL_CUT_OPTIONS_INIT},
+                            SL_CUT_OPTIONS_INIT, options->precision},
                   .rows = extent.microbatches,
                   .length = length};
     r->model.cut.by = SL_CUT_BY_COST;

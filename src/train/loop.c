@@ -117,7 +117,8 @@ sl_status sl__train_pipeline(sl_comm *comm, const sl_train_options *options,
 {
     sl_pipeline_options how = SL_PIPELINE_OPTIONS_INIT;
     *model = (sl_gpt2_model_spec){options->config, SL_GPT2_OPTIONS_INIT,
-                                  options->data.length, options->cut};
+                                  options->data.length, options->cut,
+                                  options->precision};
     if (options->cut.by == SL_CUT_BY_COST)
         model->cut.stages = sl_schedule_extent(options->schedule).stages;
     how.schedule = options->schedule;

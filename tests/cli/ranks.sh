@@ -65,6 +65,7 @@ differ stages-per-rank -v 1
 differ microbatches -m 8
 differ cut --cut transformer.h.1
 differ recompute --recompute
+differ precision --precision bf16
 differ save-dtype --save-dtype bf16
 differ threads -t 2
 differ no-work-stealing --no-work-stealing

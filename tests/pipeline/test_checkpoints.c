@@ -63,7 +63,7 @@ static sl_status run_rank(sl_comm *comm, void *context)
 {
     run *own = context;
     sl_gpt2_model_spec model = {config, SL_GPT2_OPTIONS_INIT, LENGTH,
-                                SL_CUT_OPTIONS_INIT};
+                                SL_CUT_OPTIONS_INIT, SL_F32};
     sl_pipeline_options options = SL_PIPELINE_OPTIONS_INIT;
     sl_optimizer_options how = SL_OPTIMIZER_OPTIONS_INIT;
     sl_pipeline *pipeline = NULL;

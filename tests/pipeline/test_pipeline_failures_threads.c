@@ -124,7 +124,7 @@ static sl_status step_with_own_rows(sl_comm *comm, void *context)
         SL_F32, 2, {sl_comm_rank(comm) == 2 ? 12 : 16, 4}, x};
     const sl_argument batch[] = {{"x", SL_SPREAD_SPLIT, 0, &array, 1},
                                  {"target", SL_SPREAD_SPLIT, 0, &array, 1}};
-    sl_mlp_model_spec spec = {{4, 4}, SL_CUT_OPTIONS_INIT};
+    sl_mlp_model_spec spec = {{4, 4}, SL_CUT_OPTIONS_INIT, SL_F32};
     sl_pipeline_options options = SL_PIPELINE_OPTIONS_INIT;
     sl_pipeline *pipeline = NULL;
     const bool *evals = context;

@@ -546,7 +546,7 @@ typedef struct sharing {
 static sl_status note_what_runs(sl_comm *comm, void *context)
 {
     sharing *own = context;
-    sl_mlp_model_spec spec = {{SHARERS, 4}, SL_CUT_OPTIONS_INIT};
+    sl_mlp_model_spec spec = {{SHARERS, 4}, SL_CUT_OPTIONS_INIT, SL_F32};
     sl_pipeline_options options = SL_PIPELINE_OPTIONS_INIT;
     sl_pipeline *pipeline = NULL;
     int ranks[SHARERS] = {0, 1, 2, 3}, rank = sl_comm_rank(comm);

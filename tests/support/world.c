@@ -42,7 +42,7 @@ static void open_stage(test_world *own)
 
 static void open_model(test_world *own)
 {
-    own->spec = (sl_mlp_model_spec){{2, TEST_WORLD_WIDTH}, SL_CUT_OPTIONS_INIT};
+    own->spec = (sl_mlp_model_spec){{2, TEST_WORLD_WIDTH}, SL_CUT_OPTIONS_INIT, SL_F32};
     own->spec.cut.by = SL_CUT_BY_COST;
     own->spec.cut.stages = 2;
     assert_ok(sl_mlp_model(&own->spec, 1, NULL, &own->model));

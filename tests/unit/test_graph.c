@@ -109,7 +109,7 @@ static void dtypes_that_do_not_fit_are_refused(void **state)
     assert_refused(sl_input(graph, "n", SL_I32, SL_SHAPE(2), SL_GRADIENT),
                    "'n' is i32, expected a float to carry a gradient");
     assert_refused(sl_parameter(graph, "n", SL_I32, SL_SHAPE(2)),
-                   "'n' is i32, expected a float");
+                   "'n' is i32, expected f32 or f64");
     assert_refused(
         sl_input(graph, "n", (sl_dtype)99, SL_SHAPE(2), SL_NO_GRADIENT),
         "dtype 99 does not exist");

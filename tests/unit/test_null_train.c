@@ -11,7 +11,7 @@ static void models_to_train(void **state)
     sl_gpt2_config config = SL_GPT2_CONFIG_INIT;
     sl_mlp_config mlp = SL_MLP_CONFIG_INIT;
     sl_gpt2_model_spec spec = {SL_GPT2_CONFIG_INIT, SL_GPT2_OPTIONS_INIT, 4,
-                               SL_CUT_OPTIONS_INIT};
+                               SL_CUT_OPTIONS_INIT, SL_F32};
     sl_model *made;
     const char *no_config = "config is NULL", *no_operand = "operand";
     REFUSES(json, sl_gpt2_read_config, (NULL, 2, &config));
