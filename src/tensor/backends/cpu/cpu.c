@@ -74,11 +74,39 @@ static sl_status prepare_plain(sl__device *device, sl__kernel *kernel)
     return SL_OK;
 }
 
+static sl_status prepare_bf16(sl__device *device, sl__packs *packs,
+                              sl__kernel *kernel)
+{
+    sl__op op = kernel->node->op;
+    sl__kernel_fn fast = sl__vector_choose_bf16()->table[op];
+    if (op == SL__MATMUL)
+        SL__TRY(sl__gemm_prepare_bf16(packs, kernel));
+    else if (fast && sl__vector_takes_bf16(kernel) &&
+             sl__vector_accepts(kernel, device->threads))
+        kernel->run = fast;
+    return kernel->run ? SL_OK
+                       : sl__widen_prepare(kernel, prepare_plain, device);
+}
+
+sl_status sl__bf16_activate(const sl__kernel *kernel, void *const *p,
+                            const sl__run *run)
+{
+    int result = kernel->operand_count;
+    const sl__arg *out = &kernel->args[result];
+    if (kernel->activation == SL__OP_COUNT || kernel->activation == SL__RELU)
+        return SL_OK;
+    const sl__vector_kernels *vector =
+        out->dtype == SL_BF16 ? sl__vector_choose_bf16() : sl__vector_choose();
+    const sl__kernel after = {.args = out, .node = kernel->node};
+    void *const in_place[] = {p[result], p[result]};
+    return vector->table[kernel->activation](&after, in_place, run);
+}
+
 static sl_status prepare(sl__device *device, sl__packs *packs,
                          sl__kernel *kernel)
 {
     if (sl__has_half(kernel))
-        return sl__widen_prepare(kernel, prepare_plain, device);
+        return prepare_bf16(device, packs, kernel);
     SL__TRY(prepare_plain(device, kernel));
     if (kernel->node->op == SL__MATMUL && sl__kernel_dtype(kernel) == SL_F32)
         return sl__gemm_prepare(device->threads, packs, kernel);

@@ -55,6 +55,10 @@ typedef struct sl__vector_kernels {
 extern const sl__vector_kernels sl__vector_avx512;
 extern const sl__vector_kernels sl__vector_avx2;
 extern const sl__vector_kernels sl__vector_portable;
+/* On bf16, without products. */
+extern const sl__vector_kernels sl__vector_avx512_bf16;
+extern const sl__vector_kernels sl__vector_avx2_bf16;
+extern const sl__vector_kernels sl__vector_portable_bf16;
 
 /* ----------------------------------------------------------- attention -- */
 
@@ -63,10 +67,18 @@ extern const sl__vector_kernels sl__vector_portable;
  * steals. The function: the floats of scratch that one worker needs for a
  * head. */
 enum { SL__ATTENTION_BLOCK = 32, SL__ATTENTION_WORKERS = 2 };
-int64_t sl__attention_scratch(sl__op op, int64_t length, int64_t size);
+int64_t sl__attention_scratch(sl__op op, int64_t length, int64_t size,
+                              bool is_bf16);
 
 /* The fastest ones that this CPU supports. */
 const sl__vector_kernels *sl__vector_choose(void);
+
+/* The same on bf16. */
+const sl__vector_kernels *sl__vector_choose_bf16(void);
+
+/* Whether this CPU has AVX-512's instructions for bf16, and they were
+ * compiled. */
+bool sl__has_avx512_bf16(void);
 
 /* For tests: stages compiled from now on use the kernels of this name; NULL:
  * the fastest. False if this CPU does not support them. */
@@ -74,6 +86,10 @@ bool sl__vector_force(const char *name);
 
 /* Whether a reduction is over the last dimension alone, which it keeps as 1. */
 bool sl__reduces_last(const sl__arg *in, const sl__arg *out);
+
+/* Whether the vector kernels on bf16 take operands and results of these
+ * dtypes. */
+bool sl__vector_takes_bf16(const sl__kernel *kernel);
 
 /* Whether the vector kernels take this geometry; sets kernel->scratch_bytes. */
 bool sl__vector_accepts(sl__kernel *kernel, int threads);

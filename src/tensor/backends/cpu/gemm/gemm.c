@@ -89,6 +89,8 @@ static int choose_width(int64_t n, int lanes)
 static int64_t packed_bytes(const sl__panel_pack *pack, int lanes)
 {
     int64_t width = pack->vectors * lanes;
+    if (pack->vectors < 0)
+        return sl__bf16_bytes(pack->n, pack->k);
     if (width == 0)
         return sl__split_bytes(pack->n, pack->k);
     return (pack->n + width - 1) / width * width * pack->k *
@@ -105,15 +107,17 @@ static sl_status fill_pack(sl__pack *pack, const sl__node *node,
     SL__TRY(sl__alloc(1, sizeof *private, &private));
     *private = *how;
     pack->tensor = tensor;
-    pack->kernel = (sl__kernel){.run = how->vectors ? vector->pack_panels
-                                                    : sl__split_choose(1)->pack,
-                                .private = private,
-                                .args = pack->args,
-                                .arg_count = 2,
-                                .operand_count = 1,
-                                .node = node,
-                                .activation = SL__OP_COUNT,
-                                .packed_operand = -1};
+    pack->kernel =
+        (sl__kernel){.run = how->vectors < 0 ? sl__bf16_choose(1)->pack
+                            : how->vectors   ? vector->pack_panels
+                                             : sl__split_choose(1)->pack,
+                     .private = private,
+                     .args = pack->args,
+                     .arg_count = 2,
+                     .operand_count = 1,
+                     .node = node,
+                     .activation = SL__OP_COUNT,
+                     .packed_operand = -1};
     pack->bytes = packed_bytes(how, vector->lanes);
     return SL_OK;
 }
@@ -364,4 +368,76 @@ sl_status sl__gemm_prepare(int threads, sl__packs *packs, sl__kernel *kernel)
     return prepare_panels(&p, threads, packs,
                           is_large(&p) ? sl__split_choose(threads) : NULL,
                           kernel);
+}
+
+/* ------------------------------------------------------------------ bf16 -- */
+
+/* How many microbatches are packed for one pass over a gradient. */
+static int choose_grouped_bf16(const matmul *p, const sl__kernel *kernel)
+{
+    enum { ROWS = 512 };
+    int64_t most = ROWS / p->k;
+    if (!p->adds || p->batch > 1 || most < 2 || kernel->group_max < 2 ||
+        !sl__gemm_uses(SL__USE_GROUPED))
+        return 1;
+    return (int)(kernel->group_max < most ? kernel->group_max : most);
+}
+
+static bool is_f32(const sl__kernel *kernel, int arg)
+{
+    return kernel->args[arg].dtype == SL_F32;
+}
+
+static bool is_f32_or_bf16(const sl__kernel *kernel, int arg)
+{
+    return is_f32(kernel, arg) || kernel->args[arg].dtype == SL_BF16;
+}
+
+sl_status sl__gemm_prepare_bf16(sl__packs *packs, sl__kernel *kernel)
+{
+    matmul p;
+    int result = kernel->operand_count;
+    assert(kernel->node->op == SL__MATMUL && !kernel->private);
+    if (!orient(kernel, &p) || p.out[2] != 1 || !is_f32_or_bf16(kernel, 0) ||
+        !is_f32_or_bf16(kernel, 1) || !is_f32_or_bf16(kernel, result) ||
+        (p.has_bias && !is_f32(kernel, 2)) ||
+        (p.adds && !is_f32(kernel, result)))
+        return SL_OK;
+    const sl_tensor *b = kernel->node->operands[p.b_operand];
+    bool packed = p.batch == 1 && b->base->leaf == SL__PARAMETER &&
+                  b->dtype == SL_F32 && sl__gemm_uses(SL__USE_PACKED_WEIGHTS);
+    sl__bf16_product *product;
+    SL__TRY(sl__alloc(1, sizeof *product, &product));
+    *product = (sl__bf16_product){.batch = p.batch,
+                                  .m = p.m,
+                                  .n = p.n,
+                                  .k = p.k,
+                                  .a_batch = p.a[0],
+                                  .b_batch = p.b[0],
+                                  .out_batch = p.out[0],
+                                  .a_row = p.a[1],
+                                  .a_column = p.a[2],
+                                  .b_row = p.b[1],
+                                  .b_column = p.b[2],
+                                  .out_row = p.out[1],
+                                  .a_is_float = is_f32(kernel, p.a_operand),
+                                  .b_is_float = is_f32(kernel, p.b_operand),
+                                  .out_is_float = is_f32(kernel, result),
+                                  .adds = p.adds,
+                                  .packs_b = !packed,
+                                  .a = p.a_operand,
+                                  .b = p.b_operand,
+                                  .bias = p.has_bias ? 2 : -1,
+                                  .grouped = choose_grouped_bf16(&p, kernel)};
+    kernel->private = product;
+    kernel->run = sl__bf16_choose(p.m)->multiply;
+    kernel->groups = kernel->group_max > 1 && p.adds;
+    kernel->scratch_bytes = product->grouped * sl__bf16_bytes(p.m, p.k);
+    if (!packed) {
+        kernel->scratch_bytes += product->grouped * sl__bf16_bytes(p.n, p.k);
+        return SL_OK;
+    }
+    const sl__panel_pack how = {p.k, p.n, p.b[1], p.b[2], -1, false, p.k};
+    kernel->packed_operand = p.b_operand;
+    return find_pack(packs, kernel->node, p.b_operand, &how, &kernel->pack);
 }

@@ -16,7 +16,7 @@ enum { SL__PANEL_VECTORS_MAX = 3 };
 typedef struct sl__panel_pack {
     int64_t k, n;
     int64_t row, column; /* strides in the matrix */
-    int64_t vectors;     /* 0: split into pieces of bf16 instead */
+    int64_t vectors;     /* 0: split into pieces of bf16 instead; -1: bf16 */
     int64_t streamed;    /* written by non-temporal stores */
     int64_t depth;       /* rows that a panel has room for, k or more */
 } sl__panel_pack;
@@ -71,8 +71,23 @@ typedef struct sl__dot_product {
     int a, b, bias; /* which operands; -1: none */
 } sl__dot_product;
 
+/* A product whose operands are packed as bf16 and that sums in f32. If b is a
+ * weight, it is packed already. */
+typedef struct sl__bf16_product {
+    int64_t batch, m, n, k;
+    int64_t a_batch, b_batch, out_batch; /* strides of the batch */
+    int64_t a_row, a_column, b_row, b_column, out_row;
+    bool a_is_float, b_is_float; /* f32, to be rounded */
+    bool out_is_float, adds, packs_b;
+    int a, b, bias; /* which operands of the kernel; -1: none */
+    int grouped;    /* the most microbatches that are packed at once */
+} sl__bf16_product;
+
 /* Prepares a product, or leaves kernel->run as it is: the plain C of `ref`. */
 sl_status sl__gemm_prepare(int threads, sl__packs *packs, sl__kernel *kernel);
+
+/* The same for one that has bf16 among its operands and results. */
+sl_status sl__gemm_prepare_bf16(sl__packs *packs, sl__kernel *kernel);
 
 /* For tests: weights and gradients of this many elements are streamed, and
  * gradients are grouped from there on; 0: the defaults. */
@@ -97,6 +112,42 @@ bool sl__gemm_uses(sl__speciality speciality);
 
 /* Refuses a list with an unknown name. */
 sl_status sl__gemm_check_environment(void);
+
+/* ----------------------------------------------------- bf16 products -- */
+
+/* Operands are packed in blocks of this many rows or columns, and as deep. */
+enum { SL__BF16_BLOCK = 32 };
+
+typedef struct sl__bf16_kernels {
+    const char *name;
+    sl__kernel_fn multiply; /* its `private` is an sl__bf16_product */
+    sl__kernel_fn pack;     /* of a weight: an sl__panel_pack */
+} sl__bf16_kernels;
+/* NULL: not compiled. */
+extern const sl__bf16_kernels *const sl__bf16_amx;
+extern const sl__bf16_kernels *const sl__bf16_avx512;
+extern const sl__bf16_kernels *const sl__bf16_avx2;
+extern const sl__bf16_kernels *const sl__bf16_portable;
+
+/* The fastest on this CPU for a product of so many rows. All pack alike. */
+const sl__bf16_kernels *sl__bf16_choose(int64_t rows);
+
+/* Refuses SLUICE_AMX in the environment unless it is `never`. */
+sl_status sl__bf16_check_environment(void);
+
+/* Asks for AMX's tiles and tries them, once; false: not available. */
+bool sl__bf16_begin_amx(void);
+
+/* For tests: "none" for no tiles from now on, "amx" or NULL for those that
+ * there are. False if there are none. */
+bool sl__bf16_force(const char *name);
+
+/* Bytes of a packed operand of `size` rows or columns. */
+int64_t sl__bf16_bytes(int64_t size, int64_t depth);
+
+/* Applies the activation after a product, unless the product has done that. */
+sl_status sl__bf16_activate(const sl__kernel *kernel, void *const *p,
+                            const sl__run *run);
 
 /* ----------------------------------------------------- split products -- */
 

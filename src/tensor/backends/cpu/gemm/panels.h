@@ -297,7 +297,7 @@ static void pack_rows(const sl__panel_pack *f, const float *in, int64_t panels,
             float *y = out + j * panel + from * width;
             for (int64_t k = from; k < to; k++, x += row, y += width) {
                 for (int64_t c = 0; c < width; c += LANES)
-                    put(y + c, load(x + c), streamed);
+                    set_vector(y + c, load(x + c), streamed);
             }
         }
     }

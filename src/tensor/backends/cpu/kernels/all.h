@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The vector kernels, included once per instruction set: VECTOR(name) makes a
- * name for it. ref/kernels.h specifies what each computes; here it is done
+ * The vector kernels, included once per instruction set and type of elements:
+ * VECTOR(name) makes a name for it. ref/kernels.h specifies what each computes; here it is done
  * LANES elements at a time, on the run's threads. sl__vector_accepts has
  * checked the geometry. */
 #include "tensor/backends/cpu/kernels/vector.h"
@@ -75,6 +75,7 @@ INLINE vf first_lanes(vf v, int64_t n)
 
 extern const sl__vector_kernels VECTOR(sl__vector);
 
+#ifndef ELEMENT_IS_BF16
 /* Products apply the activation after them by its own kernel, in place. */
 static sl_status activate(ARGS)
 {
@@ -90,43 +91,51 @@ static sl_status activate(ARGS)
 #include "tensor/backends/cpu/gemm/panels.h"
 #include "tensor/backends/cpu/gemm/dot_product.h"
 #include "tensor/backends/cpu/gemm/rank_update.h"
+#endif
 
 const sl__vector_kernels VECTOR(sl__vector) = {
-    VECTOR_NAME,
-    {
-        [SL__ADD] = add,
-        [SL__SUB] = sub,
-        [SL__MUL] = mul,
-        [SL__SCALE] = scale,
-        [SL__RELU] = relu,
-        [SL__GELU_TANH] = gelu_tanh,
-        [SL__GELU_ERF] = gelu_erf,
-        [SL__SILU] = silu,
-        [SL__DROPOUT] = dropout,
-        [SL__LAYER_NORM] = layer_norm,
-        [SL__RMS_NORM] = rms_norm,
-        [SL__SOFTMAX] = softmax,
-        [SL__ATTENTION] = attention,
-        [SL__CONCAT] = concat,
-        [SL__COPY] = copy,
-        [SL__REDUCE] = reduce,
-        [SL__MSE] = mse,
-        [SL__CROSS_ENTROPY] = cross_entropy,
-        [SL__RELU_GRAD] = relu_grad,
-        [SL__GELU_TANH_GRAD] = gelu_tanh_grad,
-        [SL__GELU_ERF_GRAD] = gelu_erf_grad,
-        [SL__SILU_GRAD] = silu_grad,
-        [SL__NORM_GRAD] = norm_grad,
-        [SL__NORM_WEIGHT_GRAD] = norm_weight_grad,
-        [SL__SOFTMAX_GRAD] = softmax_grad,
-        [SL__EMBEDDING_GRAD] = embedding_grad,
-        [SL__ATTENTION_GRAD] = attention_grad,
-        [SL__MSE_GRAD] = mse_grad,
-        [SL__CROSS_ENTROPY_GRAD] = cross_entropy_grad,
-    },
-    LANES,
-    multiply_panels,
-    multiply_dots,
-    add_rank_update,
-    pack_panels,
+    .name = VECTOR_NAME,
+    .table =
+        {
+            [SL__ADD] = add,
+            [SL__SUB] = sub,
+            [SL__MUL] = mul,
+            [SL__SCALE] = scale,
+            [SL__RELU] = relu,
+            [SL__GELU_TANH] = gelu_tanh,
+            [SL__GELU_ERF] = gelu_erf,
+            [SL__SILU] = silu,
+            [SL__DROPOUT] = dropout,
+            [SL__LAYER_NORM] = layer_norm,
+            [SL__RMS_NORM] = rms_norm,
+            [SL__SOFTMAX] = softmax,
+            [SL__ATTENTION] = attention,
+#ifdef ELEMENT_IS_BF16
+            [SL__CAST] = cast,
+            [SL__EMBEDDING] = embedding,
+#endif
+            [SL__CONCAT] = concat,
+            [SL__COPY] = copy,
+            [SL__REDUCE] = reduce,
+            [SL__MSE] = mse,
+            [SL__CROSS_ENTROPY] = cross_entropy,
+            [SL__RELU_GRAD] = relu_grad,
+            [SL__GELU_TANH_GRAD] = gelu_tanh_grad,
+            [SL__GELU_ERF_GRAD] = gelu_erf_grad,
+            [SL__SILU_GRAD] = silu_grad,
+            [SL__NORM_GRAD] = norm_grad,
+            [SL__NORM_WEIGHT_GRAD] = norm_weight_grad,
+            [SL__SOFTMAX_GRAD] = softmax_grad,
+            [SL__EMBEDDING_GRAD] = embedding_grad,
+            [SL__ATTENTION_GRAD] = attention_grad,
+            [SL__MSE_GRAD] = mse_grad,
+            [SL__CROSS_ENTROPY_GRAD] = cross_entropy_grad,
+        },
+    .lanes = LANES,
+#ifndef ELEMENT_IS_BF16
+    .multiply_panels = multiply_panels,
+    .multiply_dots = multiply_dots,
+    .add_rank_update = add_rank_update,
+    .pack_panels = pack_panels,
+#endif
 };

@@ -41,10 +41,30 @@ bool sl__vector_force(const char *name)
     return forced != NULL;
 }
 
-int64_t sl__attention_scratch(sl__op op, int64_t length, int64_t size)
+const sl__vector_kernels *sl__vector_choose_bf16(void)
+{
+    const sl__vector_kernels *chosen = sl__vector_choose();
+#ifdef __x86_64__
+    if (chosen == &sl__vector_avx512 && sl__has_avx512_bf16())
+        return &sl__vector_avx512_bf16;
+    if (chosen != &sl__vector_portable)
+        return &sl__vector_avx2_bf16;
+#endif
+    (void)chosen;
+    return &sl__vector_portable_bf16;
+}
+
+int64_t sl__attention_scratch(sl__op op, int64_t length, int64_t size,
+                              bool is_bf16)
 {
     int64_t copies = op == SL__ATTENTION ? 1 : 2;
-    return sl__aligned(copies * length * (size + SL__ATTENTION_BLOCK));
+    int64_t numbers = copies * length * (size + SL__ATTENTION_BLOCK);
+    /* Backward widens one operand and two results whole, and four by block;
+     * forward one operand, and two by block. */
+    if (is_bf16)
+        numbers += (2 * copies - 1) * length * size +
+                   2 * copies * SL__ATTENTION_BLOCK * size;
+    return sl__aligned(numbers);
 }
 
 /* Whether an arg is contiguous, apart from leading dimensions that are
@@ -97,6 +117,46 @@ static bool reduces_rows(const sl__arg *in, const sl__arg *out)
     return true;
 }
 
+/* The dtypes of the operands and results that kernels on bf16 take: h: bf16, f:
+ * f32, x: any, *: as the one before. */
+static const char *dtypes_on_bf16(const sl__kernel *kernel)
+{
+    switch (kernel->node->op) {
+    case SL__ADD:
+    case SL__SUB:
+    case SL__MUL: return "hxh";
+    case SL__LAYER_NORM:
+    case SL__RMS_NORM: return kernel->operand_count == 3 ? "hffhf" : "hfhf";
+    case SL__EMBEDDING: return "fxh";
+    case SL__ATTENTION: return "hhhhf";
+    case SL__CAST: return kernel->args[0].dtype == SL_BF16 ? "hf" : "fh";
+    case SL__REDUCE: return "hf";
+    case SL__MSE: return "hff";
+    case SL__CROSS_ENTROPY: return "hxff";
+    case SL__NORM_GRAD: return "hhffh";
+    case SL__NORM_WEIGHT_GRAD: return "hhff";
+    case SL__EMBEDDING_GRAD: return "hxf";
+    case SL__ATTENTION_GRAD: return "hhhhhfhhh";
+    case SL__MSE_GRAD: return "fhfh";
+    case SL__CROSS_ENTROPY_GRAD: return "fhxfh";
+    default: return "h*";
+    }
+}
+
+bool sl__vector_takes_bf16(const sl__kernel *kernel)
+{
+    const char *expected = dtypes_on_bf16(kernel);
+    char before = 0;
+    for (int i = 0; i < kernel->arg_count; i++) {
+        const sl__arg *arg = &kernel->args[i];
+        before = *expected == '*' ? before : *expected++;
+        if (arg->pool != SL__POOL_NONE && before != 'x' &&
+            arg->dtype != (before == 'h' ? SL_BF16 : SL_F32))
+            return false;
+    }
+    return true;
+}
+
 bool sl__vector_accepts(sl__kernel *kernel, int threads)
 {
     const sl__arg *args = kernel->args;
@@ -106,13 +166,15 @@ bool sl__vector_accepts(sl__kernel *kernel, int threads)
     case SL__SUB:
     case SL__MUL: return is_periodic(&args[0]) && is_periodic(&args[1]);
     case SL__REDUCE: return reduces_rows(&args[0], &args[1]);
+    case SL__CAST:
+        return sl__arg_is_dense(&args[0]) && sl__arg_is_dense(&args[1]);
     case SL__ATTENTION:
     case SL__ATTENTION_GRAD: {
         const sl__arg *q = &args[op == SL__ATTENTION ? 0 : 1];
         int64_t size = q->shape[2] / kernel->node->attributes.heads;
-        kernel->scratch_bytes = SL__ATTENTION_WORKERS * threads *
-                                (int64_t)sizeof(float) *
-                                sl__attention_scratch(op, q->shape[1], size);
+        kernel->scratch_bytes =
+            SL__ATTENTION_WORKERS * threads * (int64_t)sizeof(float) *
+            sl__attention_scratch(op, q->shape[1], size, q->dtype == SL_BF16);
         return true;
     }
     default: return true;

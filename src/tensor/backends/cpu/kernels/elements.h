@@ -8,8 +8,8 @@
     {                                                                          \
         (void)worker;                                                          \
         const work *w = data;                                                  \
-        const float *a = w->p[0];                                              \
-        float *out = w->p[1];                                                  \
+        const element *a = w->p[0];                                            \
+        element *out = w->p[1];                                                \
         const float number = (float)w->kernel->node->attributes.number;        \
         (void)number;                                                          \
         for (; i + LANES <= to; i += LANES) {                                  \
@@ -33,8 +33,8 @@
     {                                                                          \
         (void)worker;                                                          \
         const work *w = data;                                                  \
-        const float *a = w->p[0], *b = w->p[1];                                \
-        float *out = w->p[2];                                                  \
+        const element *a = w->p[0], *b = w->p[1];                              \
+        element *out = w->p[2];                                                \
         for (; i + LANES <= to; i += LANES) {                                  \
             vf dy = load(a + i), z = load(b + i);                              \
             store(out + i, EXPRESSION);                                        \
@@ -126,26 +126,29 @@ INLINE vf apply(sl__op op, vf a, vf b)
 }
 
 /* `a` and `b` advance with out, or stay if their step is 0. */
-INLINE void binary_span(sl__op op, const float *a, int64_t a_step,
-                        const float *b, int64_t b_step, float *out,
-                        int64_t count)
-{
-    vf a_all = splat(a[0]), b_all = splat(b[0]);
-    WALK(count,
-         store(out + i, apply(op, a_step ? load(a + i) : a_all,
-                              b_step ? load(b + i) : b_all)),
-         store_part(out + i,
-                    apply(op, a_step ? load_part(a + i, n) : a_all,
-                          b_step ? load_part(b + i, n) : b_all),
-                    n));
-}
+#define BINARY_SPAN(name, B)                                                   \
+    INLINE void name(sl__op op, const element *a, int64_t a_step, const B *b,  \
+                     int64_t b_step, element *out, int64_t count)              \
+    {                                                                          \
+        vf a_all = splat(get(a)), b_all = splat(get(b));                       \
+        WALK(count,                                                            \
+             store(out + i, apply(op, a_step ? load(a + i) : a_all,            \
+                                  b_step ? load(b + i) : b_all)),              \
+             store_part(out + i,                                               \
+                        apply(op, a_step ? load_part(a + i, n) : a_all,        \
+                              b_step ? load_part(b + i, n) : b_all),           \
+                        n));                                                   \
+    }
+BINARY_SPAN(binary_span, element)
+BINARY_SPAN(binary_span_f32, float)
+#undef BINARY_SPAN
 
 /* Multiplies by a bool mask. */
-INLINE void mask_span(const float *a, int64_t a_step, const uint8_t *mask,
-                      int64_t mask_step, float *out, int64_t count)
+INLINE void mask_span(const element *a, int64_t a_step, const uint8_t *mask,
+                      int64_t mask_step, element *out, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
-        out[i] = a[i * a_step] * (float)(mask[i * mask_step] != 0);
+        put(out + i, get(a + i * a_step) * (float)(mask[i * mask_step] != 0));
 }
 
 /* Processes from..to in spans that end where an operand repeats; one of period
@@ -153,7 +156,7 @@ INLINE void mask_span(const float *a, int64_t a_step, const uint8_t *mask,
 INLINE void binary_part(sl__op op, const work *w, int64_t from, int64_t to)
 {
     const sl__arg *args = w->kernel->args;
-    float *out = w->p[2];
+    element *out = w->p[2];
     int64_t pa = period_of(&args[0]), pb = period_of(&args[1]);
     while (from < to) {
         int64_t ia = from % pa, ib = from % pb, count = to - from;
@@ -161,13 +164,16 @@ INLINE void binary_part(sl__op op, const work *w, int64_t from, int64_t to)
             count = pa - ia;
         if (pb > 1 && count > pb - ib)
             count = pb - ib;
-        const float *a = (const float *)w->p[0] + ia;
+        const element *a = (const element *)w->p[0] + ia;
         if (args[1].dtype == SL_BOOL)
             mask_span(a, pa > 1, (const uint8_t *)w->p[1] + ib, pb > 1,
                       out + from, count);
-        else
-            binary_span(op, a, pa > 1, (const float *)w->p[1] + ib, pb > 1,
+        else if (args[1].dtype == args[0].dtype)
+            binary_span(op, a, pa > 1, (const element *)w->p[1] + ib, pb > 1,
                         out + from, count);
+        else
+            binary_span_f32(op, a, pa > 1, (const float *)w->p[1] + ib, pb > 1,
+                            out + from, count);
         from += count;
     }
 }
@@ -193,15 +199,15 @@ static void dropout_part(void *data, int worker, int64_t from, int64_t to)
     (void)worker;
     const work *w = data;
     const sl__attributes *attributes = &w->kernel->node->attributes;
-    const float *x = w->p[0];
-    float *out = w->p[1];
+    const element *x = w->p[0];
+    element *out = w->p[1];
     uint64_t key = sl__dropout_key(w->run->block->seed, attributes->integer);
     uint64_t threshold = sl__dropout_threshold(attributes->number);
     float factor = (float)(1 / (1 - attributes->number));
     for (int64_t i = from; i < to; i++) {
         float kept =
             sl__dropout_keeps(key, (uint64_t)i, threshold) ? factor : 0;
-        out[i] = kept != 0 ? x[i] * kept : 0;
+        put(out + i, kept != 0 ? get(x + i) * kept : 0);
     }
 }
 

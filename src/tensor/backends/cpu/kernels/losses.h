@@ -6,7 +6,8 @@ static sl_status mse(ARGS)
 {
     enum { STRETCH = 16 * LANES };
     (void)run;
-    const float *x = p[0], *target = p[1];
+    const element *x = p[0];
+    const float *target = p[1];
     int64_t count = sl__arg_count(&kernel->args[0]);
     double sum = 0;
     for (int64_t at = 0; at < count; at += STRETCH) {
@@ -32,9 +33,9 @@ static void mse_grad_part(void *data, int worker, int64_t from, int64_t to)
 {
     (void)worker;
     const work *w = data;
-    const float *x = (const float *)w->p[1] + from;
+    const element *x = (const element *)w->p[1] + from;
     const float *target = (const float *)w->p[2] + from;
-    float *out = (float *)w->p[3] + from;
+    element *out = (element *)w->p[3] + from;
     int64_t count = sl__arg_count(&w->kernel->args[1]);
     float factor = (float)(2.0 * *(const float *)w->p[0] / (double)count);
     if (w->kernel->node->attributes.operand == 1)
@@ -58,7 +59,7 @@ static void cross_entropy_part(void *data, int worker, int64_t from, int64_t to)
     int64_t columns = columns_of(&w->kernel->args[0]);
     float *saved = w->p[3];
     for (int64_t r = from; r < to; r++) {
-        const float *x = (const float *)w->p[0] + r * columns;
+        const element *x = (const element *)w->p[0] + r * columns;
         float most = row_max(x, columns);
         saved[2 * r] = most;
         saved[2 * r + 1] = logf(row_exp_sum(x, columns, most));
@@ -68,7 +69,8 @@ static void cross_entropy_part(void *data, int worker, int64_t from, int64_t to)
 static sl_status cross_entropy(ARGS)
 {
     const sl__arg *logits = &kernel->args[0], *labels = &kernel->args[1];
-    const float *x = p[0], *saved = p[3];
+    const element *x = p[0];
+    const float *saved = p[3];
     int64_t columns = columns_of(logits), rows = sl__arg_count(labels);
     int64_t counted = 0;
     double loss = 0;
@@ -81,8 +83,8 @@ static sl_status cross_entropy(ARGS)
             sl__note_fault(kernel, run->block, label, r);
             continue;
         }
-        loss +=
-            (double)saved[2 * r] - x[r * columns + label] + saved[2 * r + 1];
+        loss += (double)saved[2 * r] - get(x + r * columns + label) +
+                saved[2 * r + 1];
         counted++;
     }
     *(float *)p[2] = (float)(loss / (double)counted);
@@ -101,16 +103,21 @@ static void cross_entropy_grad_part(void *data, int worker, int64_t from,
     float factor = (float)(*(const float *)w->p[0] /
                            (double)sl__count_labels(labels, w->p[2], ignore));
     for (int64_t r = from; r < to; r++) {
-        const float *x = (const float *)w->p[1] + r * columns;
-        float *out = (float *)w->p[4] + r * columns;
+        const element *x = (const element *)w->p[1] + r * columns;
+        element *out = (element *)w->p[4] + r * columns;
         int64_t label = sl__integer(labels, w->p[2], r);
         if (label == ignore || label < 0 || label >= columns) {
             memset(out, 0, sizeof *out * (size_t)columns);
             continue;
         }
-        row_exp(x, out, columns, 1, saved[2 * r]);
-        row_scale(out, columns, factor * expf(-saved[2 * r + 1]));
-        out[label] -= factor;
+        float most = saved[2 * r], scale = factor * expf(-saved[2 * r + 1]);
+        vf at_label = exp_lanes(at_most_0(splat(get(x + label)) - most));
+        WALK(columns,
+             store(out + i, exp_lanes(at_most_0(load(x + i) - most)) * scale),
+             store_part(
+                 out + i,
+                 exp_lanes(at_most_0(load_part(x + i, n) - most)) * scale, n));
+        put(out + label, at_label[0] * scale - factor);
     }
 }
 

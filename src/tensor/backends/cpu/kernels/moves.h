@@ -2,15 +2,15 @@
  *
  * Ops that copy and reduce: copies, concat, sums, gradients of embeddings. */
 
-INLINE void add_span(float *out, const float *x, int64_t count)
+INLINE void add_span(element *out, const element *x, int64_t count)
 {
     WALK(count, store(out + i, load(out + i) + load(x + i)),
          store_part(out + i, load_part(out + i, n) + load_part(x + i, n), n));
 }
 
 /* Copies the rows of a box (all dimensions but the last), or adds them. */
-static void move_rows(const sl__arg *from, const float *source,
-                      const sl__arg *to, float *target, bool adds)
+static void move_rows(const sl__arg *from, const element *source,
+                      const sl__arg *to, element *target, bool adds)
 {
     int last = from->dims - 1;
     int64_t columns = last < 0 ? 1 : from->shape[last];
@@ -20,8 +20,8 @@ static void move_rows(const sl__arg *from, const float *source,
     int64_t rows = sl__arg_count(from) / columns;
     int64_t index[SL_DIMS_MAX] = {0};
     for (int64_t r = 0; r < rows; r++) {
-        const float *x = source;
-        float *out = target;
+        const element *x = source;
+        element *out = target;
         for (int d = 0; d < last; d++) {
             x += index[d] * from->stride[d];
             out += index[d] * to->stride[d];
@@ -32,8 +32,9 @@ static void move_rows(const sl__arg *from, const float *source,
             memcpy(out, x, sizeof *out * (size_t)columns);
         else
             for (int64_t c = 0; c < columns; c++)
-                out[c * target_step] =
-                    x[c * step] + (adds ? out[c * target_step] : 0);
+                put(out + c * target_step,
+                    get(x + c * step) +
+                        (adds ? get(out + c * target_step) : 0));
         for (int d = last - 1; d >= 0; d--) {
             if (++index[d] < from->shape[d])
                 break;
@@ -52,7 +53,7 @@ static sl_status copy(ARGS)
     else if (kernel->adds)
         add_span(p[1], p[0], count);
     else
-        memcpy(p[1], p[0], sizeof(float) * (size_t)count);
+        memcpy(p[1], p[0], sizeof(element) * (size_t)count);
     return SL_OK;
 }
 
@@ -61,12 +62,12 @@ static sl_status concat(ARGS)
     (void)run;
     const sl__node *node = kernel->node;
     const sl__arg *out = &kernel->args[kernel->operand_count];
-    float *target = p[kernel->operand_count];
+    element *target = p[kernel->operand_count];
     bool gaps = node->attributes.flag;
     if (gaps)
         memset(target, 0, sizeof *target * (size_t)sl__arg_count(out));
     for (int i = 0; i < kernel->operand_count; i++) {
-        float *box = target;
+        element *box = target;
         for (int d = 0; d < out->dims; d++)
             box += node->starts[i * SL_DIMS_MAX + d] * out->stride[d];
         if (box != p[i])
@@ -76,7 +77,7 @@ static sl_status concat(ARGS)
 }
 
 /* One vector of columns, summed over a few rows. */
-INLINE void reduce_vector(const float *x, int64_t rows, int64_t columns,
+INLINE void reduce_vector(const element *x, int64_t rows, int64_t columns,
                           bool adds, float *out)
 {
     vf sum = {0};
@@ -90,7 +91,7 @@ static void reduce_columns(void *data, int worker, int64_t from, int64_t to)
 {
     (void)worker;
     const work *w = data;
-    const float *x = w->p[0];
+    const element *x = w->p[0];
     const double factor = w->kernel->node->attributes.number;
     const bool adds = w->kernel->adds;
     float *out = w->p[1];
@@ -116,7 +117,7 @@ static void reduce_columns(void *data, int worker, int64_t from, int64_t to)
 }
 
 /* Sums stretches in float, and their sums in double. */
-static double sum_all(const float *x, int64_t count)
+static double sum_all(const element *x, int64_t count)
 {
     enum { STRETCH = 16 * LANES };
     double sum = 0;
@@ -140,7 +141,7 @@ static void reduce_rows(void *data, int worker, int64_t from, int64_t to)
     int64_t columns = columns_of(&w->kernel->args[0]);
     for (int64_t r = from; r < to; r++) {
         double sum =
-            sum_all((const float *)w->p[0] + r * columns, columns) * factor;
+            sum_all((const element *)w->p[0] + r * columns, columns) * factor;
         out[r] = (float)(w->kernel->adds ? out[r] + sum : sum);
     }
 }
@@ -168,14 +169,70 @@ static sl_status embedding_grad(ARGS)
     int64_t count = sl__arg_count(&kernel->args[1]);
     if (!kernel->adds)
         memset(out, 0, sizeof *out * (size_t)sl__arg_count(table));
-    for (int64_t i = 0; i < count; i++) {
-        int64_t id = sl__integer(&kernel->args[1], p[1], i);
+    for (int64_t place = 0; place < count; place++) {
+        int64_t id = sl__integer(&kernel->args[1], p[1], place);
         if (id < 0 || id >= table->shape[0]) {
-            sl__note_fault(kernel, run->block, id, i);
+            sl__note_fault(kernel, run->block, id, place);
             continue;
         }
-        add_span(out + id * columns, (const float *)p[0] + i * columns,
-                 columns);
+        const element *dy = (const element *)p[0] + place * columns;
+        float *row = out + id * columns;
+        WALK(columns, store(row + i, load(row + i) + load(dy + i)),
+             store_part(row + i, load_part(row + i, n) + load_part(dy + i, n),
+                        n));
     }
     return SL_OK;
 }
+
+#ifdef ELEMENT_IS_BF16
+/* From or to f32. */
+static void cast_part(void *data, int worker, int64_t from, int64_t to)
+{
+    (void)worker;
+    const work *w = data;
+    int64_t count = to - from;
+    if (w->kernel->args[0].dtype == SL_F32) {
+        const float *x = (const float *)w->p[0] + from;
+        bf16 *out = (bf16 *)w->p[1] + from;
+        WALK(count, store(out + i, load(x + i)),
+             store_part(out + i, load_part(x + i, n), n));
+        return;
+    }
+    const bf16 *x = (const bf16 *)w->p[0] + from;
+    float *out = (float *)w->p[1] + from;
+    if (w->kernel->adds)
+        WALK(count, store(out + i, load(out + i) + load(x + i)),
+             store_part(out + i, load_part(out + i, n) + load_part(x + i, n),
+                        n));
+    else
+        WALK(count, store(out + i, load(x + i)),
+             store_part(out + i, load_part(x + i, n), n));
+}
+
+static sl_status cast(ARGS)
+{
+    return spread(kernel, p, run, sl__arg_count(&kernel->args[0]), GRAIN,
+                  cast_part);
+}
+
+/* Rows of a table of f32. */
+static sl_status embedding(ARGS)
+{
+    const float *table = p[0];
+    bf16 *out = p[2];
+    int64_t columns = kernel->args[0].shape[1];
+    int64_t count = sl__arg_count(&kernel->args[1]);
+    for (int64_t place = 0; place < count; place++, out += columns) {
+        int64_t id = sl__integer(&kernel->args[1], p[1], place);
+        if (id < 0 || id >= kernel->args[0].shape[0]) {
+            sl__note_fault(kernel, run->block, id, place);
+            memset(out, 0, sizeof *out * (size_t)columns);
+            continue;
+        }
+        const float *row = table + id * columns;
+        WALK(columns, store(out + i, load(row + i)),
+             store_part(out + i, load_part(row + i, n), n));
+    }
+    return SL_OK;
+}
+#endif

@@ -14,8 +14,8 @@ static void norm_part(void *data, int worker, int64_t from, int64_t to)
     const float *weight = w->p[1], *bias = operands == 3 ? w->p[2] : NULL;
     int64_t columns = columns_of(&kernel->args[0]);
     for (int64_t r = from; r < to; r++) {
-        const float *x = (const float *)w->p[0] + r * columns;
-        float *y = (float *)w->p[operands] + r * columns;
+        const element *x = (const element *)w->p[0] + r * columns;
+        element *y = (element *)w->p[operands] + r * columns;
         float *saved = (float *)w->p[operands + 1] + 2 * r;
         vf total = {0}, square = {0};
         if (centred)
@@ -67,10 +67,10 @@ static void norm_grad_part(void *data, int worker, int64_t from, int64_t to)
     const float *weight = w->p[2];
     int64_t columns = columns_of(&w->kernel->args[1]);
     for (int64_t r = from; r < to; r++) {
-        const float *dy = (const float *)w->p[0] + r * columns;
-        const float *x = (const float *)w->p[1] + r * columns;
+        const element *dy = (const element *)w->p[0] + r * columns;
+        const element *x = (const element *)w->p[1] + r * columns;
         const float *saved = (const float *)w->p[3] + 2 * r;
-        float *dx = (float *)w->p[4] + r * columns;
+        element *dx = (element *)w->p[4] + r * columns;
         float mean = saved[0], scale = saved[1];
         vf sums = {0}, products = {0};
         WALK(
@@ -133,7 +133,8 @@ static void norm_weight_grad_part(void *data, int worker, int64_t from,
 {
     (void)worker;
     const work *w = data;
-    const float *dy = w->p[0], *x = w->p[1], *saved = w->p[2];
+    const element *dy = w->p[0], *x = w->p[1];
+    const float *saved = w->p[2];
     int64_t columns = columns_of(&w->kernel->args[1]);
     int64_t rows = sl__arg_count(&w->kernel->args[1]) / columns;
     for (int64_t at = from * LANES; at < to * LANES; at += LANES) {
@@ -143,8 +144,8 @@ static void norm_weight_grad_part(void *data, int worker, int64_t from,
             int64_t end = rows - first < FEW_ROWS ? rows : first + FEW_ROWS;
             vf sum = {0};
             for (int64_t r = first; r < end; r++) {
-                const float *g = dy + r * columns + at;
-                const float *z = x + r * columns + at;
+                const element *g = dy + r * columns + at;
+                const element *z = x + r * columns + at;
                 vf gv = n == LANES ? load(g) : load_part(g, n);
                 vf zv = n == LANES ? load(z) : load_part(z, n);
                 sum += gv * (zv - saved[2 * r]) * saved[2 * r + 1];
@@ -170,53 +171,17 @@ INLINE vf at_most_0(vf x)
     return choose(x > splat(0), splat(0), x);
 }
 
-INLINE float row_max(const float *x, int64_t columns)
-{
-    vf most = splat(-INFINITY);
-    float last = -INFINITY;
-    WALK(columns, most = larger(load(x + i), most), {
-        for (int64_t k = 0; k < n; k++)
-            last = x[i + k] > last ? x[i + k] : last;
-    });
-    float found = max_lanes(most);
-    return found > last ? found : last;
-}
-
-/* Writes exp(scale x - shift) and returns the sum. The shift is the largest
- * scaled x, so results are at most 1, also after rounding. `out` may be x. */
-INLINE float row_exp(const float *x, float *out, int64_t columns, float scale,
-                     float shift)
-{
-    vf total = {0};
-    WALK(
-        columns,
-        {
-            vf e = exp_lanes(at_most_0(load(x + i) * scale - shift));
-            total += e;
-            store(out + i, e);
-        },
-        {
-            vf part = load_part(x + i, n) * scale - shift;
-            vf e = first_lanes(exp_lanes(at_most_0(part)), n);
-            total += e;
-            store_part(out + i, e, n);
-        });
-    return sum_lanes(total);
-}
-
-INLINE float row_exp_sum(const float *x, int64_t columns, float shift)
-{
-    vf total = {0};
-    WALK(columns, total += exp_lanes(load(x + i) - shift),
-         total += first_lanes(exp_lanes(load_part(x + i, n) - shift), n));
-    return sum_lanes(total);
-}
-
-INLINE void row_scale(float *x, int64_t columns, float factor)
-{
-    WALK(columns, store(x + i, load(x + i) * factor),
-         store_part(x + i, load_part(x + i, n) * factor, n));
-}
+/* Rows of a tensor, and rows of f32 in scratch. */
+#define NUMBER    element
+#define ROW(name) name
+#include "tensor/backends/cpu/kernels/row.h"
+#undef NUMBER
+#undef ROW
+#define NUMBER    float
+#define ROW(name) name##_f32
+#include "tensor/backends/cpu/kernels/row.h"
+#undef NUMBER
+#undef ROW
 
 static void softmax_part(void *data, int worker, int64_t from, int64_t to)
 {
@@ -224,8 +189,8 @@ static void softmax_part(void *data, int worker, int64_t from, int64_t to)
     const work *w = data;
     int64_t columns = columns_of(&w->kernel->args[0]);
     for (int64_t r = from; r < to; r++) {
-        const float *x = (const float *)w->p[0] + r * columns;
-        float *y = (float *)w->p[1] + r * columns;
+        const element *x = (const element *)w->p[0] + r * columns;
+        element *y = (element *)w->p[1] + r * columns;
         float sum = row_exp(x, y, columns, 1, row_max(x, columns));
         row_scale(y, columns, 1 / sum);
     }
@@ -236,23 +201,15 @@ static sl_status softmax(ARGS)
     return spread_rows(kernel, p, run, &kernel->args[0], softmax_part);
 }
 
-INLINE float row_dot(const float *a, const float *b, int64_t columns)
-{
-    vf total = {0};
-    WALK(columns, total += load(a + i) * load(b + i),
-         total += load_part(a + i, n) * load_part(b + i, n));
-    return sum_lanes(total);
-}
-
 static void softmax_grad_part(void *data, int worker, int64_t from, int64_t to)
 {
     (void)worker;
     const work *w = data;
     int64_t columns = columns_of(&w->kernel->args[0]);
     for (int64_t r = from; r < to; r++) {
-        const float *dy = (const float *)w->p[0] + r * columns;
-        const float *y = (const float *)w->p[1] + r * columns;
-        float *dx = (float *)w->p[2] + r * columns;
+        const element *dy = (const element *)w->p[0] + r * columns;
+        const element *y = (const element *)w->p[1] + r * columns;
+        element *dx = (element *)w->p[2] + r * columns;
         float sum = row_dot(dy, y, columns);
         WALK(columns, store(dx + i, load(y + i) * (load(dy + i) - sum)),
              store_part(dx + i,

@@ -20,7 +20,7 @@
 #define INTERLEAVE_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
 #endif
 
-INLINE void put(float *p, vf v, bool streamed)
+INLINE void set_vector(float *p, vf v, bool streamed)
 {
     if (streamed)
         stream(p, v);
@@ -48,7 +48,7 @@ INLINE void transpose_square(const float *in, int64_t column, float *out,
     }
 #pragma GCC unroll 16
     for (int i = 0; i < LANES; i++)
-        put(out + i * width, now[i], streamed);
+        set_vector(out + i * width, now[i], streamed);
 }
 
 /* out (columns, rows) = in (rows, columns), both with contiguous rows. */

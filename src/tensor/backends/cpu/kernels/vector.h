@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Vectors of floats through the compilers' vector extension, as wide as the
- * instruction set that a file is compiled for: one source serves all. */
+ * instruction set that a file is compiled for: one source serves all. Memory
+ * has elements of f32 or, where ELEMENT_IS_BF16 is defined, of bf16; arithmetic
+ * is in f32. */
 #ifndef SL_TENSOR_CPU_VECTOR_H
 #define SL_TENSOR_CPU_VECTOR_H
 
@@ -22,20 +24,100 @@ enum { LANES = 4, TILE_ROWS = 4, TILE_VECTORS = 2 };
 
 typedef float vf __attribute__((vector_size(4 * LANES)));
 typedef int32_t vi __attribute__((vector_size(4 * LANES)));
-/* With the alignment of a float. */
+typedef uint32_t vu __attribute__((vector_size(4 * LANES)));
+typedef uint16_t vh __attribute__((vector_size(2 * LANES)));
+/* With the alignment of an element. */
 typedef float vf_loose
     __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint16_t vh_loose
+    __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+
+typedef struct bf16 {
+    uint16_t bits;
+} bf16;
+#ifdef ELEMENT_IS_BF16
+typedef bf16 element;
+#else
+typedef float element;
+#endif
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
-INLINE vf load(const float *p)
+/* bf16 is the upper half of an f32. */
+INLINE vf widen(vh halves)
+{
+    return (vf)(__builtin_convertvector(halves, vu) << 16);
+}
+
+/* To the nearest, ties to even; NaN stays NaN. */
+INLINE vh narrow(vf v)
+{
+#ifdef __AVX512BF16__
+    return (vh)_mm512_cvtneps_pbh((__m512)v);
+#else
+    vu bits = (vu)v, is_nan = (vu)(v != v);
+    vu rounded = bits + 0x7fff + (bits >> 16 & 1);
+    rounded = (is_nan & (bits | 0x400000)) | (~is_nan & rounded);
+    return __builtin_convertvector(rounded >> 16, vh);
+#endif
+}
+
+/* load, store and the like take pointers to either type of elements. */
+#define BY_TYPE(p, name)                                                       \
+    _Generic((p),                                                              \
+        bf16 *: name##_bf16,                                                   \
+        const bf16 *: name##_bf16,                                             \
+        float *: name##_f32,                                                   \
+        const float *: name##_f32)
+#define load(p)                 BY_TYPE(p, load)(p)
+#define store(p, v)             BY_TYPE(p, store)(p, v)
+#define load_part(p, count)     BY_TYPE(p, load_part)(p, count)
+#define store_part(p, v, count) BY_TYPE(p, store_part)(p, v, count)
+#define get(p)                  BY_TYPE(p, get)(p)
+#define put(p, x)               BY_TYPE(p, put)(p, x)
+
+INLINE vf load_f32(const float *p)
 {
     return *(const vf_loose *)p;
 }
 
-INLINE void store(float *p, vf v)
+INLINE vf load_bf16(const bf16 *p)
+{
+    return widen(*(const vh_loose *)p);
+}
+
+INLINE void store_f32(float *p, vf v)
 {
     *(vf_loose *)p = v;
+}
+
+INLINE void store_bf16(bf16 *p, vf v)
+{
+    *(vh_loose *)p = narrow(v);
+}
+
+/* One number. */
+INLINE float get_f32(const float *p)
+{
+    return *p;
+}
+
+INLINE float get_bf16(const bf16 *p)
+{
+    uint32_t bits = (uint32_t)p->bits << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+INLINE void put_f32(float *p, float x)
+{
+    *p = x;
+}
+
+INLINE void put_bf16(bf16 *p, float x)
+{
+    p->bits = narrow(x - (vf){0})[0];
 }
 
 /* Stores to an aligned address that is not read soon, past the caches where the
@@ -47,7 +129,7 @@ INLINE void stream(float *p, vf v)
 #elif defined(__AVX2__)
     _mm256_stream_ps(p, (__m256)v);
 #else
-    store(p, v);
+    store_f32(p, v);
 #endif
 }
 
@@ -59,16 +141,29 @@ INLINE void stream_end(void)
 }
 
 /* The first `count` lanes; the others are 0. */
-INLINE vf load_part(const float *p, int64_t count)
+INLINE vf load_part_f32(const float *p, int64_t count)
 {
     vf v = {0};
-    memcpy(&v, p, sizeof(float) * (size_t)count);
+    memcpy(&v, p, sizeof *p * (size_t)count);
     return v;
 }
 
-INLINE void store_part(float *p, vf v, int64_t count)
+INLINE vf load_part_bf16(const bf16 *p, int64_t count)
 {
-    memcpy(p, &v, sizeof(float) * (size_t)count);
+    vh halves = {0};
+    memcpy(&halves, p, sizeof *p * (size_t)count);
+    return widen(halves);
+}
+
+INLINE void store_part_f32(float *p, vf v, int64_t count)
+{
+    memcpy(p, &v, sizeof *p * (size_t)count);
+}
+
+INLINE void store_part_bf16(bf16 *p, vf v, int64_t count)
+{
+    vh halves = narrow(v);
+    memcpy(p, &halves, sizeof *p * (size_t)count);
 }
 
 INLINE vf splat(float x)

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Products of bf16 that sum in f32, included once per kind of arithmetic, which
+ * has defined BLOCK_PRODUCT, ARITHMETIC_BEGIN and ARITHMETIC_END. Both operands
+ * are packed into tiles: a weight once per optimizer step, anything else before
+ * each product. A tile has 16 rows of 16 pairs, each of two neighbours along k,
+ * the depth: a row of a left tile is a row of the left matrix, a column of a
+ * right tile is a column of the right one. Products are computed in blocks of
+ * two tiles by two, over the whole depth at once, so that each result is
+ * rounded once. */
+#include <stdbool.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline, unused))
+
+enum { SIDE = 16, DEPTH = 2 * SIDE, TILE = SIDE * SIDE }; /* pairs */
+/* A block is two tiles; both kinds have them one after the other. */
+enum { BLOCK = 2 * SIDE, BLOCK_PAIRS = 2 * TILE };
+_Static_assert(BLOCK == (int)SL__BF16_BLOCK && DEPTH == (int)BLOCK, "");
+
+typedef float v16f __attribute__((vector_size(64)));
+typedef uint32_t v16u __attribute__((vector_size(64)));
+typedef uint16_t v16h __attribute__((vector_size(32)));
+typedef uint16_t v32h __attribute__((vector_size(64)));
+typedef float v16f_loose
+    __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint32_t v16u_loose
+    __attribute__((vector_size(64), aligned(2), may_alias));
+typedef uint16_t v16h_loose
+    __attribute__((vector_size(32), aligned(2), may_alias));
+
+/* ------------------------------------------------------------- rounding -- */
+
+/* To the nearest bf16, ties to even, in the upper halves; NaN stays NaN. */
+INLINE v16u round_16(v16f x)
+{
+    v16u bits = (v16u)x, is_nan = (v16u)(x != x);
+    v16u rounded = bits + 0x7fff + (bits >> 16 & 1);
+    return ((is_nan & (bits | 0x400000)) | (~is_nan & rounded)) & 0xffff0000;
+}
+
+INLINE v16h to_halves(v16f x)
+{
+    return __builtin_convertvector(round_16(x) >> 16, v16h);
+}
+
+/* -------------------------------------------------------------- packing -- */
+
+/* What a tile is packed from: 16 rows (of the left matrix, or columns of the
+ * right one) by 32 along the depth, none past an edge. */
+typedef struct tile_source {
+    const void *data;
+    int64_t row, column; /* strides: to the next row, to the next k */
+    bool is_float;       /* f32, to be rounded; else bf16 */
+} tile_source;
+
+INLINE const void *source_at(const tile_source *s, int64_t row, int64_t k)
+{
+    int64_t at = row * s->row + k * s->column;
+    return s->is_float ? (const void *)((const float *)s->data + at)
+                       : (const void *)((const uint16_t *)s->data + at);
+}
+
+/* 16 contiguous numbers, in the lower halves. */
+INLINE v16u load_16(const void *from, bool is_float)
+{
+    if (is_float)
+        return round_16(*(const v16f_loose *)from) >> 16;
+    return __builtin_convertvector(*(const v16h_loose *)from, v16u);
+}
+
+/* Packs rows that are contiguous along the depth: row r of the tile is row
+ * r. */
+INLINE void pack_by_rows(const tile_source *s, uint32_t *out)
+{
+    for (int r = 0; r < SIDE; r++) {
+        const char *from = source_at(s, r, 0);
+        if (!s->is_float) {
+            *(v16u_loose *)(out + r * SIDE) = *(const v16u_loose *)from;
+            continue;
+        }
+        v32h halves = __builtin_shufflevector(
+            (v32h)load_16(from, true),
+            (v32h)load_16(from + SIDE * sizeof(float), true), 0, 2, 4, 6, 8, 10,
+            12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44,
+            46, 48, 50, 52, 54, 56, 58, 60, 62);
+        *(v16u_loose *)(out + r * SIDE) = (v16u)halves;
+    }
+}
+
+/* Packs what is contiguous along the rows: row r of the tile is the r-th pair
+ * along the depth. */
+INLINE void pack_by_pairs(const tile_source *s, uint32_t *out)
+{
+    for (int r = 0; r < SIDE; r++) {
+        v16u first = load_16(source_at(s, 0, 2 * r), s->is_float);
+        v16u second = load_16(source_at(s, 0, 2 * r + 1), s->is_float);
+        *(v16u_loose *)(out + r * SIDE) = first | second << 16;
+    }
+}
+
+/* Transposes a tile in place: interleaves the halves of its list of rows
+ * log2(SIDE) times. */
+INLINE void transpose_tile(uint32_t *tile)
+{
+    v16u now[SIDE], next[SIDE];
+#pragma GCC unroll 16
+    for (int i = 0; i < SIDE; i++)
+        now[i] = *(const v16u_loose *)(tile + i * SIDE);
+#pragma GCC unroll 4
+    for (int round = 1; round < SIDE; round *= 2) {
+#pragma GCC unroll 8
+        for (int i = 0; i < SIDE / 2; i++) {
+            next[2 * i] = __builtin_shufflevector(now[i], now[i + SIDE / 2], 0,
+                                                  16, 1, 17, 2, 18, 3, 19, 4,
+                                                  20, 5, 21, 6, 22, 7, 23);
+            next[2 * i + 1] = __builtin_shufflevector(
+                now[i], now[i + SIDE / 2], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28,
+                13, 29, 14, 30, 15, 31);
+        }
+        memcpy(now, next, sizeof now);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < SIDE; i++)
+        *(v16u_loose *)(tile + i * SIDE) = now[i];
+}
+
+/* Past the edges of the operand a tile is 0. */
+static void pack_edge(const tile_source *s, int64_t rows, int64_t depth,
+                      uint16_t edge[SIDE][DEPTH])
+{
+    memset(edge, 0, sizeof(uint16_t[SIDE][DEPTH]));
+    for (int64_t r = 0; r < rows && r < SIDE; r++) {
+        for (int64_t k = 0; k < depth && k < DEPTH; k++) {
+            const void *from = source_at(s, r, k);
+            edge[r][k] = s->is_float ? sl__to_bf16(*(const float *)from)
+                                     : *(const uint16_t *)from;
+        }
+    }
+}
+
+static void pack_tile(tile_source s, int64_t rows, int64_t depth, bool left,
+                      uint32_t *out)
+{
+    uint16_t edge[SIDE][DEPTH];
+    if (rows < SIDE || depth < DEPTH || (s.row != 1 && s.column != 1)) {
+        pack_edge(&s, rows, depth, edge);
+        s = (tile_source){edge, DEPTH, 1, false};
+    }
+    bool by_rows = s.column == 1;
+    if (by_rows)
+        pack_by_rows(&s, out);
+    else
+        pack_by_pairs(&s, out);
+    if (by_rows != left)
+        transpose_tile(out);
+}
+
+/* An operand to be packed: `size` rows of the left matrix, or columns of the
+ * right one. */
+typedef struct operand {
+    tile_source source;
+    int64_t size, depth;
+    bool left;
+    uint32_t *out; /* by block of rows, then by part of the depth */
+} operand;
+
+static int64_t blocks_of(int64_t size)
+{
+    return (size + BLOCK - 1) / BLOCK;
+}
+
+/* Packs blocks from..to, in the order in which they lie in the operand. */
+static void pack_part(void *data, int worker, int64_t from, int64_t to)
+{
+    (void)worker;
+    const operand *o = data;
+    int64_t parts = blocks_of(o->depth), blocks = blocks_of(o->size);
+    for (int64_t at = from; at < to; at++) {
+        bool down = o->source.row == 1;
+        int64_t block = down ? at % blocks : at / parts;
+        int64_t part = down ? at / blocks : at % parts;
+        uint32_t *out = o->out + (block * parts + part) * BLOCK_PAIRS;
+        for (int t = 0; t < 2; t++) {
+            int64_t row = block * BLOCK + t * SIDE, k = part * DEPTH;
+            tile_source s = o->source;
+            if (row < o->size)
+                s.data = source_at(&o->source, row, k);
+            pack_tile(s, o->size - row, o->depth - k, o->left, out + t * TILE);
+        }
+    }
+}
+
+/* Packs all of an operand, and returns where the next one may lie. */
+static uint32_t *pack_all(operand *o, int threads)
+{
+    enum { FEW_BLOCKS = 8 }; /* as many as are worth a thread */
+    int64_t count = blocks_of(o->depth) * blocks_of(o->size);
+    sl__parallel(threads, count, FEW_BLOCKS, pack_part, o);
+    return o->out + count * BLOCK_PAIRS;
+}
+
+/* ----------------------------------------------------------- multiplying -- */
+
+/* A product in progress: of several microbatches, the results are added to
+ * `out` one after the other. */
+typedef struct product {
+    const sl__bf16_product *shape;
+    const uint32_t *a, *b;  /* packed */
+    int64_t a_next, b_next; /* from one microbatch to the next */
+    int count;              /* of microbatches */
+    const float *bias;
+    void *out;
+    bool rectifies; /* a ReLU follows */
+    int64_t strip;  /* columns of a unit of work, in blocks */
+} product;
+
+/* Rounds a row of sums, after bias and ReLU, or copies it. */
+INLINE void finish_row(const product *w, const float *sums, const float *bias,
+                       int64_t at, int64_t columns)
+{
+    float whole[BLOCK];
+    for (int c = 0; c < BLOCK; c += SIDE) {
+        v16f x = *(const v16f_loose *)(sums + c);
+        if (bias)
+            x += *(const v16f_loose *)(bias + c);
+        if (w->rectifies)
+            x = (v16f)((v16u)x & ~(v16u)(x <= 0));
+        *(v16f_loose *)(whole + c) = x;
+    }
+    if (w->shape->out_is_float) {
+        memcpy((float *)w->out + at, whole, sizeof(float) * (size_t)columns);
+        return;
+    }
+    uint16_t halves[BLOCK], *out = (uint16_t *)w->out + at;
+    uint16_t *to = columns == BLOCK ? out : halves;
+    for (int c = 0; c < BLOCK; c += SIDE)
+        *(v16h_loose *)(to + c) = to_halves(*(const v16f_loose *)(whole + c));
+    if (columns < BLOCK)
+        memcpy(out, halves, sizeof *out * (size_t)columns);
+}
+
+/* Fetches a block of results that will be added to. */
+INLINE void fetch_ahead(const product *w, int64_t i, int64_t j, int64_t rows)
+{
+    const sl__bf16_product *f = w->shape;
+    const float *out = (const float *)w->out + i * f->out_row + j;
+    for (int64_t r = 0; r < rows && j < f->n; r++) {
+        __builtin_prefetch(out + r * f->out_row, 1, 2);
+        __builtin_prefetch(out + r * f->out_row + SIDE, 1, 2);
+    }
+}
+
+/* A block of the result, in `sums` with this row stride: of all microbatches,
+ * one after the other. */
+INLINE void sum_block(const product *w, int64_t row, int64_t column,
+                      int64_t rows, float *sums, int64_t sums_row, bool adds)
+{
+    const sl__bf16_product *f = w->shape;
+    int64_t pairs = blocks_of(f->k) * BLOCK_PAIRS;
+    for (int g = 0; g < w->count; g++)
+        BLOCK_PRODUCT(w->a + g * w->a_next + row * pairs,
+                      w->b + g * w->b_next + column * pairs, f->k, rows, sums,
+                      sums_row, adds || g > 0);
+}
+
+static void multiply_one(const product *w, int64_t row, int64_t column)
+{
+    const sl__bf16_product *f = w->shape;
+    int64_t i = row * BLOCK, j = column * BLOCK, at = i * f->out_row + j;
+    int64_t rows = f->m - i < BLOCK ? f->m - i : BLOCK;
+    int64_t columns = f->n - j < BLOCK ? f->n - j : BLOCK;
+    _Alignas(64) float sums[BLOCK * BLOCK];
+    float bias[BLOCK] = {0};
+    if (f->adds && rows == BLOCK && columns == BLOCK) {
+        fetch_ahead(w, i, j + BLOCK, rows);
+        sum_block(w, row, column, rows, (float *)w->out + at, f->out_row, true);
+        return;
+    }
+    if (f->adds)
+        memset(sums, 0, sizeof sums);
+    for (int64_t r = 0; r < rows && f->adds; r++)
+        memcpy(sums + r * BLOCK, (float *)w->out + at + r * f->out_row,
+               sizeof *sums * (size_t)columns);
+    if (w->bias)
+        memcpy(bias, w->bias + j, sizeof *bias * (size_t)columns);
+    sum_block(w, row, column, rows, sums, BLOCK, f->adds);
+    for (int64_t r = 0; r < rows; r++)
+        finish_row(w, sums + r * BLOCK, w->bias ? bias : NULL,
+                   at + r * f->out_row, columns);
+}
+
+/* A unit of work is a band of rows by a strip of columns, in blocks: the rows
+ * stay in the second-level cache while the columns pass. Where results are
+ * added, memory is read and written row by row. */
+enum { BAND = 8 };
+
+static void multiply_unit(const product *w, int64_t band, int64_t strip)
+{
+    int64_t rows = blocks_of(w->shape->m), columns = blocks_of(w->shape->n);
+    int64_t top = band * BAND, bottom = top + BAND < rows ? top + BAND : rows;
+    int64_t left = strip * w->strip;
+    int64_t right = left + w->strip < columns ? left + w->strip : columns;
+    int64_t count = (bottom - top) * (right - left);
+    for (int64_t at = 0; at < count; at++) {
+        if (w->shape->adds)
+            multiply_one(w, top + at / (right - left),
+                         left + at % (right - left));
+        else
+            multiply_one(w, top + at % (bottom - top),
+                         left + at / (bottom - top));
+    }
+}
+
+static void multiply_part(void *data, int worker, int64_t from, int64_t to)
+{
+    (void)worker;
+    const product *w = data;
+    int64_t columns = blocks_of(w->shape->n);
+    int64_t strips = (columns + w->strip - 1) / w->strip;
+    ARITHMETIC_BEGIN();
+    for (int64_t at = from; at < to; at++)
+        multiply_unit(w, at / strips, at % strips);
+    ARITHMETIC_END();
+}
+
+/* Units are large, so that less is read again, but there are several for each
+ * thread. */
+static void multiply_all(product *w, int threads)
+{
+    int64_t bands = (blocks_of(w->shape->m) + BAND - 1) / BAND;
+    int64_t columns = blocks_of(w->shape->n);
+    w->strip = 16;
+    while (w->strip > 1 &&
+           bands * ((columns + w->strip - 1) / w->strip) < 4 * threads)
+        w->strip /= 2;
+    sl__parallel(threads, bands * ((columns + w->strip - 1) / w->strip), 1,
+                 multiply_part, w);
+}
+
+static const void *batch_at(const void *data, bool is_float, int64_t at)
+{
+    return is_float ? (const void *)((const float *)data + at)
+                    : (const void *)((const uint16_t *)data + at);
+}
+
+/* Product i of the batch, of several microbatches. */
+static void multiply_batch(const sl__kernel *kernel, void *const *p,
+                           const sl__run *run, int first, int count, int64_t i)
+{
+    const sl__bf16_product *f = kernel->private;
+    int threads = sl__threads_of(run);
+    uint32_t *scratch = p[kernel->arg_count - 1], *room = scratch;
+    product w = {.shape = f,
+                 .a = scratch,
+                 .a_next = sl__bf16_bytes(f->m, f->k) / (int64_t)sizeof *room,
+                 .count = count,
+                 .bias = f->bias < 0 ? NULL : p[f->bias],
+                 .rectifies = kernel->activation == SL__RELU};
+    void *out = p[kernel->operand_count];
+    w.out = f->out_is_float ? (void *)((float *)out + i * f->out_batch)
+                            : (void *)((uint16_t *)out + i * f->out_batch);
+    for (int g = first; g < first + count; g++) {
+        const void *a = p[g * run->group_stride + f->a];
+        operand left = {{batch_at(a, f->a_is_float, i * f->a_batch), f->a_row,
+                         f->a_column, f->a_is_float},
+                        f->m,
+                        f->k,
+                        true,
+                        room};
+        room = pack_all(&left, threads);
+    }
+    w.b = f->packs_b ? room : p[f->b];
+    for (int g = first; g < first + count && f->packs_b; g++) {
+        const void *b = p[g * run->group_stride + f->b];
+        operand right = {{batch_at(b, f->b_is_float, i * f->b_batch),
+                          f->b_column, f->b_row, f->b_is_float},
+                         f->n,
+                         f->k,
+                         false,
+                         room};
+        room = pack_all(&right, threads);
+        w.b_next = sl__bf16_bytes(f->n, f->k) / (int64_t)sizeof *room;
+    }
+    multiply_all(&w, threads);
+}
+
+static sl_status multiply_bf16(const sl__kernel *kernel, void *const *p,
+                               const sl__run *run)
+{
+    const sl__bf16_product *f = kernel->private;
+    int count = run->group > 1 ? run->group : 1;
+    for (int first = 0; first < count; first += f->grouped) {
+        int now = count - first < f->grouped ? count - first : f->grouped;
+        for (int64_t i = 0; i < f->batch; i++)
+            multiply_batch(kernel, p, run, first, now, i);
+    }
+    return sl__bf16_activate(kernel, p, run);
+}
+
+static sl_status pack_bf16(const sl__kernel *kernel, void *const *p,
+                           const sl__run *run)
+{
+    const sl__panel_pack *f = kernel->private;
+    operand right = {{p[0], f->column, f->row, true}, f->n, f->k, false, p[1]};
+    pack_all(&right, sl__threads_of(run));
+    return SL_OK;
+}
