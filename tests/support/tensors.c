@@ -236,9 +236,10 @@ static void with_each(const char *const *names, int count,
 void test_with_each_set(void (*test)(void))
 {
     static const char *const sets[] = {"avx512", "avx2", "portable"};
-    assert_true(sl__split_force("none"));
+    assert_true(sl__split_force("none") && sl__bf16_force("none"));
     with_each(sets, 3, sl__vector_force, test);
     sl__split_force(NULL);
+    sl__bf16_force(NULL);
 }
 
 void test_with_each_way(void (*test)(void))
@@ -246,4 +247,5 @@ void test_with_each_way(void (*test)(void))
     static const char *const tiles[] = {"portable", "amx"};
     test_with_each_set(test);
     with_each(tiles, 2, sl__split_force, test);
+    with_each(tiles + 1, 1, sl__bf16_force, test);
 }

@@ -38,8 +38,8 @@ void test_fill(uint64_t *state, sl_dtype dtype, void *data, size_t count);
 /* Fills every parameter and input with noise; integers from 0 to `below`. */
 void test_fill_all(const test_stage *stage, uint64_t seed, int slot, int below);
 
-/* Calls `test` with each instruction set that this CPU has, nothing split; and
- * with each kind of tiles that products of many rows are split for as well. */
+/* Calls `test` with each instruction set that this CPU has, without tiles; and
+ * with each kind of tiles that products of many rows use as well. */
 void test_with_each_set(void (*test)(void));
 void test_with_each_way(void (*test)(void));
 

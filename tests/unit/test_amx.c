@@ -61,7 +61,8 @@ static void a_try_that_hangs_is_ended(void **state)
 static int forbidden_by_the_environment(void)
 {
     setenv("SLUICE_AMX", "never", 1);
-    return sl__split_check_environment() || sl__split_choose(1);
+    return sl__amx_check_environment() || sl__split_choose(1) ||
+           sl__bf16_choose(64) == sl__bf16_amx;
 }
 
 static int asked_for_by_the_environment(void)
@@ -69,22 +70,20 @@ static int asked_for_by_the_environment(void)
     const sl__split_kernels *one = sl__split_choose(1);
     bool unasked = sl__split_choose(2);
     setenv("SLUICE_AMX", "always", 1);
-    return unasked || sl__split_check_environment() ||
-           sl__split_choose(2) != one;
+    return unasked || sl__amx_check_environment() || sl__split_choose(2) != one;
 }
 
 static int asked_for_by_something_else(void)
 {
     setenv("SLUICE_AMX", "sometimes", 1);
-    return sl__split_check_environment() != SL_EINVAL ||
+    return sl__amx_check_environment() != SL_EINVAL ||
            !strstr(sl_error_text(), "'sometimes', expected always or never");
 }
 
 static void amx_is_used_only_where_it_was_seen_to_work(void **state)
 {
     (void)state;
-    assert_false(sl__amx_works(dies_of_an_illegal_instruction));
-    assert_false(sl__amx_works(finds_it_wrong));
+    assert_true(!sl__has_amx() || sl__survives_in_child(sl__try_amx, 30));
     assert_true(sl__survives_in_child(forbidden_by_the_environment, 30));
     assert_true(sl__survives_in_child(asked_for_by_the_environment, 60));
     assert_true(sl__survives_in_child(asked_for_by_something_else, 30));

@@ -13,6 +13,20 @@
 
 typedef sl_tensor *(*activation_fn)(sl_tensor *x);
 
+/* Of all graphs from now on, and how far results may be off. */
+static sl_dtype precision = SL_F32;
+static double tolerance = 1e-5;
+
+/* Calls a test that compares, in bf16. */
+static void in_bf16(void (*test)(void))
+{
+    precision = SL_BF16;
+    tolerance = 1e-2;
+    test_with_each_way(test);
+    precision = SL_F32;
+    tolerance = 1e-5;
+}
+
 static sl_tensor *plain(sl_tensor *x)
 {
     return x;
@@ -52,6 +66,7 @@ static sl_graph *build(int64_t m, int64_t k, int64_t n, sl_layout layout,
     h = sl_linear(sl_add(h, x), w, bias, layout);
     sl_output(graph, "y", h, SL_NO_GRADIENT);
     sl_loss(graph, sl_mean(sl_mul(h, h), SL_ALL));
+    assert_ok(sl_graph_set_precision(graph, precision));
     return graph;
 }
 
@@ -72,9 +87,9 @@ static void compare_rounds(sl_graph *graph, int threads, unsigned way,
         test_run(&ref, "FB", 0);
         test_run(&fast, "FIW", 0);
     }
-    test_assert_same(&fast, &ref, SL_PORT_OUTPUT, 0, 1e-5);
-    test_assert_same(&fast, &ref, SL_PORT_INPUT_GRADIENT, 0, 1e-5);
-    test_assert_same(&fast, &ref, SL_PORT_PARAMETER_GRADIENT, 0, 1e-5);
+    test_assert_same(&fast, &ref, SL_PORT_OUTPUT, 0, tolerance);
+    test_assert_same(&fast, &ref, SL_PORT_INPUT_GRADIENT, 0, tolerance);
+    test_assert_same(&fast, &ref, SL_PORT_PARAMETER_GRADIENT, 0, tolerance);
     test_release(&ref);
     test_release(&fast);
     sl_graph_destroy(graph);
@@ -90,9 +105,10 @@ static void compare(int64_t m, int64_t k, int64_t n, unsigned way)
     static const activation_fn activations[] = {plain, with_relu, with_gelu,
                                                 with_erf};
     const sl__split_kernels *splits = sl__split_choose(1);
-    test_context("%lld x %lld x %lld, way %u, %s, %s", (long long)m,
+    test_context("%lld x %lld x %lld, way %u, %s, %s, %s by %s", (long long)m,
                  (long long)k, (long long)n, way, sl__vector_choose()->name,
-                 splits ? splits->name : "no splits");
+                 splits ? splits->name : "no splits", sl_dtype_text(precision),
+                 sl__bf16_choose(m)->name);
     compare_with_ref(build(m, k, n, way % 2 ? SL_OUT_IN : SL_IN_OUT,
                            way / 2 % 2, activations[way / 4 % 4]),
                      way % 5 == 0 ? 3 : 1, way);
@@ -244,6 +260,7 @@ static void compare_batches(void)
         z = sl_add(z, sl_matmul(sl_transpose(x, 1, 2), sl_transpose(w, 1, 2)));
         sl_output(graph, "z", z, SL_NO_GRADIENT);
         sl_loss(graph, sl_mean(sl_mul(z, z), SL_ALL));
+        assert_ok(sl_graph_set_precision(graph, precision));
         test_context("%d of %d x %d x %d, %s", b, m, k, n,
                      sl__vector_choose()->name);
         compare_rounds(graph, 1 + (int)i % 3, (unsigned)i, 2);
@@ -254,6 +271,24 @@ static void batches_match_ref(void **state)
 {
     (void)state;
     test_with_each_set(compare_batches);
+}
+
+/* Every edge of the blocks, of all three sizes. */
+static void compare_blocks(void)
+{
+    static const int sizes[] = {1, 2, 15, 17, 31, 32, 33, 64, 97, 130};
+    unsigned way = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+            compare(sizes[i], sizes[k], sizes[(3 * i + k) % 10], way++);
+    }
+    compare_batches();
+}
+
+static void products_of_bf16_match_ref(void **state)
+{
+    (void)state;
+    in_bf16(compare_blocks);
 }
 
 /* Left out one by one, and all of them. */
@@ -427,6 +462,13 @@ static void compare_whole(void)
     }
 }
 
+static void groups_in_bf16_are_the_same_bits(void **state)
+{
+    (void)state;
+    in_bf16(compare_groups);
+    in_bf16(compare_whole);
+}
+
 static void in_two_is_the_same_bits(void **state)
 {
     (void)state;
@@ -440,9 +482,11 @@ int main(void)
         cmocka_unit_test(few_rows_match_ref),
         cmocka_unit_test(products_of_many_rows_match_ref),
         cmocka_unit_test(batches_match_ref),
+        cmocka_unit_test(products_of_bf16_match_ref),
         cmocka_unit_test(specialities_can_be_left_out),
         cmocka_unit_test(only_specialities_can_be_left_out),
         cmocka_unit_test(groups_are_the_same_bits),
+        cmocka_unit_test(groups_in_bf16_are_the_same_bits),
         cmocka_unit_test(groups_of_many_rows_are_the_same_bits),
         cmocka_unit_test(groups_are_whole),
         cmocka_unit_test(in_two_is_the_same_bits),

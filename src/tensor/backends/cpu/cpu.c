@@ -25,7 +25,7 @@ static sl_status open_device(int threads, sl__device **out)
         return sl_fail(SL_EINVAL, "%d threads, but OMP_THREAD_LIMIT is %d",
                        threads, sl__thread_limit());
     SL__TRY(sl__gemm_check_environment());
-    SL__TRY(sl__split_check_environment());
+    SL__TRY(sl__amx_check_environment());
     SL__TRY(sl__alloc(1, sizeof **out, out));
     (*out)->threads = threads;
     return SL_OK;

@@ -10,9 +10,18 @@
 
 /* --------------------------------------------------------------- amx.c -- */
 
-/* Whether the CPU reports AMX, and `attempt` returns 0 in a child process: some
- * machines report AMX and kill the process that uses it. */
-bool sl__amx_works(int (*attempt)(void));
+/* Whether AMX works here, and SLUICE_AMX in the environment is not `never`. */
+bool sl__has_amx(void);
+
+/* Whether SLUICE_AMX has this value. */
+bool sl__amx_is_asked(const char *value);
+
+/* Refuses values of SLUICE_AMX other than `always` and `never`. */
+sl_status sl__amx_check_environment(void);
+
+/* Asks for AMX's tiles and multiplies with them; returns 0 if that is right. On
+ * some machines it does not return. (bf16_amx.c) */
+int sl__try_amx(void);
 
 /* Whether `attempt`, run in a child process, exits with 0 in time. */
 bool sl__survives_in_child(int (*attempt)(void), int seconds);

@@ -5,7 +5,8 @@
 
 /* What GCC and clang define for it. */
 #if defined(__AMX_BF16__) || defined(__AMXBF16__)
-#include <immintrin.h>
+#include "tensor/backends/cpu/gemm/amx.h"
+
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -15,19 +16,6 @@ static bool allow_tiles(void)
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) ==
            0;
-}
-
-/* Configures all eight tiles at full size. */
-static void begin_tiles(void)
-{
-    static const struct {
-        uint8_t palette, start, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } shape = {.palette = 1,
-               .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
-               .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
-    _tile_loadconfig(&shape);
 }
 
 /* Tiles 0 to 3 are the result, 4 and 5 left, 6 and 7 right. */
@@ -83,7 +71,7 @@ static const sl__bf16_kernels kernels = {"amx", multiply_bf16, pack_bf16};
 const sl__bf16_kernels *const sl__bf16_amx = &kernels;
 
 /* Multiplies ones by ones, and compares with the known result. */
-static int try_tiles(void)
+int sl__try_amx(void)
 {
     static uint32_t ones[BLOCK_PAIRS];
     static float sums[BLOCK * BLOCK];
@@ -100,16 +88,11 @@ static int try_tiles(void)
     }
     return 0;
 }
-
-bool sl__bf16_begin_amx(void)
-{
-    return sl__amx_works(try_tiles) && allow_tiles();
-}
 #else
 const sl__bf16_kernels *const sl__bf16_amx = NULL;
 
-bool sl__bf16_begin_amx(void)
+int sl__try_amx(void)
 {
-    return false;
+    return 1;
 }
 #endif

@@ -4,47 +4,14 @@
 #include "tensor/backends/cpu/cpu.h"
 #include "tensor/backends/cpu/gemm/gemm.h"
 
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define VARIABLE "SLUICE_AMX"
-
-static bool has_amx, is_forced_off;
-
-static bool is_asked(const char *answer)
-{
-    const char *value = getenv(VARIABLE);
-    return value && strcmp(value, answer) == 0;
-}
-
-sl_status sl__bf16_check_environment(void)
-{
-    const char *value = getenv(VARIABLE);
-    if (!value || !*value || is_asked("never"))
-        return SL_OK;
-    return sl_fail(SL_EINVAL, VARIABLE " is '%s', expected never", value);
-}
-
-static void try_once(void)
-{
-    has_amx = sl__bf16_begin_amx();
-}
-
-/* Whether there are tiles, and nothing forbids them. */
-static bool use_amx(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    if (is_forced_off || is_asked("never"))
-        return false;
-    pthread_once(&once, try_once);
-    return has_amx;
-}
+static bool is_forced_off;
 
 bool sl__bf16_force(const char *name)
 {
     is_forced_off = name && strcmp(name, "none") == 0;
-    return !name || is_forced_off || use_amx();
+    return !name || is_forced_off || sl__has_amx();
 }
 
 bool sl__has_avx512_bf16(void)
@@ -68,7 +35,8 @@ const sl__bf16_kernels *sl__bf16_choose(int64_t rows)
 {
     /* A tile always computes 16 rows. */
     enum { TILES_FROM = 8 };
-    return rows >= TILES_FROM && use_amx() ? sl__bf16_amx : choose_vectors();
+    bool tiles = rows >= TILES_FROM && !is_forced_off && sl__has_amx();
+    return tiles ? sl__bf16_amx : choose_vectors();
 }
 
 int64_t sl__bf16_bytes(int64_t size, int64_t depth)

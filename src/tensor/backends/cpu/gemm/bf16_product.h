@@ -2,32 +2,16 @@
  *
  * Products of bf16 that sum in f32, included once per kind of arithmetic, which
  * has defined BLOCK_PRODUCT, ARITHMETIC_BEGIN and ARITHMETIC_END. Both operands
- * are packed into tiles: a weight once per optimizer step, anything else before
- * each product. A tile has 16 rows of 16 pairs, each of two neighbours along k,
- * the depth: a row of a left tile is a row of the left matrix, a column of a
- * right tile is a column of the right one. Products are computed in blocks of
- * two tiles by two, over the whole depth at once, so that each result is
- * rounded once. */
+ * are packed into tiles (tiles.h): a weight once per optimizer step, anything
+ * else before each product. A block of the result is summed over the whole
+ * depth at once, and rounded once. */
+#include "tensor/backends/cpu/gemm/tiles.h"
+
 #include <stdbool.h>
-#include <string.h>
 
-#define INLINE static inline __attribute__((always_inline, unused))
-
-enum { SIDE = 16, DEPTH = 2 * SIDE, TILE = SIDE * SIDE }; /* pairs */
-/* A block is two tiles; both kinds have them one after the other. */
-enum { BLOCK = 2 * SIDE, BLOCK_PAIRS = 2 * TILE };
+/* Both tiles of a block lie one after the other. */
+enum { BLOCK_PAIRS = 2 * TILE };
 _Static_assert(BLOCK == (int)SL__BF16_BLOCK && DEPTH == (int)BLOCK, "");
-
-typedef float v16f __attribute__((vector_size(64)));
-typedef uint32_t v16u __attribute__((vector_size(64)));
-typedef uint16_t v16h __attribute__((vector_size(32)));
-typedef uint16_t v32h __attribute__((vector_size(64)));
-typedef float v16f_loose
-    __attribute__((vector_size(64), aligned(4), may_alias));
-typedef uint32_t v16u_loose
-    __attribute__((vector_size(64), aligned(2), may_alias));
-typedef uint16_t v16h_loose
-    __attribute__((vector_size(32), aligned(2), may_alias));
 
 /* ------------------------------------------------------------- rounding -- */
 
@@ -99,32 +83,6 @@ INLINE void pack_by_pairs(const tile_source *s, uint32_t *out)
     }
 }
 
-/* Transposes a tile in place: interleaves the halves of its list of rows
- * log2(SIDE) times. */
-INLINE void transpose_tile(uint32_t *tile)
-{
-    v16u now[SIDE], next[SIDE];
-#pragma GCC unroll 16
-    for (int i = 0; i < SIDE; i++)
-        now[i] = *(const v16u_loose *)(tile + i * SIDE);
-#pragma GCC unroll 4
-    for (int round = 1; round < SIDE; round *= 2) {
-#pragma GCC unroll 8
-        for (int i = 0; i < SIDE / 2; i++) {
-            next[2 * i] = __builtin_shufflevector(now[i], now[i + SIDE / 2], 0,
-                                                  16, 1, 17, 2, 18, 3, 19, 4,
-                                                  20, 5, 21, 6, 22, 7, 23);
-            next[2 * i + 1] = __builtin_shufflevector(
-                now[i], now[i + SIDE / 2], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28,
-                13, 29, 14, 30, 15, 31);
-        }
-        memcpy(now, next, sizeof now);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < SIDE; i++)
-        *(v16u_loose *)(tile + i * SIDE) = now[i];
-}
-
 /* Past the edges of the operand a tile is 0. */
 static void pack_edge(const tile_source *s, int64_t rows, int64_t depth,
                       uint16_t edge[SIDE][DEPTH])
@@ -164,11 +122,6 @@ typedef struct operand {
     bool left;
     uint32_t *out; /* by block of rows, then by part of the depth */
 } operand;
-
-static int64_t blocks_of(int64_t size)
-{
-    return (size + BLOCK - 1) / BLOCK;
-}
 
 /* Packs blocks from..to, in the order in which they lie in the operand. */
 static void pack_part(void *data, int worker, int64_t from, int64_t to)

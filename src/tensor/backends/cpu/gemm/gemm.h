@@ -132,12 +132,6 @@ extern const sl__bf16_kernels *const sl__bf16_portable;
 /* The fastest on this CPU for a product of so many rows. All pack alike. */
 const sl__bf16_kernels *sl__bf16_choose(int64_t rows);
 
-/* Refuses SLUICE_AMX in the environment unless it is `never`. */
-sl_status sl__bf16_check_environment(void);
-
-/* Asks for AMX's tiles and tries them, once; false: not available. */
-bool sl__bf16_begin_amx(void);
-
 /* For tests: "none" for no tiles from now on, "amx" or NULL for those that
  * there are. False if there are none. */
 bool sl__bf16_force(const char *name);
@@ -159,7 +153,6 @@ enum { SL__SPLIT_BLOCK = 32, SL__SPLIT_PIECES = 3 };
  * weight is split when it is packed; a is always split into scratch. */
 typedef struct sl__split_kernels {
     const char *name;
-    bool (*begin)(void);    /* once per process; false: not available */
     sl__kernel_fn multiply; /* its `private` is an sl__panel_product */
     sl__kernel_fn pack;     /* an sl__panel_pack without vectors */
 } sl__split_kernels;
@@ -171,13 +164,6 @@ extern const sl__split_kernels sl__split_portable;
  * vectors are faster there. So only a stage with one thread uses tiles, unless
  * SLUICE_AMX in the environment says `always` or `never`. */
 const sl__split_kernels *sl__split_choose(int threads);
-
-/* Refuses any other value of SLUICE_AMX. */
-sl_status sl__split_check_environment(void);
-
-/* Returns 0 if AMX computes the right result; on some machines it does not
- * return. */
-int sl__split_try_amx(void);
 
 /* For tests: stages compiled from now on use the kernels of this name, or
  * "none"; NULL: the fastest. False if this CPU does not support them. */

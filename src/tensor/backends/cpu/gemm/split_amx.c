@@ -5,30 +5,7 @@
 
 /* What GCC and clang define for it. */
 #if defined(__AMX_BF16__) || defined(__AMXBF16__)
-#include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-/* Asks the operating system for tile registers, for all threads. */
-static bool begin(void)
-{
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) ==
-           0;
-}
-
-/* Configures all eight tiles at full size. */
-static void begin_tiles(void)
-{
-    static const struct {
-        uint8_t palette, start, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } shape = {.palette = 1,
-               .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
-               .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
-    _tile_loadconfig(&shape);
-}
+#include "tensor/backends/cpu/gemm/amx.h"
 
 #define TILES_BEGIN() begin_tiles()
 #define TILES_END()   _tile_release()
@@ -40,8 +17,7 @@ static void begin_tiles(void)
 #define TILE_MULTIPLY(c, a, b)   _tile_dpbf16ps(c, a, b)
 #include "tensor/backends/cpu/gemm/split_product.h"
 
-static const sl__split_kernels kernels = {"amx", begin, multiply_split,
-                                          pack_split};
+static const sl__split_kernels kernels = {"amx", multiply_split, pack_split};
 const sl__split_kernels *const sl__split_amx = &kernels;
 #else
 const sl__split_kernels *const sl__split_amx = NULL;

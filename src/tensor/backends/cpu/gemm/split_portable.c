@@ -51,11 +51,6 @@ static void multiply_tiles(int c, int a, int b)
     }
 }
 
-static bool begin(void)
-{
-    return true;
-}
-
 #define TILES_BEGIN()            ((void)0)
 #define TILES_END()              ((void)0)
 #define TILES_READ()             ((void)0)
@@ -65,5 +60,5 @@ static bool begin(void)
 #define TILE_MULTIPLY(c, a, b)   multiply_tiles(c, a, b)
 #include "tensor/backends/cpu/gemm/split_product.h"
 
-const sl__split_kernels sl__split_portable = {"portable", begin, multiply_split,
+const sl__split_kernels sl__split_portable = {"portable", multiply_split,
                                               pack_split};

@@ -13,27 +13,11 @@
  * Two things are not as in f32: an infinity becomes NaN; and numbers and sums
  * below about 2^-103 lose bits, because tiles flush subnormal pieces to
  * zero. */
-#include <string.h>
+#include "tensor/backends/cpu/gemm/tiles.h"
 
-#define INLINE static inline __attribute__((always_inline, unused))
-
-/* A tile has 16 rows of 16 pairs, each of two neighbours along k. A row of a
- * left tile is a row of the left matrix, a column of a right tile a column of
- * the right one. */
-enum { PIECES = SL__SPLIT_PIECES, SIDE = 16, PAIR = 2, DEPTH = SIDE * PAIR };
-enum { TILE = SIDE * SIDE }; /* pairs */
-
-/* Products are computed in blocks of two tiles by two. */
-enum { BLOCK = 2 * SIDE, BLOCK_PAIRS = PIECES * 2 * TILE };
+/* The pieces of a block lie one after the other, each of two tiles. */
+enum { PIECES = SL__SPLIT_PIECES, BLOCK_PAIRS = PIECES * 2 * TILE };
 _Static_assert(BLOCK == (int)SL__SPLIT_BLOCK && DEPTH == (int)BLOCK, "");
-
-typedef float v16f __attribute__((vector_size(64)));
-typedef uint32_t v16u __attribute__((vector_size(64)));
-typedef uint16_t v32h __attribute__((vector_size(64)));
-typedef uint32_t v16u_loose
-    __attribute__((vector_size(64), aligned(4), may_alias));
-typedef uint16_t v32h_loose
-    __attribute__((vector_size(64), aligned(2), may_alias));
 
 /* ------------------------------------------------------------ splitting -- */
 
@@ -88,40 +72,12 @@ INLINE void split_columns(const split_source *s, uint32_t *out[PIECES])
     }
 }
 
-/* Transposes a tile: interleaves the halves of its list of rows log2(SIDE)
- * times. */
-INLINE void transpose_tile(const uint32_t *in, uint32_t *out)
-{
-    v16u now[SIDE], next[SIDE];
-#pragma GCC unroll 16
-    for (int i = 0; i < SIDE; i++)
-        now[i] = *(const v16u_loose *)(in + i * SIDE);
-#pragma GCC unroll 4
-    for (int round = 1; round < SIDE; round *= 2) {
-#pragma GCC unroll 8
-        for (int i = 0; i < SIDE / 2; i++) {
-            next[2 * i] = __builtin_shufflevector(now[i], now[i + SIDE / 2], 0,
-                                                  16, 1, 17, 2, 18, 3, 19, 4,
-                                                  20, 5, 21, 6, 22, 7, 23);
-            next[2 * i + 1] = __builtin_shufflevector(
-                now[i], now[i + SIDE / 2], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28,
-                13, 29, 14, 30, 15, 31);
-        }
-        memcpy(now, next, sizeof now);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < SIDE; i++)
-        *(v16u_loose *)(out + i * SIDE) = now[i];
-}
-
 /* The three tiles of a part of an operand, by rows of the left matrix or
  * columns of the right one; past its edges they are 0. */
 static void split_tile(split_source s, int64_t rows, int64_t depth, bool left,
                        uint32_t *out[PIECES])
 {
     float edge[SIDE][DEPTH];
-    uint32_t aside[PIECES][TILE];
-    uint32_t *transposed[PIECES] = {aside[0], aside[1], aside[2]};
     if (rows < SIDE || depth < DEPTH || (s.row != 1 && s.column != 1)) {
         memset(edge, 0, sizeof edge);
         for (int64_t r = 0; r < rows && r < SIDE; r++) {
@@ -131,13 +87,12 @@ static void split_tile(split_source s, int64_t rows, int64_t depth, bool left,
         s = (split_source){edge[0], DEPTH, 1};
     }
     bool by_rows = s.column == 1;
-    uint32_t **to = by_rows == left ? out : transposed;
     if (by_rows)
-        split_rows(&s, to);
+        split_rows(&s, out);
     else
-        split_columns(&s, to);
-    for (int piece = 0; piece < PIECES && to == transposed; piece++)
-        transpose_tile(transposed[piece], out[piece]);
+        split_columns(&s, out);
+    for (int piece = 0; piece < PIECES && by_rows != left; piece++)
+        transpose_tile(out[piece]);
 }
 
 /* An operand to be split: `size` rows of the left matrix, or columns of the
@@ -149,11 +104,6 @@ typedef struct split_factor {
     bool left;
     uint32_t *out; /* by block, then by part of the depth: pieces, tiles */
 } split_factor;
-
-static int64_t blocks_of(int64_t size)
-{
-    return (size + BLOCK - 1) / BLOCK;
-}
 
 static void split_block(const split_factor *f, int64_t block, int64_t part)
 {

@@ -6,7 +6,10 @@
  * the result. */
 #include "tensor/backends/cpu/cpu.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -15,6 +18,8 @@
 #ifdef __x86_64__
 #include <cpuid.h>
 #endif
+
+#define VARIABLE "SLUICE_AMX"
 
 enum { PATIENCE_SECONDS = 20 };
 
@@ -62,7 +67,37 @@ bool sl__survives_in_child(int (*attempt)(void), int seconds)
     return ends_well(child, seconds);
 }
 
-bool sl__amx_works(int (*attempt)(void))
+bool sl__amx_is_asked(const char *value)
 {
-    return claims_amx() && sl__survives_in_child(attempt, PATIENCE_SECONDS);
+    const char *asked = getenv(VARIABLE);
+    return asked && strcmp(asked, value) == 0;
+}
+
+sl_status sl__amx_check_environment(void)
+{
+    const char *value = getenv(VARIABLE);
+    if (!value || !*value || sl__amx_is_asked("always") ||
+        sl__amx_is_asked("never"))
+        return SL_OK;
+    return sl_fail(SL_EINVAL, VARIABLE " is '%s', expected always or never",
+                   value);
+}
+
+static bool works;
+
+/* The second try is for this process, which needs tiles itself. */
+static void try_once(void)
+{
+    works = claims_amx() &&
+            sl__survives_in_child(sl__try_amx, PATIENCE_SECONDS) &&
+            sl__try_amx() == 0;
+}
+
+bool sl__has_amx(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (sl__amx_is_asked("never"))
+        return false;
+    pthread_once(&once, try_once);
+    return works;
 }
