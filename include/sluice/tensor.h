@@ -241,6 +241,11 @@ typedef struct sl_stage_options {
         "cpu", 1, SL_BACKWARD_ANY, false, 1                                    \
     }
 
+/* Writes what computes in this precision on this machine, in a few words:
+ * "avx512, products by amx". NULL is the default backend. */
+SL_API sl_status sl_backend_describe(const char *backend, sl_dtype precision,
+                                     char *out, size_t size);
+
 /* Compiles a graph; `options` may be NULL. The stage does not need the graph
  * afterwards. */
 SL_API sl_status sl_stage_compile(const sl_graph *graph,

@@ -340,7 +340,7 @@ static sl_status print(const job *own)
 {
     const request *r = own->asked;
     sl_trace_summary all = {0};
-    char sizes[80];
+    char sizes[80], how[100];
     CLI_TRY(summarize(own, &all));
     double median = median_of(own->took, r->steps), least = own->took[0];
     double rows = (double)r->rows * r->sizes.microbatches;
@@ -353,16 +353,17 @@ static sl_status print(const job *own)
     sl_extent extent = {.ranks = r->sizes.ranks,
                         .stages = r->stages,
                         .microbatches = r->sizes.microbatches};
-    printf("%s in %s, %s, %s of %d, %d thread%s a rank, %s\n"
+    printf("%s, %s, %s of %d, %d thread%s a rank, %s, %s\n"
            "median %.3f ms, least %.3f ms, %.3f us an action, %.0f %s/s\n"
            "bubble %.3f planned, %.3f measured (medians of the last %d "
            "steps)\n\n"
            "Of a step of median length:\n",
-           model_text(r), sl_dtype_text(cli_dtype(r->precision)), r->schedule,
-           cli_extent_text(&extent, sizes), r->rows, r->threads,
-           r->threads > 1 ? "s" : "", r->transport == MPI ? "mpi" : "threads",
-           median * 1e3, least * 1e3, per_action(own, median) * 1e6,
-           rows / median, is_gpt2(r) ? "tokens" : "rows", all.bubble_planned,
+           model_text(r), r->schedule, cli_extent_text(&extent, sizes), r->rows,
+           r->threads, r->threads > 1 ? "s" : "",
+           r->transport == MPI ? "mpi" : "threads",
+           cli_precision_text(r->precision, how), median * 1e3, least * 1e3,
+           per_action(own, median) * 1e6, rows / median,
+           is_gpt2(r) ? "tokens" : "rows", all.bubble_planned,
            all.bubble_measured, candidates(r));
     return sl_trace_write_summary(own->trace, sl_write_stdio, stdout);
 }

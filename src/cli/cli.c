@@ -212,6 +212,16 @@ const char *cli_modules(const sl_stage_info *stage, char *out, size_t size)
     return out;
 }
 
+const char *cli_precision_text(cli_precision precision, char out[100])
+{
+    char by[80];
+    sl_dtype dtype = cli_dtype(precision);
+    bool known = !sl_backend_describe(NULL, dtype, by, sizeof by);
+    snprintf(out, 100, "%s%s%s", sl_dtype_text(dtype), known ? " by " : "",
+             known ? by : "");
+    return out;
+}
+
 void cli_number_text(double number, char *out, size_t size)
 {
     for (int digits = 15; digits <= 17; digits++) {

@@ -153,6 +153,8 @@ static inline sl_dtype cli_dtype(cli_precision precision)
 {
     return precision == CLI_BF16 ? SL_BF16 : SL_F32;
 }
+/* "bf16 by avx512, products by amx". */
+const char *cli_precision_text(cli_precision precision, char out[100]);
 /* In the order of sl_reading. */
 #define CLI_COMM_WORDS "async|per-edge|ordered|blocking"
 #define CLI_COMM_HELP                                                          \

@@ -592,10 +592,13 @@ static bool was_interrupted(sl_comm *comm, double timeout_s)
 /* What is left to say of a run that ended well. */
 static int end_well(run *own)
 {
+    char how[100];
     const char *trace = own->asked->trace;
     if (own->first && own->summary.data)
         fprintf(trace && strcmp(trace, "-") == 0 ? stderr : stdout,
-                "Of the last step:\n%s", own->summary.data);
+                "Of the last step, in %s:\n%s",
+                cli_precision_text(own->asked->precision, how),
+                own->summary.data);
     if (own->reported)
         printf("Report: %s\n", own->asked->report);
     CLI_TRY(own->traced);

@@ -162,6 +162,8 @@ typedef struct sl__kernel_ops {
     sl_status (*prepare)(sl__device *device, sl__packs *packs,
                          sl__kernel *kernel);
     void (*forget)(sl__kernel *kernel);
+    /* What computes in this precision, in a few words. */
+    void (*describe)(sl_dtype precision, char *out, size_t size);
     /* Computes block->scale from block->squares, so that the norm is at most
      * `clip`, unless that is 0; NaN if the squares are not finite. */
     sl_status (*clip)(sl__stream *stream, sl__update_block *block, double clip);

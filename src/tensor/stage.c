@@ -283,6 +283,16 @@ sl_status sl__backend_find(const char *name, const sl__backend **out)
                    sl__quoted(name, strlen(name), quoted), known);
 }
 
+sl_status sl_backend_describe(const char *backend, sl_dtype precision,
+                              char *out, size_t size)
+{
+    SL__NEED(out);
+    const sl__backend *found;
+    SL__TRY(sl__backend_find(backend, &found));
+    found->kernels.describe(precision, out, size);
+    return SL_OK;
+}
+
 /* ------------------------------------------------------------ compiling -- */
 
 static sl_status open_device(sl_stage *stage)

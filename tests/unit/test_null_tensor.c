@@ -14,6 +14,7 @@ static void graphs(void **state)
     DOES_NOTHING(sl_graph_destroy, (NULL));
     REFUSES(graph, sl_graph_status, (NULL));
     REFUSES(graph, sl_graph_set_precision, (NULL, SL_BF16));
+    REFUSES(out, sl_backend_describe, (NULL, SL_F32, NULL, 0));
     DOES_NOTHING(sl_scope_enter, (NULL, "h"));
     REFUSES_IN_GRAPH("a name is needed", sl_scope_enter,
                      (graph, test_no_text, 0));

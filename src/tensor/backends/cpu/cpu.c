@@ -8,6 +8,8 @@
 #include "base/try.h"
 #include "tensor/backends/cpu/gemm/gemm.h"
 
+#include <stdio.h>
+
 enum { THREADS_MAX = 1024 };
 
 struct sl__device {
@@ -55,6 +57,20 @@ static sl_status open_stream(sl__device *device, sl__stream **out)
 static void close_stream(sl__stream *stream)
 {
     free(stream);
+}
+
+static void describe(sl_dtype precision, char *out, size_t size)
+{
+    enum { MANY_ROWS = 64 };
+    const sl__split_kernels *splits = sl__split_choose(1);
+    if (precision == SL_BF16)
+        snprintf(out, size, "%s, products by %s",
+                 sl__vector_choose_bf16()->name,
+                 sl__bf16_choose(MANY_ROWS)->name);
+    else
+        snprintf(out, size, "%s%s%s", sl__vector_choose()->name,
+                 splits ? ", large products of one thread by " : "",
+                 splits ? splits->name : "");
 }
 
 static void forget(sl__kernel *kernel)
@@ -162,6 +178,7 @@ const sl__backend sl__backend_cpu = {
     .buffers = &sl__host_buffers,
     .kernels = {.prepare = prepare,
                 .forget = forget,
+                .describe = describe,
                 .clip = sl__cpu_clip,
                 .update = update},
 };

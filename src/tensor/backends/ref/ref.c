@@ -4,6 +4,7 @@
  * the specification that other backends are tested against. */
 #include "tensor/backends/ref/ref.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Integers and bools are only ever copied. */
@@ -76,6 +77,12 @@ static sl_status prepare(sl__device *device, sl__packs *packs,
     return prepare_plain(device, kernel);
 }
 
+static void describe(sl_dtype precision, char *out, size_t size)
+{
+    (void)precision;
+    snprintf(out, size, "plain C");
+}
+
 static void forget(sl__kernel *kernel)
 {
     free(kernel->private);
@@ -96,6 +103,7 @@ const sl__backend sl__backend_ref = {
     .buffers = &sl__host_buffers,
     .kernels = {.prepare = prepare,
                 .forget = forget,
+                .describe = describe,
                 .clip = sl__cpu_clip,
                 .update = sl__cpu_update},
 };

@@ -83,28 +83,42 @@ INLINE void pack_by_pairs(const tile_source *s, uint32_t *out)
     }
 }
 
-/* Past the edges of the operand a tile is 0. */
-static void pack_edge(const tile_source *s, int64_t rows, int64_t depth,
-                      uint16_t edge[SIDE][DEPTH])
+INLINE void copy_numbers(const tile_source *s, int64_t row, int64_t k,
+                         int64_t step, int64_t count, uint16_t *out)
 {
-    memset(edge, 0, sizeof(uint16_t[SIDE][DEPTH]));
-    for (int64_t r = 0; r < rows && r < SIDE; r++) {
-        for (int64_t k = 0; k < depth && k < DEPTH; k++) {
-            const void *from = source_at(s, r, k);
-            edge[r][k] = s->is_float ? sl__to_bf16(*(const float *)from)
-                                     : *(const uint16_t *)from;
-        }
+    const void *from = source_at(s, row, k);
+    if (!s->is_float && step == 1) {
+        memcpy(out, from, sizeof *out * (size_t)count);
+        return;
     }
+    for (int64_t i = 0; i < count; i++)
+        out[i] = s->is_float ? sl__to_bf16(((const float *)from)[i * step])
+                             : ((const uint16_t *)from)[i * step];
+}
+
+/* Copies a tile at an edge of the operand, past which it is 0, in the order in
+ * which the operand lies in memory. */
+static tile_source copy_edge(const tile_source *s, int64_t rows, int64_t depth,
+                             uint16_t edge[SIDE * DEPTH])
+{
+    bool down = s->row == 1 && s->column != 1;
+    rows = rows < 0 ? 0 : rows < SIDE ? rows : SIDE;
+    depth = depth < DEPTH ? depth : DEPTH;
+    memset(edge, 0, sizeof(uint16_t[SIDE * DEPTH]));
+    for (int64_t k = 0; k < depth && down; k++)
+        copy_numbers(s, 0, k, 1, rows, edge + k * SIDE);
+    for (int64_t r = 0; r < rows && !down; r++)
+        copy_numbers(s, r, 0, s->column, depth, edge + r * DEPTH);
+    return down ? (tile_source){edge, 1, SIDE, false}
+                : (tile_source){edge, DEPTH, 1, false};
 }
 
 static void pack_tile(tile_source s, int64_t rows, int64_t depth, bool left,
                       uint32_t *out)
 {
-    uint16_t edge[SIDE][DEPTH];
-    if (rows < SIDE || depth < DEPTH || (s.row != 1 && s.column != 1)) {
-        pack_edge(&s, rows, depth, edge);
-        s = (tile_source){edge, DEPTH, 1, false};
-    }
+    uint16_t edge[SIDE * DEPTH];
+    if (rows < SIDE || depth < DEPTH || (s.row != 1 && s.column != 1))
+        s = copy_edge(&s, rows, depth, edge);
     bool by_rows = s.column == 1;
     if (by_rows)
         pack_by_rows(&s, out);
