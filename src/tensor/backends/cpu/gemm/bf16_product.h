@@ -15,17 +15,15 @@ _Static_assert(BLOCK == (int)SL__BF16_BLOCK && DEPTH == (int)BLOCK, "");
 
 /* ------------------------------------------------------------- rounding -- */
 
-/* To the nearest bf16, ties to even, in the upper halves; NaN stays NaN. */
-INLINE v16u round_16(v16f x)
+/* 16 numbers to the nearest bf16, ties to even, in the lower halves; NaN stays
+ * NaN. Vectors are not passed by value: not every instruction set has such wide
+ * ones. */
+INLINE void round_16(const float *x, v16u *out)
 {
-    v16u bits = (v16u)x, is_nan = (v16u)(x != x);
+    v16f number = *(const v16f_loose *)x;
+    v16u bits = (v16u)number, is_nan = (v16u)(number != number);
     v16u rounded = bits + 0x7fff + (bits >> 16 & 1);
-    return ((is_nan & (bits | 0x400000)) | (~is_nan & rounded)) & 0xffff0000;
-}
-
-INLINE v16h to_halves(v16f x)
-{
-    return __builtin_convertvector(round_16(x) >> 16, v16h);
+    *out = ((is_nan & (bits | 0x400000)) | (~is_nan & rounded)) >> 16;
 }
 
 /* -------------------------------------------------------------- packing -- */
@@ -46,11 +44,12 @@ INLINE const void *source_at(const tile_source *s, int64_t row, int64_t k)
 }
 
 /* 16 contiguous numbers, in the lower halves. */
-INLINE v16u load_16(const void *from, bool is_float)
+INLINE void load_16(const void *from, bool is_float, v16u *out)
 {
     if (is_float)
-        return round_16(*(const v16f_loose *)from) >> 16;
-    return __builtin_convertvector(*(const v16h_loose *)from, v16u);
+        round_16(from, out);
+    else
+        *out = __builtin_convertvector(*(const v16h_loose *)from, v16u);
 }
 
 /* Packs rows that are contiguous along the depth: row r of the tile is row
@@ -58,17 +57,18 @@ INLINE v16u load_16(const void *from, bool is_float)
 INLINE void pack_by_rows(const tile_source *s, uint32_t *out)
 {
     for (int r = 0; r < SIDE; r++) {
-        const char *from = source_at(s, r, 0);
+        const void *from = source_at(s, r, 0);
         if (!s->is_float) {
             *(v16u_loose *)(out + r * SIDE) = *(const v16u_loose *)from;
             continue;
         }
-        v32h halves = __builtin_shufflevector(
-            (v32h)load_16(from, true),
-            (v32h)load_16(from + SIDE * sizeof(float), true), 0, 2, 4, 6, 8, 10,
-            12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44,
-            46, 48, 50, 52, 54, 56, 58, 60, 62);
-        *(v16u_loose *)(out + r * SIDE) = (v16u)halves;
+        v16u low, high;
+        round_16((const float *)from, &low);
+        round_16((const float *)from + SIDE, &high);
+        *(v32h_loose *)(out + r * SIDE) = __builtin_shufflevector(
+            (v32h)low, (v32h)high, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22,
+            24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56,
+            58, 60, 62);
     }
 }
 
@@ -77,8 +77,9 @@ INLINE void pack_by_rows(const tile_source *s, uint32_t *out)
 INLINE void pack_by_pairs(const tile_source *s, uint32_t *out)
 {
     for (int r = 0; r < SIDE; r++) {
-        v16u first = load_16(source_at(s, 0, 2 * r), s->is_float);
-        v16u second = load_16(source_at(s, 0, 2 * r + 1), s->is_float);
+        v16u first, second;
+        load_16(source_at(s, 0, 2 * r), s->is_float, &first);
+        load_16(source_at(s, 0, 2 * r + 1), s->is_float, &second);
         *(v16u_loose *)(out + r * SIDE) = first | second << 16;
     }
 }
@@ -201,8 +202,11 @@ INLINE void finish_row(const product *w, const float *sums, const float *bias,
     }
     uint16_t halves[BLOCK], *out = (uint16_t *)w->out + at;
     uint16_t *to = columns == BLOCK ? out : halves;
-    for (int c = 0; c < BLOCK; c += SIDE)
-        *(v16h_loose *)(to + c) = to_halves(*(const v16f_loose *)(whole + c));
+    for (int c = 0; c < BLOCK; c += SIDE) {
+        v16u rounded;
+        round_16(whole + c, &rounded);
+        *(v16h_loose *)(to + c) = __builtin_convertvector(rounded, v16h);
+    }
     if (columns < BLOCK)
         memcpy(out, halves, sizeof *out * (size_t)columns);
 }
