@@ -29,7 +29,7 @@ def main():
             ids = torch.tensor(list(data[i * length:(i + 1) * length + 1]))
             logits = model(ids[None, :-1]).logits[0]
             loss += torch.nn.functional.cross_entropy(logits, ids[1:]).item()
-    print(f"loss {loss / count:.4f}, over {count} sequences of {length} tokens")
+    print(f"loss {loss / count:.6f}, over {count} sequences of {length} tokens")
 
 
 main()

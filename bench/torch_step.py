@@ -4,7 +4,8 @@
 torch_step.py mlp|gpt2 SCHEDULE RANKS STAGES_PER_RANK MICROBATCHES SIZE THREADS
               WIDTH LAYERS [HEADS LENGTH VOCABULARY]
 prints the median seconds of ten steps: forward, backward, plain SGD. The models
-are those of `sluice bench step`, GPT-2 with an lm_head of its own.
+are those of `sluice bench step`, GPT-2 with an lm_head of its own. With
+AUTOCAST=1 in the environment, under torch.autocast in bfloat16.
 """
 import logging
 import os
@@ -119,11 +120,13 @@ def run(rank, job, results):
     x, target = batch_of(job)
     inputs = (x,) if 0 in own else ()
     targets = {"target": target} if stages - 1 in own else {}
+    autocast = os.environ.get("AUTOCAST") == "1"
     took = []
     for _ in range(13):
         dist.barrier()
         start = time.perf_counter()
-        schedule.step(*inputs, return_outputs=False, **targets)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            schedule.step(*inputs, return_outputs=False, **targets)
         optimizer.step()
         optimizer.zero_grad()
         dist.barrier()
