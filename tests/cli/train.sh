@@ -179,7 +179,6 @@ refuses "a third dtype" "--save-dtype takes f32 or bf16" -- \
 
 # In bf16: the same curve within 0.5%, whatever the schedule and the ranks, and
 # half the bytes in messages.
-losses() { sed 's/.*"loss": \([0-9.]*\).*/\1/' "$1"; }
 run train "$dir/text" $small --steps 4 --log "$dir/wide.jsonl"
 losses "$dir/wide.jsonl" >"$dir/wide"
 [ "$(wc -l <"$dir/wide")" = 4 ] || bad "losses of f32: $(cat "$err")"
@@ -197,6 +196,16 @@ for schedule in $("$sluice" schedule --list | awk '{ print $1 }'); do
     done
 done
 [ $runs -ge 20 ] || bad "only $runs runs in bf16"
+if has_mpi; then
+    four="--steps 4 --precision bf16 -m 8 --schedule 1F1B"
+    run train "$dir/text" $small $four -p 2 --log "$dir/threads.jsonl"
+    (. ../comm/mpirun.sh && exec timeout 100 mpirun -n 2 "$sluice" train \
+        "$dir/text" $small $four --log "$dir/mpi.jsonl") >"$out" 2>"$err" ||
+        bad "bf16 under mpirun: $(cat "$err")"
+    losses "$dir/threads.jsonl" >"$dir/threads"
+    [ "$(losses "$dir/mpi.jsonl")" = "$(cat "$dir/threads")" ] ||
+        bad "bf16 under mpirun: $(losses "$dir/mpi.jsonl" | tr '\n' ' ')"
+fi
 for precision in f32 bf16; do
     run train "$dir/text" $small -p 2 --precision $precision --dry-run
     sed -n 's/^rank 0 -> rank 1 .* messages, \([0-9.]*\) .*/\1/p' "$out"

@@ -173,7 +173,7 @@ static sl_tensor *wild_op(bytes *from, sl_tensor *const t[KEPT])
 }
 
 /* Calls of any kind, up to the first that is refused. */
-static void build_wild(bytes from)
+static void build_wild(bytes from, sl_dtype precision)
 {
     sl_graph *graph;
     sl_tensor *tensors[KEPT] = {NULL};
@@ -194,6 +194,8 @@ static void build_wild(bytes from)
         break;
     }
     sl_stage *stage;
+    if (!sl_graph_status(graph))
+        must(!sl_graph_set_precision(graph, precision));
     if (!sl_graph_status(graph) && !sl_stage_compile(graph, NULL, &stage)) {
         must(sl_plan_bytes(stage, 1) >= 0);
         bool small = sl_plan_bytes(stage, 1) <= 1 << 16;
@@ -215,10 +217,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bytes from = {data, size};
     uint8_t way = next(&from);
     if (way % 2) {
-        build_wild(from);
+        build_wild(from, way / 2 % 2 ? SL_BF16 : SL_F32);
         return 0;
     }
-    sl_graph *graph = test_random_graph(choose, &from, SL_F32);
+    sl_graph *graph =
+        test_random_graph(choose, &from, way / 8 % 2 ? SL_BF16 : SL_F32);
     must(graph && !sl_graph_status(graph));
     try_stage(graph, way / 2 % 2 ? "ref" : "cpu", way / 4 % 2);
     sl_graph_destroy(graph);

@@ -67,6 +67,7 @@ typedef struct layout {
     int ranks;
     sl_update_kind kind;
     bool recompute;
+    sl_dtype precision;
 } layout;
 
 typedef struct run {
@@ -160,6 +161,7 @@ static int train_child(const void *argument)
     own.options.cut.inside = true;
     own.options.optimizer.kind = l->kind;
     own.options.stage.recompute = l->recompute;
+    own.options.precision = l->precision;
     own.before = resident();
     status = sl_threads_run(l->ranks, train, &own);
     sl_schedule_destroy(schedule);
@@ -167,12 +169,14 @@ static int train_child(const void *argument)
     bool right = own.reported == own.planned && own.reported == own.measured &&
                  is_near(own.reported, own.grown);
     if (status || !right)
-        printf("%s, %d ranks, %s%s: %lld bytes reported, %lld planned, %lld "
-               "measured, the process grew by %lld: %s\n",
-               l->schedule, l->ranks, l->kind ? "sgd" : "adamw",
-               l->recompute ? ", recompute" : "", (long long)own.reported,
-               (long long)own.planned, (long long)own.measured,
-               (long long)own.grown, status ? sl_error_text() : "");
+        printf(
+            "%s, %d ranks, %s, %s%s: %lld bytes reported, %lld planned, %lld "
+            "measured, the process grew by %lld: %s\n",
+            l->schedule, l->ranks, sl_dtype_text(l->precision),
+            l->kind ? "sgd" : "adamw", l->recompute ? ", recompute" : "",
+            (long long)own.reported, (long long)own.planned,
+            (long long)own.measured, (long long)own.grown,
+            status ? sl_error_text() : "");
     return status || !right;
 }
 
@@ -191,12 +195,12 @@ static void a_run_takes_what_is_planned(void **state)
         if (strcmp(generator->name, "ForwardOnly") == 0)
             continue;
         for (int r = 0; r < 3; r++, number++) {
-            for (int way = 0; way < 4; way++) {
-                if (!all && way != number % 4)
+            for (int way = 0; way < 8; way++) {
+                if (!all && way != (5 * number + number / 8) % 8)
                     continue;
                 const layout l = {generator->name, ranks[r],
                                   way % 2 ? SL_UPDATE_SGD : SL_UPDATE_ADAMW,
-                                  way / 2};
+                                  way / 2 % 2, way / 4 ? SL_BF16 : SL_F32};
                 wrong += in_child(train_child, &l) != 0;
             }
         }
@@ -285,10 +289,12 @@ static void a_plan_is_what_is_allocated(void **state)
         sl_schedule *schedule;
         int64_t messages[2];
         assert_ok(sl_generate(names[n], &sizes, &schedule));
-        for (int keep = 0; keep < 2; keep++) {
+        for (int i = 0; i < 4; i++) {
+            int keep = i % 2;
             plan_trial own = {.spec = small_spec(schedule),
                               .schedule = schedule,
                               .keep_outputs = keep};
+            own.spec.precision = i / 2 ? SL_BF16 : SL_F32;
             assert_ok(sl_threads_run(2, compare_plan, &own));
             messages[keep] = own.messages;
         }

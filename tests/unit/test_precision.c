@@ -152,6 +152,52 @@ static void bytes_are_half(void **state)
     assert_int_equal(gradients[0], gradients[1]);
 }
 
+/* ----------------------------------------------------------------- casts -- */
+
+/* Every rounding of the kernels is the nearest bf16, ties to even. */
+static void compare_casts(void)
+{
+    enum { COUNT = 1003 };
+    static float in[COUNT];
+    static uint16_t half[COUNT];
+    static const float some[] = {
+        1,         1.00390625f, 1.01171875f, -1.01171875f, INFINITY,
+        -INFINITY, 3.4e38f,     0,           -0.0f};
+    sl_graph *graph;
+    uint64_t seed = 5;
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x =
+        sl_input(graph, "x", SL_F32, SL_SHAPE(COUNT), SL_NO_GRADIENT);
+    sl_output(graph, "y", sl_cast(x, SL_BF16), SL_NO_GRADIENT);
+    sl_output(graph, "z", sl_cast(sl_cast(x, SL_BF16), SL_F32), SL_NO_GRADIENT);
+    test_stage stage = test_compile(graph, NULL, 1);
+    for (int i = 0; i < COUNT; i++)
+        in[i] = (float)(test_random(&seed) * pow(10, i % 60 - 30));
+    memcpy(in, some, sizeof some);
+    in[20] = NAN;
+    test_put(&stage, SL_PORT_INPUT, "x", 0, in);
+    test_run(&stage, "F", 0);
+    uint16_t *y = test_get(&stage, SL_PORT_OUTPUT, "y", 0, NULL);
+    float *z = test_get(&stage, SL_PORT_OUTPUT, "z", 0, NULL);
+    for (int i = 0; i < COUNT; i++) {
+        half[i] = sl__to_bf16(in[i]);
+        if (i == 20)
+            assert_true(isnan(sl__from_bf16(y[i])) && isnan(z[i]));
+        else
+            assert_true(y[i] == half[i] && z[i] == sl__from_bf16(half[i]));
+    }
+    free(y);
+    free(z);
+    test_release(&stage);
+    sl_graph_destroy(graph);
+}
+
+static void casts_are_to_the_nearest(void **state)
+{
+    (void)state;
+    test_with_each_set(compare_casts);
+}
+
 /* ----------------------------------------------------------------- ports -- */
 
 static void ports_convert(void **state)
@@ -200,6 +246,7 @@ int main(void)
         cmocka_unit_test(dtypes_are_assigned),
         cmocka_unit_test(only_two_precisions_exist),
         cmocka_unit_test(bytes_are_half),
+        cmocka_unit_test(casts_are_to_the_nearest),
         cmocka_unit_test(ports_convert),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
