@@ -121,12 +121,13 @@ SL_API sl_dtype sl_tensor_dtype(const sl_tensor *tensor);
 SL_API int sl_tensor_dims(const sl_tensor *tensor);
 SL_API const int64_t *sl_tensor_shape(const sl_tensor *tensor);
 
-/* Mixed precision, called once the graph is complete: with SL_BF16, what is
- * computed between parameters and losses becomes bf16, which halves the memory
- * of activations and messages, and products take bf16 and sum in f32.
- * Parameters and their gradients, losses, reductions, and the statistics of
- * norms and attentions stay f32. So do inputs and outputs without a gradient;
- * those with one are bf16 from now on. SL_F32 leaves the graph as it is. */
+/* Mixed precision, called once the graph is complete. With SL_BF16, activations
+ * become bf16: whatever a parameter goes into, up to the losses. That halves
+ * the memory of activations and messages; products take bf16 and sum in f32.
+ * These stay f32: parameters and their gradients, losses, sums and means, the
+ * statistics of norms and attentions, inputs and outputs without a gradient.
+ * Inputs and outputs with a gradient become bf16. Tensors of another dtype, and
+ * results of sl_cast, stay what they are. SL_F32 leaves the graph as it is. */
 SL_API sl_status sl_graph_set_precision(sl_graph *graph, sl_dtype precision);
 
 /* ------------------------------------------------------------------ ops -- */
@@ -241,8 +242,8 @@ typedef struct sl_stage_options {
         "cpu", 1, SL_BACKWARD_ANY, false, 1                                    \
     }
 
-/* Writes what computes in this precision on this machine, in a few words:
- * "avx512, products by amx". NULL is the default backend. */
+/* Writes what computes in this precision (SL_F32 or SL_BF16) on this machine, in
+ * a few words: "avx512, products by amx". NULL is the default backend. */
 SL_API sl_status sl_backend_describe(const char *backend, sl_dtype precision,
                                      char *out, size_t size);
 
@@ -404,8 +405,8 @@ SL_API sl_status sl_memory_create_shared(const sl_stage *stage, int slots,
 /* Copy in and out; `bytes` must be the port's, and the port must be one of this
  * stage or of one with the same names. `slot` only matters for inputs, outputs
  * and their gradients. After a parameter was written, the next run packs the
- * weights again. Floats are converted for a port that was given another float
- * dtype, and the bytes that it then has. */
+ * weights again. To read or write floats in another float dtype, set the port's
+ * `dtype` and `bytes` to that. */
 SL_API sl_status sl_memory_write(sl_memory *memory, const sl_port *port,
                                  int slot, const void *data, size_t bytes);
 SL_API sl_status sl_memory_read(const sl_memory *memory, const sl_port *port,

@@ -78,6 +78,18 @@ static const struct {
     {SL_F32, SL_BF16, float_to_bf16},  {SL_F32, SL_F16, float_to_f16},
 };
 
+/* To the nearest float towards zero, but with its last bit set unless it is
+ * exact: rounded once more, it gives what rounding once would have. */
+static float to_odd_float(double x)
+{
+    float near = (float)x;
+    if ((double)near == x || x != x)
+        return near;
+    if (fabs((double)near) > fabs(x))
+        near = nextafterf(near, 0);
+    return float_of_bits(bits_of_float(near) | 1);
+}
+
 double sl__float_at(sl_dtype dtype, const void *data, int64_t i)
 {
     switch (dtype) {
@@ -92,8 +104,8 @@ void sl__set_float(sl_dtype dtype, void *data, int64_t i, double x)
 {
     switch (dtype) {
     case SL_F64: ((double *)data)[i] = x; return;
-    case SL_BF16: ((uint16_t *)data)[i] = sl__to_bf16((float)x); return;
-    case SL_F16: ((uint16_t *)data)[i] = to_f16((float)x); return;
+    case SL_BF16: ((uint16_t *)data)[i] = sl__to_bf16(to_odd_float(x)); return;
+    case SL_F16: ((uint16_t *)data)[i] = to_f16(to_odd_float(x)); return;
     default: assert(dtype == SL_F32); ((float *)data)[i] = (float)x;
     }
 }
@@ -111,6 +123,10 @@ sl_status sl__convert_floats(sl_dtype to_dtype, void *to, sl_dtype from_dtype,
             return SL_OK;
         }
     }
-    return sl__refuse_dtype("a conversion between floats",
-                            sl__is_float(to_dtype) ? from_dtype : to_dtype);
+    if (!sl__is_float(to_dtype) || !sl__is_float(from_dtype))
+        return sl__refuse_dtype("a conversion between floats",
+                                sl__is_float(to_dtype) ? from_dtype : to_dtype);
+    for (int64_t i = 0; i < count; i++)
+        sl__set_float(to_dtype, to, i, sl__float_at(from_dtype, from, i));
+    return SL_OK;
 }

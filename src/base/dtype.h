@@ -20,8 +20,8 @@ sl_dtype sl__accumulator(sl_dtype dtype);
 /* Whether tensors of a graph may have it, because kernels compute in it. */
 bool sl__is_computed(sl_dtype dtype);
 
-/* Converts any floats to f32 and f64, and f32 to any, rounding to the nearest,
- * ties to even. Refuses dtypes that are not floats. */
+/* Converts any floats to any, rounding to the nearest, ties to even. Refuses
+ * dtypes that are not floats. */
 sl_status sl__convert_floats(sl_dtype to_dtype, void *to, sl_dtype from_dtype,
                              const void *from, int64_t count);
 

@@ -147,7 +147,7 @@ error_t cli_parse_choice(const char *option, const char *text,
 #define CLI_PRECISION(field)                                                   \
     CLI_VALUED("precision", "f32|bf16", CHOICE, field,                         \
                "Precision of activations, messages and products; with bf16, "  \
-               "weights, their gradients, sums and losses stay f32 (f32)")
+               "weights are kept in f32, and sums and losses are f32 (f32)")
 typedef enum cli_precision { CLI_F32, CLI_BF16 } cli_precision;
 static inline sl_dtype cli_dtype(cli_precision precision)
 {

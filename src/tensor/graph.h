@@ -284,6 +284,11 @@ sl_tensor *sl__emit_cast(sl_tensor *x, sl_dtype dtype);
 sl_tensor *sl__emit_reduce(sl_tensor *x, double factor, sl_dtype dtype,
                            int dims, const int64_t *shape);
 
+/* ------------------------------------------------------- precision.c -- */
+
+/* Fails because this is no precision. */
+sl_status sl__refuse_precision(sl_dtype precision);
+
 /* ----------------------------------------------------------- flops.c -- */
 
 /* Floating point operations of a node's products, as sl_stage_flops counts

@@ -25,6 +25,7 @@ typedef struct caster {
     sl_tensor **cast; /* by tensor: as bf16, if that exists */
     sl_tensor **wide; /* by tensor: as f32, for an output */
     bool *is_shown;   /* by tensor: it is an output without a gradient */
+    bool *is_reduced; /* by tensor: a sum or a loss, or f32 made of one */
     int *begin;       /* by node: where it is now, or the casts before it */
     int *after;       /* by result: how far after its node it was born */
 } caster;
@@ -40,10 +41,22 @@ static bool reads_half(const sl__node *node)
     return false;
 }
 
-static sl_dtype result_dtype(const sl__node *node)
+/* Whether an operand comes from a sum or a loss, by element-wise ops. */
+static bool reads_reduced(const caster *c, const sl__node *node)
 {
-    if (node->results[0]->dtype != SL_F32)
-        return node->results[0]->dtype;
+    for (int i = 0; i < node->operand_count; i++) {
+        if ((size_t)node->operands[i]->id < c->tensors &&
+            c->is_reduced[node->operands[i]->id])
+            return true;
+    }
+    return false;
+}
+
+static sl_dtype result_dtype(const caster *c, const sl__node *node)
+{
+    const sl_tensor *result = node->results[0];
+    if (result->dtype != SL_F32)
+        return result->dtype;
     if (sl__ops[node->op].traits & SL__VIEW)
         return node->operands[0]->dtype;
     switch (node->op) {
@@ -56,7 +69,11 @@ static sl_dtype result_dtype(const sl__node *node)
     case SL__LAYER_NORM:
     case SL__RMS_NORM:
     case SL__EMBEDDING: return SL_BF16;
-    default: return reads_half(node) ? SL_BF16 : SL_F32;
+    default:
+        return reads_half(node) ||
+                       (result->needs_gradient && !reads_reduced(c, node))
+                   ? SL_BF16
+                   : SL_F32;
     }
 }
 
@@ -99,7 +116,9 @@ static sl_tensor *as_half(caster *c, sl_tensor *tensor)
 static bool append_again(caster *c, sl__node *node)
 {
     sl_graph *graph = c->graph;
-    sl_dtype dtype = result_dtype(node);
+    sl_dtype dtype = result_dtype(c, node);
+    bool reduces = node->op == SL__REDUCE || node->op == SL__MSE ||
+                   node->op == SL__CROSS_ENTROPY;
     c->begin[node->index] = (int)graph->node_count;
     graph->module = node->module;
     for (int i = 0; i < node->operand_count && dtype == SL_BF16; i++) {
@@ -111,6 +130,8 @@ static bool append_again(caster *c, sl__node *node)
     }
     sl_tensor *result = node->results[0];
     result->dtype = dtype;
+    c->is_reduced[result->id] =
+        dtype == SL_F32 && (reduces || reads_reduced(c, node));
     if (!sl__append_node(graph, node))
         return false;
     if (dtype != SL_BF16 || !c->is_shown[result->id])
@@ -154,7 +175,8 @@ static bool cast_output(caster *c, sl__named *output)
         output->tensor = c->wide[tensor->id];
     else
         output->tensor = sl__emit_cast(tensor, SL_F32);
-    if (is_loss)
+    /* Where the loss is also sent to another stage, it still is f32 here. */
+    if (is_loss && !output->gradient)
         c->graph->loss = output->tensor;
     return output->tensor;
 }
@@ -189,6 +211,7 @@ static sl_status prepare(caster *c)
     SL__TRY(SL__TAKE(arena, c->tensors, &c->cast));
     SL__TRY(SL__TAKE(arena, c->tensors, &c->wide));
     SL__TRY(SL__TAKE(arena, c->tensors, &c->is_shown));
+    SL__TRY(SL__TAKE(arena, c->tensors, &c->is_reduced));
     SL__TRY(SL__TAKE(arena, c->count + 1, &c->begin));
     SL__TRY(SL__TAKE(arena, c->tensors, &c->after));
     for (size_t i = 0; i < graph->outputs.count; i++) {
@@ -205,6 +228,12 @@ static sl_status prepare(caster *c)
     return SL_OK;
 }
 
+sl_status sl__refuse_precision(sl_dtype precision)
+{
+    return sl_fail(SL_EINVAL, "precision %s, expected f32 or bf16",
+                   sl_dtype_text(precision));
+}
+
 sl_status sl_graph_set_precision(sl_graph *graph, sl_dtype precision)
 {
     SL__NEED(graph);
@@ -213,8 +242,7 @@ sl_status sl_graph_set_precision(sl_graph *graph, sl_dtype precision)
     if (precision == SL_F32)
         return SL_OK;
     if (precision != SL_BF16)
-        return sl_fail(SL_EINVAL, "precision %s, expected f32 or bf16",
-                       sl_dtype_text(precision));
+        return sl__refuse_precision(precision);
     caster c = {.graph = graph,
                 .nodes = graph->nodes,
                 .count = graph->node_count,

@@ -289,6 +289,8 @@ sl_status sl_backend_describe(const char *backend, sl_dtype precision,
     SL__NEED(out);
     const sl__backend *found;
     SL__TRY(sl__backend_find(backend, &found));
+    if (precision != SL_F32 && precision != SL_BF16)
+        return sl__refuse_precision(precision);
     found->kernels.describe(precision, out, size);
     return SL_OK;
 }

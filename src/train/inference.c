@@ -10,6 +10,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A pipeline with loaded weights, and its batch, with one sequence per
@@ -36,6 +37,21 @@ sl_status sl__load_weights(const char *path, sl_pipeline *pipeline)
     return status;
 }
 
+/* Compares what decides the sizes of messages. */
+static sl_status agree(sl_comm *comm, const sl_inference_options *options,
+                       int64_t length)
+{
+    int ranks[SL_COMM_MAX_RANKS];
+    char sequence[24];
+    const sl_group group = sl__all_ranks(comm, ranks);
+    snprintf(sequence, sizeof sequence, "%lld", (long long)length);
+    const sl_comm_item items[] = {
+        {"precision", sl_dtype_text(options->precision)}, {"seq", sequence}};
+    return group.count == 1 ? SL_OK
+                            : sl_comm_agree(comm, &group, SL__TAG_END, items, 2,
+                                            options->timeout_s);
+}
+
 /* Fills in a reader. The caller closes it, also after a failure. */
 static sl_status prepare_reader(sl_comm *comm,
                                 const sl_inference_options *options,
@@ -47,11 +63,14 @@ static sl_status prepare_reader(sl_comm *comm,
     how.share_losses = true;
     how.keep_outputs = outputs;
     how.timeout_s = options->timeout_s;
+    sl_status status = agree(comm, options, r->length);
+    if (status)
+        return sl__train_fail(comm, NULL, status);
     SL__TRY(sl__create_batch(r->rows, r->length, &r->batch));
     SL__TRY(
         sl_pipeline_create(comm, sl_gpt2_model, &r->model, &how, &r->pipeline));
     SL__TRY(sl_pipeline_prepare(r->pipeline, r->rows));
-    sl_status status = sl__load_weights(options->weights, r->pipeline);
+    status = sl__load_weights(options->weights, r->pipeline);
     return status ? sl__abort_pipeline(r->pipeline, status) : SL_OK;
 }
 

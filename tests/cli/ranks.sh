@@ -42,6 +42,12 @@ compare() {
         echo "$name: not both are told: $(cat "$said")" >>"$dir/wrong"
 }
 
+timeout 60 mpirun -n 1 "$sluice" eval "$dir/weights" "$dir/text" --precision bf16 : \
+    -n 1 "$sluice" eval "$dir/weights" "$dir/text" >"$out" 2>&1 &&
+    bad "eval in two precisions"
+grep -q "precision is 'bf16' on rank 0 and 'f32' on rank 1" "$out" ||
+    bad "eval in two precisions: $(cat "$out")"
+
 # Later ones win, so each of these changes what `small` says.
 differ val --val "$dir/other"
 differ val-fraction --val-fraction 0.2

@@ -78,7 +78,8 @@ int main(void)
         int g = i / 2;
         sl_safetensors *file = golden_open(golden_models[g].name);
         subject s;
-        make_subject(g, i % 2 ? SL_BF16 : SL_F32, 9, file, &s);
+        bool half = i % 2;
+        make_subject(g, half ? SL_BF16 : SL_F32, 9, file, &s);
         for (size_t k = 0; sl_generator_at(k) && !failed; k++) {
             for (int v = 1; v <= 2 && !failed; v++) {
                 const sl_sizes sizes = {p, v, p == 4 ? 4 : 3};
@@ -89,6 +90,8 @@ int main(void)
                     sl_generate(generator->name, &more, &order))
                     continue;
                 ran[k] = true;
+                if (half) /* for time's sake, one size of each schedule */
+                    v = 2;
                 trial t = make_trial(&s, order, way++);
                 if (!sl_schedule_extent(order).has_backward)
                     t.steps = 0;

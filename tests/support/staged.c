@@ -3,6 +3,7 @@
  * See staged.h. */
 #include "staged.h"
 
+#include "base/dtype.h"
 #include "pipeline/cut/model.h"
 
 #include <math.h>
@@ -103,6 +104,8 @@ static double value_at(sl_dtype dtype, const void *data, size_t i)
     switch (dtype) {
     case SL_F32: return (double)((const float *)data)[i];
     case SL_F64: return ((const double *)data)[i];
+    case SL_BF16:
+    case SL_F16: return sl__float_at(dtype, data, (int64_t)i);
     case SL_I32: return (double)((const int32_t *)data)[i];
     case SL_I64: return (double)((const int64_t *)data)[i];
     default: return (double)((const uint8_t *)data)[i];

@@ -103,6 +103,113 @@ static void only_two_precisions_exist(void **state)
                  "precision f16, expected f32 or bf16");
     sl_scope_enter(graph, "open");
     assert_fails(sl_graph_set_precision(graph, SL_BF16), SL_EINVAL, "open");
+    char text[80];
+    assert_ok(sl_backend_describe("ref", SL_BF16, text, sizeof text));
+    assert_string_equal(text, "plain C");
+    assert_fails(sl_backend_describe(NULL, SL_I32, text, sizeof text),
+                 SL_EINVAL, "precision i32, expected f32 or bf16");
+    sl_graph_destroy(graph);
+}
+
+/* Gradients have the dtypes of their tensors, whatever they come from. */
+static void gradients_have_the_dtypes_of_tensors(void **state)
+{
+    (void)state;
+    sl_graph *graph;
+    int found = 0;
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x =
+        sl_input(graph, "x", SL_F32, SL_SHAPE(ROWS, WIDTH), SL_NO_GRADIENT);
+    sl_tensor *h = sl_gelu_tanh(square(graph, x));
+    sl_loss(graph, sl_mean(h, SL_ALL));
+    assert_ok(sl_graph_set_precision(graph, SL_BF16));
+    test_stage stage = test_compile(graph, NULL, 1);
+    const sl_graph *own = stage.stage->graph;
+    for (size_t i = 0; i < own->node_count; i++) {
+        const sl_tensor *result = own->nodes[i]->results[0];
+        if (own->nodes[i]->op == SL__GELU_TANH_GRAD) {
+            assert_int_equal(result->dtype, SL_BF16);
+            found++;
+        }
+        if (result && result->base->leaf == SL__PARAMETER_GRADIENT) {
+            assert_int_equal(result->dtype, SL_F32);
+            found++;
+        }
+    }
+    assert_int_equal(found, 3);
+    test_release(&stage);
+    sl_graph_destroy(graph);
+}
+
+/* The loss is f32 also where it is sent to another stage, as bf16. */
+static void a_loss_that_is_sent_is_f32(void **state)
+{
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        sl_graph *graph;
+        float weights[2] = {1, 2}, x[2] = {3, 5};
+        assert_ok(sl_graph_create(&graph));
+        sl_tensor *in =
+            sl_input(graph, "x", SL_F32, SL_SHAPE(1, 2), SL_NO_GRADIENT);
+        sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(2, 1));
+        sl_tensor *y = sl_mean(sl_matmul(in, w), SL_ALL);
+        if (first)
+            sl_loss(graph, y);
+        sl_output(graph, "y", y, SL_GRADIENT);
+        if (!first)
+            sl_loss(graph, y);
+        assert_ok(sl_graph_set_precision(graph, SL_BF16));
+        assert_int_equal(graph->loss->dtype, SL_F32);
+        test_stage stage = test_compile(graph, NULL, 1);
+        const sl_run_options options = {0, 2.0 / 3};
+        const uint16_t none = 0;
+        test_put(&stage, SL_PORT_PARAMETER, "w", 0, weights);
+        test_put(&stage, SL_PORT_INPUT, "x", 0, x);
+        test_run(&stage, "F", 0);
+        test_put(&stage, SL_PORT_OUTPUT_GRADIENT, "y", 0, &none);
+        assert_ok(
+            sl_stage_run(stage.stage, SL_PROGRAM_B, stage.memory, 0, &options));
+        float *dw = test_get(&stage, SL_PORT_PARAMETER_GRADIENT, "w", 0, NULL);
+        assert_true(fabs((double)dw[0] - 2) < 0.01);
+        assert_true(test_get_float(&stage, SL_PORT_OUTPUT, "loss", 0) == 13);
+        free(dw);
+        test_release(&stage);
+        sl_graph_destroy(graph);
+    }
+}
+
+/* What crosses is bf16 also before the first product, and an input that two
+ * stages read reaches both as it is. */
+static void messages_are_half_also_before_a_product(void **state)
+{
+    (void)state;
+    sl_graph *graph;
+    sl_model *model;
+    int count;
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(4, 8), SL_NO_GRADIENT);
+    sl_tensor *bias = sl_parameter(graph, "bias", SL_F32, SL_SHAPE(8));
+    sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(8, 8));
+    sl_tensor *h = sl_relu(sl_add(x, bias));
+    sl_mark_cut(graph);
+    h = sl_matmul(h, w);
+    sl_mark_cut(graph);
+    h = sl_add(h, sl_concat((sl_tensor *[]){sl_slice(x, 0, 0, 2),
+                                            sl_slice(w, 0, 0, 2)},
+                            2, 0));
+    h = sl_sum(h, 0);
+    sl_mark_cut(graph);
+    h = sl_matmul(sl_reshape(h, SL_SHAPE(1, 8)), w);
+    sl_loss(graph, sl_mean(sl_mul(h, h), SL_ALL));
+    assert_ok(sl_graph_set_precision(graph, SL_BF16));
+    assert_ok(sl_model_cut(graph, NULL, &model));
+    const sl_crossing *crossings = sl_model_crossings(model, &count);
+    assert_int_equal(count, 3);
+    for (int i = 0; i < count; i++)
+        assert_int_equal(crossings[i].bytes, 2 * (i < 2 ? 4 : 1) * 8);
+    sl_model_ties(model, &count);
+    assert_int_equal(count, 1);
+    sl_model_destroy(model);
     sl_graph_destroy(graph);
 }
 
@@ -227,6 +334,8 @@ static void ports_convert(void **state)
     as.dtype = SL_F64;
     as.bytes = sizeof doubles;
     assert_ok(sl_memory_read(stage.memory, &as, 0, doubles, sizeof doubles));
+    assert_ok(sl_memory_write(stage.memory, &as, 0, doubles, sizeof doubles));
+    assert_ok(sl_memory_read(stage.memory, &port, 0, halves, sizeof halves));
     for (int i = 0; i < COUNT; i++) {
         assert_int_equal(halves[i], sl__to_bf16(floats[i]));
         assert_true(back[i] == sl__from_bf16(halves[i]));
@@ -245,6 +354,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dtypes_are_assigned),
         cmocka_unit_test(only_two_precisions_exist),
+        cmocka_unit_test(gradients_have_the_dtypes_of_tensors),
+        cmocka_unit_test(a_loss_that_is_sent_is_f32),
+        cmocka_unit_test(messages_are_half_also_before_a_product),
         cmocka_unit_test(bytes_are_half),
         cmocka_unit_test(casts_are_to_the_nearest),
         cmocka_unit_test(ports_convert),

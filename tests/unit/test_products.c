@@ -285,6 +285,41 @@ static void compare_blocks(void)
     compare_batches();
 }
 
+/* Operands and results are rounded to the nearest, ties to even. */
+static void compare_roundings(void)
+{
+    enum { N = 40 };
+    const float a[2][2] = {{1, 0x1p-8f}, {1, 3 * 0x1p-8f}};
+    float w[2][N];
+    sl_graph *graph;
+    assert_ok(sl_graph_create(&graph));
+    sl_tensor *x = sl_input(graph, "x", SL_F32, SL_SHAPE(2, 2), SL_NO_GRADIENT);
+    sl_tensor *weight = sl_parameter(graph, "w", SL_F32, SL_SHAPE(2, N));
+    sl_output(graph, "y", sl_matmul(x, weight), SL_GRADIENT);
+    assert_ok(sl_graph_set_precision(graph, SL_BF16));
+    test_stage stage = test_compile(graph, NULL, 1);
+    for (int i = 0; i < N; i++) {
+        /* Each rounds to 1 if ties do to even. */
+        w[0][i] = i % 2 ? 1 : 1 + 0x1p-8f;
+        w[1][i] = i % 3 ? 1 : 1 - 0x1p-9f;
+    }
+    test_put(&stage, SL_PORT_PARAMETER, "w", 0, w);
+    test_put(&stage, SL_PORT_INPUT, "x", 0, a);
+    test_run(&stage, "F", 0);
+    uint16_t *y = test_get(&stage, SL_PORT_OUTPUT, "y", 0, NULL);
+    for (int i = 0; i < N; i++)
+        assert_true(y[i] == 0x3f80 && y[N + i] == 0x3f82);
+    free(y);
+    test_release(&stage);
+    sl_graph_destroy(graph);
+}
+
+static void products_of_bf16_round_to_the_nearest(void **state)
+{
+    (void)state;
+    test_with_each_way(compare_roundings);
+}
+
 static void products_of_bf16_match_ref(void **state)
 {
     (void)state;
@@ -483,6 +518,7 @@ int main(void)
         cmocka_unit_test(products_of_many_rows_match_ref),
         cmocka_unit_test(batches_match_ref),
         cmocka_unit_test(products_of_bf16_match_ref),
+        cmocka_unit_test(products_of_bf16_round_to_the_nearest),
         cmocka_unit_test(specialities_can_be_left_out),
         cmocka_unit_test(only_specialities_can_be_left_out),
         cmocka_unit_test(groups_are_the_same_bits),

@@ -5,7 +5,7 @@
  * Stages follow the order of the graph, so tensors only cross forward. The
  * result of an op that computes crosses once, however many stages read it and
  * through whatever views: the reading stages make the views again, and the
- * copies that kernels need of some. Where all later stages read only a part of
+ * copies and casts of some. Where all later stages read only a part of
  * a result, only that part crosses. link.c decides where gradients flow: here
  * every float that crosses may carry one. */
 #include "pipeline/cut/model.h"
@@ -78,7 +78,7 @@ static int end_of(const divider *d, int stage)
     return stage + 1 < d->stages ? d->starts[stage + 1] : d->items->live_end;
 }
 
-/* Whether a tensor is a view of another one, or a copy of such a view. */
+/* Whether a tensor is a view of another one, or a copy or cast of such. */
 static bool is_view(const sl_tensor *tensor)
 {
     return tensor->node && !sl__computes(tensor->node);
@@ -204,15 +204,15 @@ static sl_status note_unused(divider *d, const sl__names *names)
     return SL_OK;
 }
 
-/* The part of the root that crosses: the smallest of the views from the root to
- * the nearest that all readers share, and of equal ones the nearest to the
- * root. */
+/* The part of the root that crosses: of the views from the root to the nearest
+ * that all readers share, the one of the fewest bytes, and of equal ones the
+ * nearest to the root. */
 static const sl_tensor *narrowest(const crossing *c)
 {
     const sl_tensor *best = c->part;
     for (const sl_tensor *at = c->part; is_view(at);) {
         at = viewed_by(at);
-        if (sl__count(at) <= sl__count(best))
+        if (sl__bytes(at) <= sl__bytes(best))
             best = at;
     }
     return best;

@@ -22,7 +22,8 @@
 
 bool sl__computes(const sl__node *node)
 {
-    return !(sl__ops[node->op].traits & SL__VIEW) && node->op != SL__COPY;
+    return !(sl__ops[node->op].traits & SL__VIEW) && node->op != SL__COPY &&
+           node->op != SL__CAST;
 }
 
 static void find_live(sl__items *items, bool *wanted)

@@ -3,7 +3,7 @@
  * What a kernel on bf16 computes: that of f32, on operands that are widened to
  * f32 in scratch, with results rounded to bf16. A product rounds f32 operands
  * to bf16 first, as if a cast had been before it. */
-#include "tensor/backend.h"
+#include "tensor/backends/ref/ref.h"
 
 #include "base/memory.h"
 #include "base/try.h"
@@ -87,6 +87,15 @@ static void narrow(const sl__arg *a, const float *from, uint16_t *to)
     }
 }
 
+/* Applies the activation after a product, which has been rounded, and rounds
+ * again: as if the activation were a kernel of its own. */
+static void activate_rounded(sl__op op, const sl__arg *a, float *x)
+{
+    int64_t span = span_of(a);
+    for (int64_t i = 0; i < span; i++)
+        x[i] = (float)activate(op, sl__from_bf16(sl__to_bf16(x[i])));
+}
+
 static sl_status run_widened(const sl__kernel *kernel, void *const *p,
                              const sl__run *run)
 {
@@ -102,7 +111,10 @@ static sl_status run_widened(const sl__kernel *kernel, void *const *p,
     }
     q[w->count] = scratch + w->scratch;
     SL__TRY(w->inner.run(&w->inner, q, run));
-    for (int i = kernel->operand_count; i < w->count; i++) {
+    int result = kernel->operand_count;
+    if (kernel->activation != SL__OP_COUNT && w->moved[result] != NOT_MOVED)
+        activate_rounded(kernel->activation, &kernel->args[result], q[result]);
+    for (int i = result; i < w->count; i++) {
         if (w->moved[i] != NOT_MOVED)
             narrow(&kernel->args[i], q[i], p[i]);
     }
@@ -134,6 +146,9 @@ sl_status sl__widen_prepare(sl__kernel *kernel, sl__prepare_inner_fn prepare,
     w->inner.args = w->args;
     w->inner.private = NULL;
     w->inner.group_max = 1;
+    /* After a product that is rounded, it is applied here. */
+    if (w->moved[kernel->operand_count] != NOT_MOVED)
+        w->inner.activation = SL__OP_COUNT;
     SL__TRY(prepare(device, &w->inner));
     assert(!w->inner.private && w->inner.packed_operand < 0);
     if (w->inner.scratch_bytes)

@@ -7,6 +7,7 @@
  * depth at once, and rounded once. */
 #include "tensor/backends/cpu/gemm/tiles.h"
 
+#include <assert.h>
 #include <stdbool.h>
 
 /* Both tiles of a block lie one after the other. */
@@ -222,17 +223,18 @@ INLINE void fetch_ahead(const product *w, int64_t i, int64_t j, int64_t rows)
     }
 }
 
-/* A block of the result, in `sums` with this row stride: of all microbatches,
- * one after the other. */
+/* Adds a block of the products to `sums`, which has this row stride, or writes
+ * it: of all microbatches, one after the other. */
 INLINE void sum_block(const product *w, int64_t row, int64_t column,
-                      int64_t rows, float *sums, int64_t sums_row, bool adds)
+                      int64_t rows, float *sums, int64_t sums_row)
 {
     const sl__bf16_product *f = w->shape;
     int64_t pairs = blocks_of(f->k) * BLOCK_PAIRS;
+    assert(f->adds || w->count == 1);
     for (int g = 0; g < w->count; g++)
         BLOCK_PRODUCT(w->a + g * w->a_next + row * pairs,
                       w->b + g * w->b_next + column * pairs, f->k, rows, sums,
-                      sums_row, adds || g > 0);
+                      sums_row, f->adds);
 }
 
 static void multiply_one(const product *w, int64_t row, int64_t column)
@@ -245,7 +247,7 @@ static void multiply_one(const product *w, int64_t row, int64_t column)
     float bias[BLOCK] = {0};
     if (f->adds && rows == BLOCK && columns == BLOCK) {
         fetch_ahead(w, i, j + BLOCK, rows);
-        sum_block(w, row, column, rows, (float *)w->out + at, f->out_row, true);
+        sum_block(w, row, column, rows, (float *)w->out + at, f->out_row);
         return;
     }
     if (f->adds)
@@ -255,7 +257,7 @@ static void multiply_one(const product *w, int64_t row, int64_t column)
                sizeof *sums * (size_t)columns);
     if (w->bias)
         memcpy(bias, w->bias + j, sizeof *bias * (size_t)columns);
-    sum_block(w, row, column, rows, sums, BLOCK, f->adds);
+    sum_block(w, row, column, rows, sums, BLOCK);
     for (int64_t r = 0; r < rows; r++)
         finish_row(w, sums + r * BLOCK, w->bias ? bias : NULL,
                    at + r * f->out_row, columns);

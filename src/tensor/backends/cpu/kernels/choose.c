@@ -129,7 +129,10 @@ static const char *dtypes_on_bf16(const sl__kernel *kernel)
     case SL__RMS_NORM: return kernel->operand_count == 3 ? "hffhf" : "hfhf";
     case SL__EMBEDDING: return "fxh";
     case SL__ATTENTION: return "hhhhf";
-    case SL__CAST: return kernel->args[0].dtype == SL_BF16 ? "hf" : "fh";
+    case SL__CAST:
+        return kernel->args[0].dtype == SL_F32   ? "fh"
+               : kernel->args[1].dtype == SL_F32 ? "hf"
+                                                 : "hh";
     case SL__REDUCE: return "hf";
     case SL__MSE: return "hff";
     case SL__CROSS_ENTROPY: return "hxff";

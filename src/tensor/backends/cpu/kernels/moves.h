@@ -185,7 +185,7 @@ static sl_status embedding_grad(ARGS)
 }
 
 #ifdef ELEMENT_IS_BF16
-/* From or to f32. */
+/* From or to f32, or nowhere. */
 static void cast_part(void *data, int worker, int64_t from, int64_t to)
 {
     (void)worker;
@@ -199,6 +199,10 @@ static void cast_part(void *data, int worker, int64_t from, int64_t to)
         return;
     }
     const bf16 *x = (const bf16 *)w->p[0] + from;
+    if (w->kernel->args[1].dtype == SL_BF16) {
+        memcpy((bf16 *)w->p[1] + from, x, sizeof *x * (size_t)count);
+        return;
+    }
     float *out = (float *)w->p[1] + from;
     if (w->kernel->adds)
         WALK(count, store(out + i, load(out + i) + load(x + i)),

@@ -191,8 +191,16 @@ static void softmax_part(void *data, int worker, int64_t from, int64_t to)
     for (int64_t r = from; r < to; r++) {
         const element *x = (const element *)w->p[0] + r * columns;
         element *y = (element *)w->p[1] + r * columns;
-        float sum = row_exp(x, y, columns, 1, row_max(x, columns));
-        row_scale(y, columns, 1 / sum);
+        float most = row_max(x, columns);
+#ifdef ELEMENT_IS_BF16
+        /* Rounded once: what is stored is not read again. */
+        float part = 1 / row_exp_sum(x, columns, most);
+        WALK(
+            columns, store(y + i, exp_lanes(load(x + i) - most) * part),
+            store_part(y + i, exp_lanes(load_part(x + i, n) - most) * part, n));
+#else
+        row_scale(y, columns, 1 / row_exp(x, y, columns, 1, most));
+#endif
     }
 }
 
