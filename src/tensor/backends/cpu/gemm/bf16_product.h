@@ -298,17 +298,22 @@ static void multiply_part(void *data, int worker, int64_t from, int64_t to)
 }
 
 /* Units are large, so that less is read again, but there are several for each
- * thread. */
+ * thread, unless they would be too small to be worth one. */
 static void multiply_all(product *w, int threads)
 {
-    int64_t bands = (blocks_of(w->shape->m) + BAND - 1) / BAND;
-    int64_t columns = blocks_of(w->shape->n);
-    w->strip = 16;
-    while (w->strip > 1 &&
-           bands * ((columns + w->strip - 1) / w->strip) < 4 * threads)
-        w->strip /= 2;
-    sl__parallel(threads, bands * ((columns + w->strip - 1) / w->strip), 1,
-                 multiply_part, w);
+    enum { STRIP_MAX = 16, WORTH = 1 << 18 }; /* multiplications */
+    const sl__bf16_product *f = w->shape;
+    int64_t bands = (blocks_of(f->m) + BAND - 1) / BAND;
+    int64_t columns = blocks_of(f->n), rows = bands > 1 ? BAND * BLOCK : f->m;
+    int64_t each = rows * BLOCK * f->k, units;
+    for (w->strip = STRIP_MAX;; w->strip /= 2) {
+        units = bands * ((columns + w->strip - 1) / w->strip);
+        if (w->strip == 1 || units >= 4 * threads ||
+            w->strip / 2 * each < WORTH)
+            break;
+    }
+    sl__parallel(threads, units, WORTH / (w->strip * each) + 1, multiply_part,
+                 w);
 }
 
 static const void *batch_at(const void *data, bool is_float, int64_t at)
