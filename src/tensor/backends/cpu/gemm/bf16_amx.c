@@ -21,7 +21,7 @@ static bool allow_tiles(void)
 /* Tiles 0 to 3 are the result, 4 and 5 left, 6 and 7 right. */
 static void multiply_block(const uint32_t *a, const uint32_t *b, int64_t depth,
                            int64_t rows, float *sums, int64_t sums_row,
-                           bool adds)
+                           bool adds, const uint32_t *ahead)
 {
     enum { SIDE = 16, PAIRS = SIDE * SIDE, ROW_BYTES = 64 };
     const bool two = rows > SIDE;
@@ -42,6 +42,8 @@ static void multiply_block(const uint32_t *a, const uint32_t *b, int64_t depth,
         _tile_loadd(3, second + SIDE, bytes);
     }
     for (; depth > 0; depth -= 2 * SIDE, a += 2 * PAIRS, b += 2 * PAIRS) {
+        for (int i = 0; ahead && i < 2 * SIDE; i++, ahead += SIDE)
+            __builtin_prefetch(ahead, 0, 2);
         _tile_loadd(4, a, ROW_BYTES);
         _tile_loadd(6, b, ROW_BYTES);
         _tile_loadd(7, b + PAIRS, ROW_BYTES);
@@ -80,7 +82,7 @@ int sl__try_amx(void)
     for (int i = 0; i < BLOCK_PAIRS; i++)
         ones[i] = 0x3f803f80;
     begin_tiles();
-    multiply_block(ones, ones, DEPTH, BLOCK, sums, BLOCK, false);
+    multiply_block(ones, ones, DEPTH, BLOCK, sums, BLOCK, false, NULL);
     _tile_release();
     for (int i = 0; i < BLOCK * BLOCK; i++) {
         if (sums[i] != DEPTH)

@@ -5,7 +5,8 @@
 #ifdef __AVX512BF16__
 #include "tensor/backends/cpu/gemm/bf16_pairs.h"
 
-static const sl__bf16_kernels kernels = {"avx512-bf16", multiply_bf16, pack_bf16};
+static const sl__bf16_kernels kernels = {"avx512-bf16", multiply_bf16,
+                                         pack_bf16};
 const sl__bf16_kernels *const sl__bf16_avx512 = &kernels;
 #else
 const sl__bf16_kernels *const sl__bf16_avx512 = NULL;

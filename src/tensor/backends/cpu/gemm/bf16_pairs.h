@@ -27,7 +27,7 @@ INLINE vf add_pairs(vf sum, vu a, vu b)
 /* Some rows and columns of a block. */
 INLINE void multiply_pairs(const uint32_t *a, const uint32_t *b, int64_t depth,
                            int row, int column, float *sums, int64_t sums_row,
-                           bool adds)
+                           bool adds, const uint32_t *ahead)
 {
     vf sum[PAIR_ROWS][PAIR_VECTORS];
     a += row / PAIR_SIDE * PAIR_TILE + row % PAIR_SIDE * PAIR_SIDE;
@@ -44,6 +44,8 @@ INLINE void multiply_pairs(const uint32_t *a, const uint32_t *b, int64_t depth,
         int pairs =
             depth < 2 * PAIR_SIDE ? (int)(depth + 1) / 2 : (int)PAIR_SIDE;
         for (int k = 0; k < pairs; k++) {
+            if (ahead)
+                __builtin_prefetch(ahead + k * PAIR_SIDE, 0, 2);
             vu right[PAIR_VECTORS];
 #pragma GCC unroll 2
             for (int v = 0; v < PAIR_VECTORS; v++)
@@ -58,6 +60,8 @@ INLINE void multiply_pairs(const uint32_t *a, const uint32_t *b, int64_t depth,
         }
         a += 2 * PAIR_TILE;
         b += 2 * PAIR_TILE;
+        if (ahead)
+            ahead += 2 * PAIR_TILE;
     }
 #pragma GCC unroll 8
     for (int r = 0; r < PAIR_ROWS; r++) {
@@ -69,12 +73,17 @@ INLINE void multiply_pairs(const uint32_t *a, const uint32_t *b, int64_t depth,
 
 static void multiply_block(const uint32_t *a, const uint32_t *b, int64_t depth,
                            int64_t rows, float *sums, int64_t sums_row,
-                           bool adds)
+                           bool adds, const uint32_t *ahead)
 {
     for (int row = 0; row < rows; row += PAIR_ROWS) {
         for (int column = 0; column < SL__BF16_BLOCK;
-             column += PAIR_VECTORS * LANES)
-            multiply_pairs(a, b, depth, row, column, sums, sums_row, adds);
+             column += PAIR_VECTORS * LANES) {
+            /* The first two rows of tiles fetch a tile each. */
+            int tile = row / PAIR_ROWS;
+            bool fetches = ahead && column == 0 && tile < 2;
+            multiply_pairs(a, b, depth, row, column, sums, sums_row, adds,
+                           fetches ? ahead + tile * PAIR_TILE : NULL);
+        }
     }
 }
 

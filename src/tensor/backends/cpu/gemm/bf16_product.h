@@ -171,6 +171,11 @@ static uint32_t *pack_all(operand *o, int threads)
 
 /* ----------------------------------------------------------- multiplying -- */
 
+/* A unit of work is a band of rows by a strip of columns, in blocks: the rows
+ * stay in the second-level cache while the columns pass. Where results are
+ * added, memory is read and written row by row. */
+enum { BAND = 8 };
+
 /* A product in progress: of several microbatches, the results are added to
  * `out` one after the other. */
 typedef struct product {
@@ -230,11 +235,17 @@ INLINE void sum_block(const product *w, int64_t row, int64_t column,
 {
     const sl__bf16_product *f = w->shape;
     int64_t pairs = blocks_of(f->k) * BLOCK_PAIRS;
+    /* A weight is read from memory once: the last rows that use a block of it
+     * fetch the next block. */
+    bool fetches = !f->packs_b && (row + 1) % BAND == 0;
+    fetches = fetches || (!f->packs_b && row + 1 == blocks_of(f->m));
+    fetches = fetches && column + 1 < blocks_of(f->n);
     assert(f->adds || w->count == 1);
     for (int g = 0; g < w->count; g++)
         BLOCK_PRODUCT(w->a + g * w->a_next + row * pairs,
                       w->b + g * w->b_next + column * pairs, f->k, rows, sums,
-                      sums_row, f->adds);
+                      sums_row, f->adds,
+                      fetches ? w->b + (column + 1) * pairs : NULL);
 }
 
 static void multiply_one(const product *w, int64_t row, int64_t column)
@@ -262,11 +273,6 @@ static void multiply_one(const product *w, int64_t row, int64_t column)
         finish_row(w, sums + r * BLOCK, w->bias ? bias : NULL,
                    at + r * f->out_row, columns);
 }
-
-/* A unit of work is a band of rows by a strip of columns, in blocks: the rows
- * stay in the second-level cache while the columns pass. Where results are
- * added, memory is read and written row by row. */
-enum { BAND = 8 };
 
 static void multiply_unit(const product *w, int64_t band, int64_t strip)
 {
