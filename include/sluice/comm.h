@@ -74,7 +74,7 @@ typedef struct sl_request {
     double done_s;
     bool posted;        /* posted, and neither complete nor cancelled */
     void *staged;       /* a host copy of a message of device memory */
-    void *transport[8]; /* the transport's own */
+    void *transport[10]; /* the transport's own */
 } sl_request;
 
 /* Tags are below this, as every MPI allows. */

@@ -479,11 +479,16 @@ typedef struct sl_pipeline_options {
     /* How many sends of a rank may be pending, if the schedule is compute-only;
      * -1: any number. A pending send holds memory of its stage. */
     int send_budget;
+    /* On GPUs, a step is recorded as a graph the first time, and replayed from
+     * then on; with this it is enqueued anew each time, with the same bits. So
+     * it is anyway where the host takes part: with custom functions, callbacks,
+     * kept outputs or sharded parameters, and over MPI. */
+    bool no_graph;
 } sl_pipeline_options;
 #define SL_PIPELINE_OPTIONS_INIT                                               \
     {                                                                          \
         NULL, SL_STAGE_OPTIONS_INIT, SL_LOSS_MEAN, false, false, 600, 1, NULL, \
-            0, SL_STEAL_AUTO, NULL, 0, SL_SEND_BUDGET                          \
+            0, SL_STEAL_AUTO, NULL, 0, SL_SEND_BUDGET, false                   \
     }
 #define SL_SEND_BUDGET 4
 

@@ -230,17 +230,35 @@ typedef enum sl_backward {
 } sl_backward;
 
 typedef struct sl_stage_options {
-    const char *backend; /* "cpu", or "ref": plain C, the specification */
-    int threads;         /* of each program; ref uses one */
+    /* "cpu"; "cuda": GPUs; or "ref": plain C, the specification. */
+    const char *backend;
+    int threads; /* of each program; only `cpu` uses several */
     sl_backward backward;
     bool recompute; /* save the inputs only, and run F again in backward */
     int group;      /* the most microbatches that one sl_stage_run_group is
                        expected to run */
+    /* Which GPU, from 0. SL_DEVICE_BY_RANK: each rank of a pipeline that of its
+     * number, modulo how many there are. */
+    int device;
 } sl_stage_options;
+#define SL_DEVICE_BY_RANK (-1)
 #define SL_STAGE_OPTIONS_INIT                                                  \
     {                                                                          \
-        "cpu", 1, SL_BACKWARD_ANY, false, 1                                    \
+        "cpu", 1, SL_BACKWARD_ANY, false, 1, SL_DEVICE_BY_RANK                 \
     }
+
+/* A device of a backend. */
+typedef struct sl_device {
+    char name[80];
+    int64_t bytes, free_bytes; /* of its memory; 0: not known */
+    int processors;
+    int major, minor; /* of a GPU: its compute capability */
+} sl_device;
+
+/* Describes the devices of a backend, at most `most` of them, and outputs how
+ * many there are. Fails with the reason where the backend cannot be used. */
+SL_API sl_status sl_devices(const char *backend, sl_device *out, int most,
+                            int *out_count);
 
 /* Writes what computes in this precision (SL_F32 or SL_BF16) on this machine, in
  * a few words: "avx512, products by amx". NULL is the default backend. */

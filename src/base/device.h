@@ -19,6 +19,9 @@
 
 typedef struct sl__stream sl__stream;
 
+/* A moment on a stream, which other streams can wait for. */
+typedef struct sl__mark sl__mark;
+
 typedef sl_status (*sl__move_fn)(sl__stream *stream, void *to, const void *from,
                                  size_t bytes);
 
@@ -44,6 +47,14 @@ typedef struct sl__buffer_ops {
      * every time. */
     sl_status (*square_sum)(sl__stream *stream, sl_dtype dtype,
                             const void *from, int64_t count, void *to);
+    /* Of devices that work while this process goes on; NULL for others.
+     * mark: notes what has been enqueued so far; after: makes later work wait
+     * for that; unmark: the caller no longer needs the mark; side: a stream
+     * beside this one, for messages from rank `which`, closed with it. */
+    sl_status (*mark)(sl__stream *stream, sl__mark **out);
+    sl_status (*after)(sl__stream *stream, const sl__mark *mark);
+    void (*unmark)(sl__mark *mark);
+    sl_status (*side)(sl__stream *stream, int which, sl__stream **out);
 } sl__buffer_ops;
 
 /* The stream struct of a backend begins with it. */
@@ -65,6 +76,12 @@ extern sl__stream sl__host;
 static inline bool sl__is_host(const sl__stream *stream)
 {
     return stream->buffers->is_host;
+}
+
+/* Whether work on it goes on after the call that enqueues it. */
+static inline bool sl__is_async(const sl__stream *stream)
+{
+    return stream->buffers->mark;
 }
 
 static inline sl_status sl__device_write(sl__stream *stream, void *to,

@@ -21,7 +21,8 @@ typedef struct sl__pipeline_info {
     int rank, ranks; /* this one, and how many the pipeline has */
     int replica;     /* which of the pipelines side by side */
     int microbatches;
-    bool shards; /* a replica keeps only its shard of parameters */
+    bool shards;  /* a replica keeps only its shard of parameters */
+    bool records; /* steps are recorded as graphs */
     double timeout_s;
 } sl__pipeline_info;
 sl__pipeline_info sl__pipeline_describe(const sl_pipeline *pipeline);
@@ -32,6 +33,19 @@ sl_group sl__pipeline_group(const sl_pipeline *pipeline, int *ranks);
 
 /* The tag of collectives between steps. */
 enum { SL__TAG_END = SL_COMM_MAX_TAG - 1 };
+
+/* What all ranks of a process enqueue in a step, recorded as one graph when it
+ * is first run. */
+typedef struct sl__recording {
+    bool exists;
+    void *graph; /* rank 0 has it */
+} sl__recording;
+
+/* Enqueues on all ranks what `enqueue` does, and waits for its end. Where steps
+ * are recorded, `enqueue` is called the first time alone. (graph.c) */
+sl_status sl__run_recorded(const sl__pipeline_info *at, sl__recording *own,
+                           sl_status (*enqueue)(void *context), void *context);
+void sl__forget_recording(const sl__backend *backend, sl__recording *own);
 
 /* Adds bytes that an optimizer allocates on this rank (negative: frees) to
  * those that sl_pipeline_bytes reports. */

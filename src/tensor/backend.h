@@ -76,6 +76,9 @@ typedef struct sl__kernel sl__kernel;
 typedef sl_status (*sl__kernel_fn)(const sl__kernel *kernel, void *const *p,
                                    const sl__run *run);
 
+/* Only these first operands may be packed. */
+enum { SL__PACKED_MAX = 3 };
+
 struct sl__kernel {
     sl__kernel_fn run;
     int64_t number;      /* in its stage, from 1 */
@@ -91,8 +94,10 @@ struct sl__kernel {
     void *private;         /* the backend's, freed by forget */
     int64_t scratch_bytes; /* workspace for the duration of the call */
     bool groups;           /* can run several microbatches in one call */
-    int packed_operand;    /* which operand is a packed weight; -1: none */
-    int pack;
+    /* By operand: which packed weight it is, and where in that it begins, in
+     * bytes; -1: none. */
+    int packs[SL__PACKED_MAX];
+    int64_t pack_offsets[SL__PACKED_MAX];
 };
 
 /* A weight in the layout that a kernel reads, packed again when parameters
@@ -113,7 +118,9 @@ typedef struct sl__packs {
 /* A moment on a stream. */
 typedef struct sl__event {
     double seconds; /* monotonic; known once the stream is finished */
-    void *handle;   /* the backend's */
+    /* Where an asynchronous device notes the time on its own clock (sl__graph_ops
+     * makes the memory and converts the time); else NULL. */
+    volatile uint64_t *stamp;
 } sl__event;
 
 /* A device that a backend has opened. */
@@ -121,7 +128,8 @@ typedef struct sl__device sl__device;
 
 typedef struct sl__device_ops {
     int threads_max;
-    sl_status (*open)(int threads, sl__device **out);
+    /* `number`: which one, modulo how many there are. */
+    sl_status (*open)(int threads, int number, sl__device **out);
     void (*close)(sl__device *device);
     /* A stream serves every device that was opened with as many threads. One
      * thread at a time enqueues on a stream. */
@@ -167,18 +175,43 @@ typedef struct sl__kernel_ops {
     /* Computes block->scale from block->squares, so that the norm is at most
      * `clip`, unless that is 0; NaN if the squares are not finite. */
     sl_status (*clip)(sl__stream *stream, sl__update_block *block, double clip);
-    /* An optimizer's step, which also zeroes the gradient. Does nothing if the
-     * scale is NaN. */
+    /* Sums the squares of `count` gradients: of each into *each[i], unless that
+     * is NULL, and of those whose each[i] is not NULL into *all. The same bits
+     * every time. */
+    sl_status (*squares)(sl__stream *stream, const sl__update_args *args,
+                         double *const *each, int count, double *all);
+    /* An optimizer's step on `count` parameters, which also zeroes their
+     * gradients. Does nothing if the scale is NaN. */
     sl_status (*update)(sl__stream *stream, const sl__update *how,
                         const sl__update_block *block,
-                        const sl__update_args *args);
+                        const sl__update_args *args, int count);
 } sl__kernel_ops;
+
+/* What is enqueued between begin and end, on this stream and on those that wait
+ * for its marks, is recorded instead of done; replay enqueues all of it. Streams
+ * that took part must have been waited for before the end, which outputs NULL
+ * if it fails. */
+typedef struct sl__graph_ops {
+    sl_status (*begin)(sl__stream *stream);
+    sl_status (*end)(sl__stream *stream, void **out_graph);
+    sl_status (*replay)(sl__stream *stream, void *graph);
+    void (*forget)(void *graph);
+    /* Memory for the stamps of `count` events, which both the device and this
+     * process reach; and the time of one. */
+    sl_status (*open_stamps)(sl__stream *stream, size_t count,
+                             volatile uint64_t **out);
+    void (*close_stamps)(sl__stream *stream, volatile uint64_t *stamps);
+    double (*seconds)(const sl__stream *stream, uint64_t stamp);
+} sl__graph_ops;
 
 typedef struct sl__backend {
     const char *name;
     sl__device_ops device;
     const sl__buffer_ops *buffers;
     sl__kernel_ops kernels;
+    const sl__graph_ops *graphs; /* of an asynchronous device; or NULL */
+    /* Describes the devices of this machine; NULL: it has but the one. */
+    sl_status (*list)(sl_device *out, int most, int *out_count);
 } sl__backend;
 
 /* Finds a backend by name; NULL is the default. (stage.c) */
@@ -189,6 +222,7 @@ void sl__backend_replace(const sl__backend *others, int count);
 
 extern const sl__backend sl__backend_ref;
 extern const sl__backend sl__backend_cpu;
+extern const sl__backend sl__backend_cuda;
 
 /* The plain kernel of an op for a dtype: the specification, and what other
  * backends fall back on. Never NULL for an op that has kernels. */
@@ -216,9 +250,11 @@ sl_status sl__cpu_wait(sl__stream *stream, const sl__event *event);
 sl_status sl__cpu_finish(sl__stream *stream);
 sl_status sl__cpu_clip(sl__stream *stream, sl__update_block *block,
                        double clip);
+sl_status sl__cpu_squares(sl__stream *stream, const sl__update_args *args,
+                          double *const *each, int count, double *all);
 sl_status sl__cpu_update(sl__stream *stream, const sl__update *how,
                          const sl__update_block *block,
-                         const sl__update_args *args);
+                         const sl__update_args *args, int count);
 
 /* The same arguments for `count` elements from `first` on. */
 sl__update_args sl__update_part(const sl__update_args *args, int64_t first,

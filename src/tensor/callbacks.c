@@ -173,7 +173,8 @@ static sl_status fill(sl_stage *stage, const sl_graph *graph,
                       const char *backend)
 {
     SL__TRY(sl__backend_find(backend, &stage->backend));
-    SL__TRY(stage->backend->device.open(1, &stage->device));
+    SL__TRY(stage->backend->device.open(1, SL_DEVICE_BY_RANK,
+                                         &stage->device));
     SL__TRY(sl__graph_clone(graph, NULL, &stage->graph));
     offer_programs(stage);
     if (!stage->programs[SL_PROGRAM_B].exists)
@@ -290,7 +291,7 @@ static sl_call make_call(const sl_memory *memory, int slot, void **p)
 {
     const sl_graph *graph = memory->stage->graph;
     size_t inputs = graph->inputs.count, outputs = graph->outputs.count;
-    const sl__step_block *block = &memory->blocks[slot];
+    const sl__step_block *block = &memory->blocks[slot].block;
     /* Outputs that only receive a gradient follow those of the description. */
     return (sl_call){slot,
                      (const void *const *)p,

@@ -7,6 +7,17 @@
 
 #include "tensor/program.h"
 
+/* Bytes of a block in the control pool. On the device each has a cache line of
+ * its own: one may be written while another is read. */
+enum { SL__BLOCK_BYTES = SL__ALIGNMENT };
+_Static_assert(sizeof(sl__step_block) <= SL__BLOCK_BYTES &&
+                   sizeof(sl__update_block) <= SL__BLOCK_BYTES,
+               "a block fits");
+typedef union padded_block {
+    sl__step_block block;
+    char bytes[SL__BLOCK_BYTES];
+} padded_block;
+
 /* The last program that ran on a slot, if another one must follow. */
 typedef enum slot_state { SLOT_EMPTY, SLOT_F, SLOT_I } slot_state;
 
@@ -40,14 +51,8 @@ struct sl_memory {
     int64_t discarded[3];
     sl__holding *holding; /* counts several memories; or NULL */
     char *staging; /* for callbacks: the messages of a slot, in host memory */
-    sl__step_block *blocks; /* the step blocks, in host memory */
+    padded_block *blocks; /* the step blocks, in host memory */
 };
-
-/* Bytes of a block in the control pool. */
-enum { SL__BLOCK_BYTES = SL__ALIGNMENT };
-_Static_assert(sizeof(sl__step_block) <= SL__BLOCK_BYTES &&
-                   sizeof(sl__update_block) <= SL__BLOCK_BYTES,
-               "a block fits");
 
 /* The most microbatches that one call of a kernel runs. */
 enum { SL__GROUP_MAX = 64 };

@@ -209,18 +209,9 @@ sl_status sl__memory_discard(sl_memory *memory, const sl_port *port,
 
 /* ---------------------------------------------------------- optimizers -- */
 
-sl_status sl__memory_square_sum(const sl_memory *memory,
-                                const sl_port *gradient, void *to)
-{
-    int64_t count = gradient->bytes / (int64_t)sl_dtype_bytes(gradient->dtype);
-    return memory->stream->buffers->square_sum(
-        memory->stream, gradient->dtype,
-        find_piece(memory, gradient, 0, (size_t)gradient->bytes), count, to);
-}
-
-sl_status sl__memory_update(sl_memory *memory, const sl_port *gradient,
-                            size_t first, size_t count, const sl__update *how,
-                            const sl__update_block *block, void *states[2])
+sl__update_args sl__memory_update_args(const sl_memory *memory,
+                                       const sl_port *gradient, size_t first,
+                                       size_t count, void *const states[2])
 {
     const sl_stage *stage = memory->stage;
     assert(gradient->kind == SL_PORT_PARAMETER_GRADIENT && memory->gradients);
@@ -233,14 +224,7 @@ sl_status sl__memory_update(sl_memory *memory, const sl_port *gradient,
         .gradient = (char *)memory->gradients + slope->offset,
         .first = states ? states[0] : NULL,
         .second = states ? states[1] : NULL};
-    const sl__update_args part =
-        sl__update_part(&whole, (int64_t)first, (int64_t)count);
-    SL__TRY(stage->backend->device.begin(memory->stream));
-    sl_status status =
-        stage->backend->kernels.update(memory->stream, how, block, &part);
-    SL__TRY(stage->backend->device.end(memory->stream));
-    sl__memory_mark_written(memory);
-    return status;
+    return sl__update_part(&whole, (int64_t)first, (int64_t)count);
 }
 
 sl_status sl__memory_descend_part(sl_memory *memory, const sl_port *gradient,
@@ -248,10 +232,17 @@ sl_status sl__memory_descend_part(sl_memory *memory, const sl_port *gradient,
 {
     static const sl__update how = {.kind = SL_UPDATE_SGD};
     const sl__update_block block = {.rate = rate, .scale = 1, .step = 1};
+    const sl__backend *backend = memory->stage->backend;
+    const sl__update_args args =
+        sl__memory_update_args(memory, gradient, first, count, NULL);
     SL__TRY(sl__device_write(memory->stream, memory->control, &block,
                              sizeof block));
-    return sl__memory_update(memory, gradient, first, count, &how,
-                             memory->control, NULL);
+    SL__TRY(backend->device.begin(memory->stream));
+    sl_status status = backend->kernels.update(memory->stream, &how,
+                                               memory->control, &args, 1);
+    SL__TRY(backend->device.end(memory->stream));
+    sl__memory_mark_written(memory);
+    return status;
 }
 
 sl_status sl_memory_descend(sl_memory *memory, double rate)

@@ -199,19 +199,15 @@ sl_status sl__memory_discard(sl_memory *memory, const sl_port *port,
  * the next run packs them again. */
 void sl__memory_mark_written(sl_memory *memory);
 
-/* An optimizer's step on a part of a parameter, in elements. Takes the port of
- * its gradient, which is zeroed. */
-sl_status sl__memory_update(sl_memory *memory, const sl_port *gradient,
-                            size_t first, size_t count, const sl__update *how,
-                            const sl__update_block *block, void *states[2]);
+/* What an optimizer's step on a part of a parameter, in elements, works on.
+ * Takes the port of its gradient. */
+sl__update_args sl__memory_update_args(const sl_memory *memory,
+                                       const sl_port *gradient, size_t first,
+                                       size_t count, void *const states[2]);
 
 /* sl_memory_descend on a part of one parameter, in elements. */
 sl_status sl__memory_descend_part(sl_memory *memory, const sl_port *gradient,
                                   size_t first, size_t count, double rate);
-
-/* The sum of the squares of a gradient, into a double in device memory. */
-sl_status sl__memory_square_sum(const sl_memory *memory,
-                                const sl_port *gradient, void *to);
 
 /* --------------------------------------------------------------- run.c -- */
 
@@ -232,8 +228,10 @@ sl_status sl__stage_enqueue_group(const sl_stage *stage, sl_memory *memory,
 sl_status sl__memory_check(const sl_memory *memory, int *out_slot,
                            sl_program *out_program);
 
-/* Packs changed weights now, so that the next run need not. */
+/* Packs changed weights now, so that the next run need not. repack: weights
+ * count as changed. */
 sl_status sl__memory_pack(sl_memory *memory);
+void sl__memory_repack(sl_memory *memory);
 
 /* The tensor that is sent or received as a message; NULL if the stage has no
  * such message. (stage.c) */

@@ -9,8 +9,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* CUDA's compiler also reads this. */
+#ifdef __CUDACC__
+#define SL__EVERYWHERE static __host__ __device__ inline
+#else
+#define SL__EVERYWHERE static inline
+#endif
+
 /* The finaliser of splitmix64. */
-static inline uint64_t sl__mix(uint64_t x)
+SL__EVERYWHERE uint64_t sl__mix(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
@@ -18,21 +25,22 @@ static inline uint64_t sl__mix(uint64_t x)
 }
 
 /* Where the counter of one dropout in one run starts. */
-static inline uint64_t sl__dropout_key(uint64_t seed, int64_t op)
+SL__EVERYWHERE uint64_t sl__dropout_key(uint64_t seed, int64_t op)
 {
     return sl__mix(sl__mix(seed + 0x9e3779b97f4a7c15u) + (uint64_t)op);
 }
 
 /* The fraction kept, of 2^32, to compare with a position's random bits. */
-static inline uint64_t sl__dropout_threshold(double rate)
+SL__EVERYWHERE uint64_t sl__dropout_threshold(double rate)
 {
     return (uint64_t)((1 - rate) * 4294967296.0);
 }
 
-static inline bool sl__dropout_keeps(uint64_t key, uint64_t place,
+SL__EVERYWHERE bool sl__dropout_keeps(uint64_t key, uint64_t place,
                                      uint64_t threshold)
 {
     return sl__mix(key + place * 0x9e3779b97f4a7c15u) >> 32 < threshold;
 }
 
+#undef SL__EVERYWHERE
 #endif

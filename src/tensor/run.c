@@ -125,24 +125,23 @@ sl_status sl__stage_enqueue(const sl_stage *stage, sl_program program,
 
 /* --------------------------------------------------------------- blocks -- */
 
-/* In host memory the blocks are adjacent. On the device each has a cache line
- * of its own: one may be written while another is read. */
 sl_status sl__memory_begin_step(sl_memory *memory, const sl__step_block *blocks)
 {
-    for (int i = 0; i < memory->slot_count; i++) {
-        memory->blocks[i] = blocks[i];
-        memory->blocks[i].fault = (sl__fault){0};
-        SL__TRY(sl__device_write(memory->stream, memory->slots[i].block,
-                                 &memory->blocks[i], sizeof *blocks));
+    size_t count = (size_t)memory->slot_count;
+    for (size_t i = 0; i < count; i++) {
+        memory->blocks[i].block = blocks[i];
+        memory->blocks[i].block.fault = (sl__fault){0};
     }
-    return SL_OK;
+    return count ? sl__device_write(memory->stream, memory->slots[0].block,
+                                    memory->blocks, count * SL__BLOCK_BYTES)
+                 : SL_OK;
 }
 
 /* Gives a slot its options. Only F sets the seed: backward uses F's. */
 static sl_status begin_run(sl_memory *memory, sl_program program, int slot,
                            const sl_run_options *options)
 {
-    sl__step_block *block = &memory->blocks[slot];
+    sl__step_block *block = &memory->blocks[slot].block;
     *block = (sl__step_block){.seed = program == SL_PROGRAM_F ? options->seed
                                                               : block->seed,
                               .loss_scale = options->loss_scale};
@@ -166,25 +165,34 @@ static sl_status refuse_fault(const sl_stage *stage, const sl__fault *fault,
                    (long long)fault->place);
 }
 
-static sl_status check_slot(const sl_memory *memory, int slot,
-                            sl_program *out_program)
+/* Reads the blocks of some slots, which are adjacent, and fails with the first
+ * fault. */
+static sl_status check_slots(const sl_memory *memory, int first, int count,
+                             int *out_slot, sl_program *out_program)
 {
-    sl__step_block *block = &memory->blocks[slot];
-    SL__TRY(sl__device_read(memory->stream, block, memory->slots[slot].block,
-                            sizeof *block));
-    return block->fault.kernel
-               ? refuse_fault(memory->stage, &block->fault, out_program)
-               : SL_OK;
+    if (count == 0)
+        return SL_OK;
+    SL__TRY(sl__device_read(memory->stream, &memory->blocks[first],
+                            memory->slots[first].block,
+                            (size_t)count * SL__BLOCK_BYTES));
+    for (int i = first; i < first + count; i++) {
+        const sl__fault *fault = &memory->blocks[i].block.fault;
+        *out_slot = i;
+        if (fault->kernel)
+            return refuse_fault(memory->stage, fault, out_program);
+    }
+    return SL_OK;
 }
 
 sl_status sl__memory_check(const sl_memory *memory, int *out_slot,
                            sl_program *out_program)
 {
-    for (int i = 0; i < memory->slot_count; i++) {
-        *out_slot = i;
-        SL__TRY(check_slot(memory, i, out_program));
-    }
-    return SL_OK;
+    return check_slots(memory, 0, memory->slot_count, out_slot, out_program);
+}
+
+void sl__memory_repack(sl_memory *memory)
+{
+    memory->packed_at = 0;
 }
 
 sl_status sl_stage_run(const sl_stage *stage, sl_program program,
@@ -197,7 +205,7 @@ sl_status sl_stage_run(const sl_stage *stage, sl_program program,
     SL__TRY(begin_run(memory, program, slot, options ? options : &defaults));
     SL__TRY(sl__stage_enqueue(stage, program, memory, slot));
     SL__TRY(stage->backend->device.finish(memory->stream));
-    sl_status status = check_slot(memory, slot, &program);
+    sl_status status = check_slots(memory, slot, 1, &slot, &program);
     if (status)
         memory->slots[slot].state = SLOT_EMPTY;
     return status;
@@ -302,7 +310,8 @@ sl_status sl_stage_run_group(const sl_stage *stage, sl_memory *memory,
     SL__TRY(stage->backend->device.finish(memory->stream));
     for (int i = 0; i < count; i++) {
         sl_program program;
-        SL__TRY(check_slot(memory, slots[i], &program));
+        int slot;
+        SL__TRY(check_slots(memory, slots[i], 1, &slot, &program));
     }
     return SL_OK;
 }

@@ -5,6 +5,7 @@
 #include "tensor/program.h"
 
 #include "base/arguments.h"
+#include "base/cores.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/try.h"
@@ -143,7 +144,7 @@ static sl_status make_kernel(sl_stage *stage, sl__kernel_call *call,
         .adds = node->adds,
         .is_alone = result && stage->writers[result->base->id] == 1,
         .group_max = groups ? stage->options.group : 1,
-        .packed_operand = -1,
+        .packs = {-1, -1, -1},
     };
     call->kernel = kernel;
     SL__TRY(
@@ -211,10 +212,12 @@ static void locate_call(sl_stage *stage, int p, const sl__kernel_call *call)
         args[kernel->arg_count - 1].pool = SL__POOL_WORKSPACE;
         args[kernel->arg_count - 1].offset = call->scratch_offset;
     }
-    if (kernel->packed_operand >= 0) {
-        const sl__pack *pack = stage->packs.data[kernel->pack];
-        args[kernel->packed_operand].pool = SL__POOL_PACKED;
-        args[kernel->packed_operand].offset = pack->args[1].offset;
+    for (int i = 0; i < SL__PACKED_MAX; i++) {
+        if (kernel->packs[i] < 0)
+            continue;
+        args[i].pool = SL__POOL_PACKED;
+        args[i].offset = stage->packs.data[kernel->packs[i]]->args[1].offset +
+                         kernel->pack_offsets[i];
     }
     kernel->groups = kernel->groups && may_group(kernel);
 }
@@ -247,8 +250,8 @@ static sl_status lay_out(sl_stage *stage)
 /* ------------------------------------------------------------- backends -- */
 
 /* The default comes first. */
-static const sl__backend *const backends[] = {&sl__backend_cpu,
-                                              &sl__backend_ref};
+static const sl__backend *const backends[] = {
+    &sl__backend_cpu, &sl__backend_cuda, &sl__backend_ref};
 enum { BACKEND_COUNT = sizeof backends / sizeof *backends };
 static const sl__backend *replaced;
 static int replaced_count;
@@ -295,6 +298,24 @@ sl_status sl_backend_describe(const char *backend, sl_dtype precision,
     return SL_OK;
 }
 
+sl_status sl_devices(const char *backend, sl_device *out, int most,
+                     int *out_count)
+{
+    SL__NEED(out_count);
+    const sl__backend *found;
+    if (most > 0)
+        SL__NEED(out);
+    SL__TRY(sl__backend_find(backend, &found));
+    if (found->list)
+        return found->list(out, most, out_count);
+    *out_count = 1;
+    if (most > 0) {
+        *out = (sl_device){.processors = sl__cores()};
+        snprintf(out->name, sizeof out->name, "%s", found->name);
+    }
+    return SL_OK;
+}
+
 /* ------------------------------------------------------------ compiling -- */
 
 static sl_status open_device(sl_stage *stage)
@@ -307,7 +328,8 @@ static sl_status open_device(sl_stage *stage)
         return sl_fail(SL_EINVAL, "%d threads, expected 1 to %d on %s", threads,
                        stage->backend->device.threads_max,
                        stage->backend->name);
-    return stage->backend->device.open(threads, &stage->device);
+    return stage->backend->device.open(threads, stage->options.device,
+                                       &stage->device);
 }
 
 static sl_status check_options(const sl_stage_options *options)

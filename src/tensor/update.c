@@ -4,6 +4,8 @@
  * PyTorch does, in its order; except that SGD's decay is decoupled too. */
 #include "tensor/backend.h"
 
+#include "base/try.h"
+
 #include <math.h>
 
 /* Defined once for each pair of dtypes: X of the parameter, T of its gradient
@@ -80,13 +82,10 @@ sl__update_args sl__update_part(const sl__update_args *args, int64_t first,
     return part;
 }
 
-sl_status sl__cpu_update(sl__stream *stream, const sl__update *how,
-                         const sl__update_block *block,
-                         const sl__update_args *args)
+static sl_status update_one(const sl__update *how,
+                            const sl__update_block *block,
+                            const sl__update_args *args)
 {
-    (void)stream;
-    if (isnan(block->scale))
-        return SL_OK;
     if (args->dtype == SL_F32 && args->gradient_dtype == SL_F32)
         return update_float_float(how, block, args);
     if (args->dtype == SL_F64 && args->gradient_dtype == SL_F64)
@@ -96,6 +95,33 @@ sl_status sl__cpu_update(sl__stream *stream, const sl__update *how,
     return sl_fail(SL_EINVAL, "an update of %s by a gradient of %s",
                    sl_dtype_text(args->dtype),
                    sl_dtype_text(args->gradient_dtype));
+}
+
+sl_status sl__cpu_update(sl__stream *stream, const sl__update *how,
+                         const sl__update_block *block,
+                         const sl__update_args *args, int count)
+{
+    (void)stream;
+    for (int i = 0; i < count && !isnan(block->scale); i++)
+        SL__TRY(update_one(&how[i], block, &args[i]));
+    return SL_OK;
+}
+
+sl_status sl__cpu_squares(sl__stream *stream, const sl__update_args *args,
+                          double *const *each, int count, double *all)
+{
+    const sl__buffer_ops *buffers = stream->buffers;
+    if (all)
+        SL__TRY(sl__device_clear(stream, all, sizeof *all));
+    for (int i = 0; i < count; i++) {
+        if (!each[i])
+            continue;
+        SL__TRY(buffers->square_sum(stream, args[i].gradient_dtype,
+                                    args[i].gradient, args[i].count, each[i]));
+        if (all)
+            SL__TRY(sl__device_add(stream, SL_F64, all, each[i], 1));
+    }
+    return SL_OK;
 }
 
 sl_status sl__cpu_clip(sl__stream *stream, sl__update_block *block, double clip)

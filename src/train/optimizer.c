@@ -24,7 +24,6 @@ typedef struct item {
     sl_port gradient;
     const char *name; /* in a checkpoint */
     bool first;       /* the copy that counts in the norm */
-    bool decays;
     void *states[2];
 } item;
 
@@ -34,6 +33,11 @@ struct sl_optimizer {
     sl__pipeline_info at; /* this rank's position in the pipeline */
     sl_optimizer_options options;
     item *items;
+    /* By item: how it is updated, what it lies in, and where the sum of squares
+     * of its gradient goes: NULL for a copy that does not count. */
+    sl__update *hows;
+    sl__update_args *args;
+    double **squares;
     int count;
     int kinds; /* how many states each parameter has */
     int64_t steps;
@@ -42,6 +46,7 @@ struct sl_optimizer {
      * of its gradient. */
     char *control;
     sl_memory *control_memory; /* whose bytes include `control` */
+    sl__recording recording;
 };
 
 static const char *const kind_names[2][2] = {{"exp_avg", "exp_avg_sq"},
@@ -86,10 +91,21 @@ static sl_status add_item(void *optimizer, const sl__parameter *gradient)
     *new = (item){.memory = gradient->memory,
                   .gradient = *port,
                   .name = sl__tied_name(model, gradient->stage, port->name),
-                  .first = first,
-                  .decays = port->dims > 1 || own->options.decay_all};
+                  .first = first};
     for (int k = 0; k < own->kinds; k++)
         SL__TRY(add_state(own, new, k));
+    const sl_optimizer_options *options = &own->options;
+    size_t count = (size_t)port->bytes / sl_dtype_bytes(port->dtype);
+    bool decays = port->dims > 1 || options->decay_all;
+    own->hows[new - own->items] = (sl__update){
+        .kind = options->kind,
+        .decay = decays ? options->decay : 0,
+        .beta1 = options->beta1,
+        .beta2 = options->beta2,
+        .epsilon = options->epsilon,
+        .momentum = options->momentum};
+    own->args[new - own->items] =
+        sl__memory_update_args(new->memory, port, 0, count, new->states);
     return SL_OK;
 }
 
@@ -139,13 +155,23 @@ sl_status sl__optimizer_plan(const sl_pipeline *pipeline,
         }
         parameters += ports;
     }
-    *out_bytes = states + (parameters ? control_bytes(parameters) : 0);
+    *out_bytes = states + control_bytes(parameters);
     return SL_OK;
 }
 
 static double *squares_of(const sl_optimizer *own, int index)
 {
     return (double *)(void *)(own->control + SL__ALIGNMENT * (2 + index));
+}
+
+/* The memory of a stage of this rank. */
+static sl_memory *any_memory(const sl_optimizer *own)
+{
+    const sl_stage *stage;
+    sl_memory *memory = NULL;
+    (void)sl_pipeline_stage(own->pipeline, own->at.own_stages[0], &stage,
+                            &memory);
+    return memory;
 }
 
 static sl_status fill(sl_optimizer *own)
@@ -158,14 +184,17 @@ static sl_status fill(sl_optimizer *own)
         sl__arena_take(&own->arena, count, sizeof *own->items, &own->items));
     SL__TRY(sl__arena_take(&own->arena, 2 * count, sizeof *own->states,
                            &own->states));
+    SL__TRY(SL__TAKE(&own->arena, count, &own->hows));
+    SL__TRY(SL__TAKE(&own->arena, count, &own->args));
+    SL__TRY(SL__TAKE(&own->arena, count, &own->squares));
     SL__TRY(sl__each_parameter(own->pipeline, kind, add_item, own));
     assert(own->count == (int)count);
-    if (count == 0)
-        return SL_OK;
     int64_t bytes = control_bytes((int)count);
-    SL__TRY(sl__memory_allocate(own->items[0].memory, bytes, &control));
-    own->control_memory = own->items[0].memory;
+    SL__TRY(sl__memory_allocate(any_memory(own), bytes, &control));
+    own->control_memory = any_memory(own);
     own->control = control;
+    for (int i = 0; i < own->count; i++)
+        own->squares[i] = own->items[i].first ? squares_of(own, i) : NULL;
     sl__pipeline_add_optimizer_bytes(own->pipeline, bytes);
     return SL_OK;
 }
@@ -214,6 +243,7 @@ void sl_optimizer_destroy(sl_optimizer *optimizer)
     }
     give_back(optimizer, optimizer->control_memory,
               control_bytes(optimizer->count), optimizer->control);
+    sl__forget_recording(optimizer->at.backend, &optimizer->recording);
     sl__arena_clear(&optimizer->arena);
     free(optimizer);
 }
@@ -224,23 +254,6 @@ void sl_optimizer_destroy(sl_optimizer *optimizer)
 typedef struct culprit {
     char name[120];
 } culprit;
-
-/* Sums the squares of each gradient of this rank, and of all of them. */
-static sl_status sum_squares(const sl_optimizer *own)
-{
-    sl__stream *stream = own->at.stream;
-    double *all = squares_of(own, -1);
-    SL__TRY(sl__device_clear(stream, all, sizeof *all));
-    for (int i = 0; i < own->count; i++) {
-        const item *at = &own->items[i];
-        if (!at->first)
-            continue;
-        SL__TRY(sl__memory_square_sum(at->memory, &at->gradient,
-                                      squares_of(own, i)));
-        SL__TRY(sl__device_add(stream, SL_F64, all, squares_of(own, i), 1));
-    }
-    return SL_OK;
-}
 
 /* Finds the first gradient of this rank that is not finite. */
 static sl_status find_culprit(const sl_optimizer *own, culprit *out)
@@ -281,43 +294,41 @@ free_all:
 }
 
 /* Enqueues a step: the norm of the whole model's gradient, all-reduced over the
- * ranks; clipping; and the update of every parameter. A rank without parameters
- * takes part in the all-reduce only. */
-static sl_status enqueue_step(sl_optimizer *own, const sl_group *group,
-                              double rate, sl__update_block *block)
+ * ranks; clipping; and the update of every parameter. What changes from step to
+ * step is in the block. */
+static sl_status enqueue(void *context)
 {
-    const sl_optimizer_options *options = &own->options;
+    int ranks[SL_COMM_MAX_RANKS];
+    const sl_optimizer *own = context;
+    const sl_group group = sl__pipeline_group(own->pipeline, ranks);
+    const sl__backend *backend = own->at.backend;
     sl__stream *stream = own->at.stream;
-    char *there = own->control;
-    if (!own->control)
-        return sl_comm_allreduce(own->at.comm, group, SL__TAG_END, SL_F64,
-                                 &block->squares, 1, own->at.timeout_s);
-    sl__update_block *device_block = (sl__update_block *)(void *)there;
-    double *squares =
-        (double *)(void *)(there + offsetof(sl__update_block, squares));
+    double *all = squares_of(own, -1);
+    sl__update_block *block = (sl__update_block *)(void *)own->control;
+    char *squares = own->control + offsetof(sl__update_block, squares);
+    SL__TRY(backend->kernels.squares(stream, own->args, own->squares,
+                                     own->count, all));
+    SL__TRY(sl__comm_allreduce(own->at.comm, stream, &group, SL__TAG_END,
+                               SL_F64, all, 1, own->at.timeout_s));
+    SL__TRY(sl__device_copy(stream, squares, all, sizeof *all));
+    SL__TRY(backend->kernels.clip(stream, block, own->options.clip));
+    SL__TRY(backend->device.begin(stream));
+    sl_status status = backend->kernels.update(stream, own->hows, block,
+                                               own->args, own->count);
+    SL__TRY(backend->device.end(stream));
+    return status;
+}
+
+static sl_status run_step(sl_optimizer *own, double rate,
+                          sl__update_block *block)
+{
+    sl__stream *stream = own->at.stream;
     *block = (sl__update_block){.rate = rate, .step = own->steps + 1};
-    SL__TRY(sl__device_write(stream, there, block, sizeof *block));
-    SL__TRY(sum_squares(own));
-    SL__TRY(sl__comm_allreduce(own->at.comm, stream, group, SL__TAG_END, SL_F64,
-                               squares_of(own, -1), 1, own->at.timeout_s));
-    SL__TRY(
-        sl__device_copy(stream, squares, squares_of(own, -1), sizeof *squares));
-    SL__TRY(own->at.backend->kernels.clip(stream, device_block, options->clip));
-    for (int i = 0; i < own->count; i++) {
-        const item *at = &own->items[i];
-        const sl__update how = {.kind = options->kind,
-                                .decay = at->decays ? options->decay : 0,
-                                .beta1 = options->beta1,
-                                .beta2 = options->beta2,
-                                .epsilon = options->epsilon,
-                                .momentum = options->momentum};
-        size_t count =
-            (size_t)at->gradient.bytes / sl_dtype_bytes(at->gradient.dtype);
-        SL__TRY(sl__memory_update(at->memory, &at->gradient, 0, count, &how,
-                                  device_block, (void **)at->states));
-    }
-    SL__TRY(own->at.backend->device.finish(stream));
-    return sl__device_read(stream, block, there, sizeof *block);
+    SL__TRY(sl__device_write(stream, own->control, block, sizeof *block));
+    SL__TRY(sl__run_recorded(&own->at, &own->recording, enqueue, own));
+    for (int i = 0; i < own->count; i++)
+        sl__memory_mark_written(own->items[i].memory);
+    return sl__device_read(stream, block, own->control, sizeof *block);
 }
 
 sl_status sl_optimizer_step(sl_optimizer *own, double rate, double *out_norm)
@@ -326,8 +337,8 @@ sl_status sl_optimizer_step(sl_optimizer *own, double rate, double *out_norm)
         return sl_fail(SL_EINVAL, "%s: optimizer is NULL", __func__);
     int ranks[SL_COMM_MAX_RANKS];
     const sl_group group = sl__pipeline_group(own->pipeline, ranks);
-    sl__update_block block = {0};
-    SL__TRY(enqueue_step(own, &group, rate, &block));
+    sl__update_block block;
+    SL__TRY(run_step(own, rate, &block));
     if (out_norm)
         *out_norm = sqrt(block.squares);
     if (!isfinite(block.squares))

@@ -185,6 +185,7 @@ static int train_child(const void *argument)
 static void a_run_takes_what_is_planned(void **state)
 {
     (void)state;
+    only_on_cpu(); /* in processes that are forked */
     static const int ranks[] = {1, 2, 4};
     bool all = getenv("SLUICE_ALL") != NULL;
     int number = 0, wrong = 0;
@@ -370,6 +371,7 @@ static int parts_child(const void *argument)
 static void parameters_in_parts_are_told_as_they_are(void **state)
 {
     (void)state;
+    only_on_cpu(); /* in processes that are forked */
     static const char *const names[] = {"GPipe", "Interleaved1F1B",
                                         "ZBVZeroBubble"};
     for (int n = 0; n < 3; n++) {

@@ -3,6 +3,8 @@
  * See support.h. */
 #include "support.h"
 
+#include "tensor/backend.h"
+
 #include <dirent.h>
 #include <ftw.h>
 #include <stdio.h>
@@ -178,4 +180,22 @@ void test_remove_folder(const char *folder)
 {
     enum { OPEN_AT_ONCE = 16 };
     nftw(folder, remove_one, OPEN_AT_ONCE, FTW_DEPTH | FTW_PHYS);
+}
+
+bool test_is_on_gpu(void)
+{
+    const char *name = getenv("SLUICE_TEST_BACKEND");
+    return name && strcmp(name, "cuda") == 0;
+}
+
+/* With SLUICE_TEST_BACKEND=cuda, what tests run on `cpu` runs on a GPU. */
+__attribute__((constructor)) static void replace_if_asked(void)
+{
+    static sl__backend other;
+    if (!test_is_on_gpu())
+        return;
+    other = sl__backend_cuda;
+    other.name = "cpu";
+    other.device.threads_max = 1024;
+    sl__backend_replace(&other, 1);
 }

@@ -24,6 +24,15 @@ void test_assert_ok(sl_status status, const char *call, const char *file,
 void test_assert_fails(sl_status found, sl_status status, const char *text,
                        const char *file, int line);
 
+/* Skips a test of what only kernels of CPUs have, where a GPU's take their
+ * place. */
+#define only_on_cpu()                                                          \
+    do {                                                                       \
+        if (test_is_on_gpu())                                                  \
+            skip();                                                            \
+    } while (0)
+bool test_is_on_gpu(void);
+
 sl_schedule *test_parse(const char *csv);
 char *test_csv(const sl_schedule *schedule); /* freed by the caller */
 void test_assert_csv(const sl_schedule *schedule, const char *csv);

@@ -15,6 +15,9 @@ static void graphs(void **state)
     REFUSES(graph, sl_graph_status, (NULL));
     REFUSES(graph, sl_graph_set_precision, (NULL, SL_BF16));
     REFUSES(out, sl_backend_describe, (NULL, SL_F32, NULL, 0));
+    REFUSES(out_count, sl_devices, (NULL, NULL, 0, NULL));
+    int devices;
+    REFUSES(out, sl_devices, (NULL, NULL, 1, &devices));
     DOES_NOTHING(sl_scope_enter, (NULL, "h"));
     REFUSES_IN_GRAPH("a name is needed", sl_scope_enter,
                      (graph, test_no_text, 0));

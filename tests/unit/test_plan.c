@@ -99,6 +99,7 @@ static sl_stage_options way(int i)
 static void what_is_allocated_is_what_was_planned(void **state)
 {
     (void)state;
+    only_on_cpu();
     for (int i = 0; i < 8; i++) {
         sl_graph *graph = build_block();
         sl_stage_options options = way(i);

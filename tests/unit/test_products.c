@@ -162,6 +162,8 @@ static void compare_few(void)
         for (int s = 0; s < 6; s++, way++)
             compare(rows, sizes[s][0], sizes[s][1], 2 * way + 1);
     }
+    if (test_is_on_gpu())
+        return;
     assert_int_equal(packed_for(8), 0);
     assert_true(packed_for(9) > 0);
     sl__gemm_streamed_from(1);
@@ -330,6 +332,7 @@ static void products_of_bf16_match_ref(void **state)
 static void specialities_can_be_left_out(void **state)
 {
     (void)state;
+    only_on_cpu();
     static const char *const lists[] = {
         "packed", "rank-updates", "grouped",  "wide",
         "dots",   "in-place",     "prefetch", "packed,rank-updates,wide,dots"};
@@ -350,6 +353,7 @@ static void specialities_can_be_left_out(void **state)
 static void only_specialities_can_be_left_out(void **state)
 {
     (void)state;
+    only_on_cpu();
     sl_stage_options options = SL_STAGE_OPTIONS_INIT;
     sl_graph *graph = build(4, 8, 8, SL_OUT_IN, false, plain);
     sl_stage *stage;

@@ -54,6 +54,9 @@ typedef struct post {
     uint16_t receiver;
     size_t found;       /* bytes of the message of the wrong size */
     sl__stream *stream; /* of `memory` */
+    /* On a device that works on by itself: when the memory may be read or
+     * written, and when the message has arrived. */
+    sl__mark *ready, *done;
 } post;
 _Static_assert(offsetof(sl_request, transport) + offsetof(post, receiver) <= 64,
                "what both sides touch is one cache line");
@@ -270,6 +273,39 @@ static void complete(hub *shared, post *done, state how, double now)
 static void abort_threads(sl_comm *comm, sl_status status,
                           const char *sentence);
 
+static void forget_marks(post *own)
+{
+    if (own->ready)
+        own->stream->buffers->unmark(own->ready);
+    if (own->done)
+        own->stream->buffers->unmark(own->done);
+    own->ready = own->done = NULL;
+}
+
+/* Enqueues the copy beside the work of the receiver, which goes on until it
+ * needs the message. */
+static sl_status move_beside(const post *send, post *recv, sl__mark **out_sent)
+{
+    const sl__buffer_ops *buffers = recv->stream->buffers;
+    sl__stream *side;
+    SL__TRY(buffers->side(recv->stream, send->sender, &side));
+    SL__TRY(buffers->after(side, send->ready));
+    SL__TRY(buffers->after(side, recv->ready));
+    SL__TRY(sl__device_copy(side, recv->memory, send->memory, recv->bytes));
+    SL__TRY(buffers->mark(side, &recv->done));
+    return buffers->mark(side, out_sent);
+}
+
+static sl_status move_message(post *send, post *recv)
+{
+    if (recv->bytes == 0)
+        return SL_OK;
+    if (send->ready && recv->ready)
+        return move_beside(send, recv, &send->done);
+    return sl__device_move(recv->stream, recv->memory, send->stream,
+                           send->memory, recv->bytes);
+}
+
 /* Completes a send and the receive that it matches. Requires: both are
  * unlinked. */
 static void match(hub *shared, post *send, post *recv)
@@ -282,10 +318,7 @@ static void match(hub *shared, post *send, post *recv)
         complete(shared, send, COMPLETE, sl__seconds());
         return;
     }
-    sl_status status =
-        recv->bytes ? sl__device_move(recv->stream, recv->memory, send->stream,
-                                      send->memory, recv->bytes)
-                    : SL_OK;
+    sl_status status = move_message(send, recv);
     if (status)
         abort_threads(&shared->ends[recv->owner].comm, status, sl_error_text());
     double now = sl__seconds();
@@ -297,9 +330,9 @@ static void match(hub *shared, post *send, post *recv)
 
 /* Posts a send or a receive. If its counterpart is posted already, completes
  * both; otherwise links it into the mailbox of the receiver. */
-static void post_message(sl_comm *comm, sl__stream *stream, int sender,
-                         int receiver, int tag, const void *memory,
-                         size_t bytes, sl_request *request)
+static sl_status post_message(sl_comm *comm, sl__stream *stream, int sender,
+                              int receiver, int tag, const void *memory,
+                              size_t bytes, sl_request *request)
 {
     hub *shared = end_of(comm)->hub;
     bool is_send = sender == comm->rank;
@@ -311,6 +344,8 @@ static void post_message(sl_comm *comm, sl__stream *stream, int sender,
     own->receiver = (uint16_t)receiver;
     own->owner = (uint16_t)comm->rank;
     own->tag = tag;
+    if (bytes && sl__is_async(stream))
+        SL__TRY(stream->buffers->mark(stream, &own->ready));
     bucket *b = bucket_of(&shared->ends[receiver], sender, tag);
     lock(b);
     post *other =
@@ -320,22 +355,23 @@ static void post_message(sl_comm *comm, sl__stream *stream, int sender,
     unlock(b);
     if (other)
         match(shared, is_send ? own : other, is_send ? other : own);
+    return SL_OK;
 }
 
 static sl_status send_threads(sl_comm *comm, sl__stream *stream, int peer,
                               int tag, const void *data, size_t bytes,
                               sl_request *request)
 {
-    post_message(comm, stream, comm->rank, peer, tag, data, bytes, request);
-    return SL_OK;
+    return post_message(comm, stream, comm->rank, peer, tag, data, bytes,
+                        request);
 }
 
 static sl_status recv_threads(sl_comm *comm, sl__stream *stream, int peer,
                               int tag, void *buffer, size_t bytes,
                               sl_request *request)
 {
-    post_message(comm, stream, peer, comm->rank, tag, buffer, bytes, request);
-    return SL_OK;
+    return post_message(comm, stream, peer, comm->rank, tag, buffer, bytes,
+                        request);
 }
 
 static void cancel_threads(sl_comm *comm, sl_request *request)
@@ -351,6 +387,7 @@ static void cancel_threads(sl_comm *comm, sl_request *request)
     /* Otherwise another rank has unlinked it, and is about to complete it. */
     while (!found && atomic_load(&own->state) == POSTED)
         sched_yield();
+    forget_marks(own);
 }
 
 /* ------------------------------------------------------------- failures -- */
@@ -402,7 +439,13 @@ static sl_status test_threads(sl_comm *comm, sl_request *request,
                        comm->rank, own->bytes, own->sender, own->tag,
                        own->found);
     *out_done = found == COMPLETE;
-    return *out_done ? SL_OK : check_threads(comm);
+    if (!*out_done)
+        return check_threads(comm);
+    /* From here on, work of this rank may use the memory. */
+    if (own->done)
+        SL__TRY(own->stream->buffers->after(own->stream, own->done));
+    forget_marks(own);
+    return SL_OK;
 }
 
 /* ----------------------------------------------------------------- life -- */

@@ -191,8 +191,10 @@ static sl_status bind_lists(sl__binder *b)
         SL__TRY(sl__emit_list(b));
     }
     size_t train = b->binding->train.count, eval = b->binding->eval.count;
-    return sl__arena_take(&b->binding->arena, (train > eval ? train : eval) + 1,
-                          sizeof *b->binding->stamps, &b->binding->stamps);
+    SL__TRY(sl__arena_take(&b->binding->arena,
+                           (train > eval ? train : eval) + 1,
+                           sizeof *b->binding->stamps, &b->binding->stamps));
+    return sl__make_device_side(b->pipeline, b->binding);
 }
 
 static sl_status check_sizes(const sl__binder *b)
@@ -313,6 +315,7 @@ void sl__unbind(const sl_pipeline *pipeline, sl__binding *binding)
             variant->memory != pipeline->owners[variant->stage])
             sl_memory_destroy(variant->memory);
     }
+    sl__free_device_side(pipeline, binding);
     sl__destroy_merges(binding);
     free(binding->train.data);
     free(binding->eval.data);

@@ -33,7 +33,8 @@ typedef struct sl__binder {
     bool train;        /* the list of a step, else of an eval */
     bool measuring;    /* the first pass, without memory */
     sl__instructions *list;
-    int *own; /* by stage: its index on this rank, or -1 */
+    int64_t fed; /* bytes of the list's feeds so far */
+    int *own;    /* by stage: its index on this rank, or -1 */
     sl__lifetime (*lifetimes)[SL__SLOT_KINDS]; /* by cell, of `list` */
     /* By list (eval, train) and cell: the slot of the microbatch in its
      * variant's memory, and the slot of each kind that belongs to it. */

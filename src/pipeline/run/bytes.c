@@ -196,6 +196,7 @@ static sl_status add_binding(const sl_pipeline *pipeline,
         add_variant(variant, owns, out);
     }
     out->outputs += binding->output_bytes;
+    out->messages += binding->feed_bytes;
     return pipeline->shards ? plan_shards(pipeline, binding, out) : SL_OK;
 }
 

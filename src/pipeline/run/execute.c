@@ -129,12 +129,10 @@ static sl_status collect(sl_pipeline *pipeline, const sl__binding *binding,
     const sl_model_port *port =
         &sl_model_outputs(binding->model, &count)[output];
     sl__stream *stream = pipeline->stream;
-    if (port->is_loss) {
+    if (port->is_loss)
         SL__TRY(stream->buffers->convert(stream, SL_F64,
                                          &pipeline->device_losses[m],
                                          port->dtype, i->u.collect.from, 1));
-        pipeline->has_losses = true;
-    }
     if (!binding->merges[output])
         return SL_OK;
     return sl__merge_collect(binding->merges[output], m, stream,
@@ -151,6 +149,10 @@ static sl_status execute_one(sl_pipeline *pipeline, const sl__binding *binding,
     case SL__DO_NOTHING: return SL_OK;
     case SL__DO_STATE: return sl__run_state(pipeline, &i->action);
     case SL__DO_FEED:
+        if (binding->feed_device)
+            return sl__device_copy(pipeline->stream, i->u.feed.to,
+                                   (char *)binding->feed_device + i->u.feed.at,
+                                   i->u.feed.bytes);
         return sl__batch_load(batch, pipeline->argument_of[i->u.feed.argument],
                               i->action.microbatch, pipeline->stream,
                               i->u.feed.to, i->u.feed.bytes);
@@ -210,7 +212,8 @@ static sl_status walk(sl_pipeline *pipeline, sl__binding *binding,
 {
     const sl__device_ops *device = &pipeline->backend->device;
     bool polls = !sl__comm_is_one_process(pipeline->comm);
-    sl__event now = {0};
+    volatile uint64_t *times = binding->times;
+    sl__event now = {.stamp = times};
     size_t k = 0;
     SL__TRY(device->record(pipeline->stream, &now));
     for (; k < list->count; k++) {
@@ -224,6 +227,7 @@ static sl_status walk(sl_pipeline *pipeline, sl__binding *binding,
             pipeline->before();
         SL__TRY(execute_one(pipeline, binding, i, batch, seed,
                             &binding->stamps[k], &now.seconds));
+        now.stamp = times ? &times[*at + 1] : NULL;
         if (i->timed)
             SL__TRY(device->record(pipeline->stream, &now));
         for (; list->data[k].joined; k++)
@@ -276,37 +280,96 @@ static sl_status check_data(sl_pipeline *pipeline, const sl__binding *binding)
     return SL_OK;
 }
 
-/* Waits until the device has finished, and reads the losses. */
-static sl_status end_step(sl_pipeline *pipeline, const sl__binding *binding)
+/* Whether this rank computes losses. */
+static bool computes_losses(const sl_pipeline *pipeline,
+                            const sl__binding *binding)
 {
-    SL__TRY(pipeline->backend->device.finish(pipeline->stream));
+    int count;
+    const sl_model_port *outputs = sl_model_outputs(binding->model, &count);
+    for (int i = 0; i < count; i++) {
+        if (outputs[i].is_loss && sl__is_own(pipeline, outputs[i].stages[0]))
+            return true;
+    }
+    return false;
+}
+
+/* Reads what the device has computed beside tensors. */
+static sl_status end_step(sl_pipeline *pipeline, sl__binding *binding,
+                          const sl__instructions *list)
+{
+    pipeline->has_losses = computes_losses(pipeline, binding);
     if (pipeline->has_losses)
         SL__TRY(sl__device_read(
             pipeline->stream, pipeline->losses, pipeline->device_losses,
             sizeof *pipeline->losses * (size_t)pipeline->microbatches));
+    sl__read_times(pipeline, binding, list);
     return check_data(pipeline, binding);
+}
+
+/* What a step or an eval enqueues. */
+typedef struct job {
+    sl_pipeline *pipeline;
+    sl__binding *binding;
+    const sl__instructions *list;
+    const sl_batch *batch;
+    uint64_t seed;
+} job;
+
+static sl_status walk_list(const job *own)
+{
+    sl_pipeline *pipeline = own->pipeline;
+    sl__binding *binding = own->binding;
+    size_t at = 0;
+    sl_status status =
+        walk(pipeline, binding, own->list, own->batch, own->seed, &at);
+    if (!status)
+        return SL_OK;
+    status = abort_at(pipeline, &own->list->data[at], status);
+    for (size_t m = 0; m < binding->request_count; m++)
+        sl_comm_cancel(pipeline->comm, &binding->requests[m].request);
+    return status;
+}
+
+static sl_status enqueue(void *context)
+{
+    const job *own = context;
+    sl_pipeline *pipeline = own->pipeline;
+    const sl_model *model = own->binding->model;
+    bool train = own->list == &own->binding->train;
+    if (train) {
+        sl__clear_replica_gradients(pipeline);
+        SL__TRY(sl__clear_tied_copies(pipeline, model));
+    }
+    SL__TRY(walk_list(own));
+    pipeline->end_s[0] = sl__seconds();
+    if (train)
+        SL__TRY(sl__explain(pipeline, sl__sum_tied_gradients(pipeline, model),
+                            "the sum of tied gradients"));
+    pipeline->end_s[1] = sl__seconds();
+    return SL_OK;
 }
 
 sl_status sl__execute(sl_pipeline *pipeline, sl__binding *binding,
                       const sl__instructions *list, const sl_batch *batch,
                       uint64_t seed)
 {
-    size_t at = 0;
-    assert(list == &binding->train || list == &binding->eval);
+    job own = {pipeline, binding, list, batch, seed};
+    sl__pipeline_info at = sl__pipeline_describe(pipeline);
+    bool train = list == &binding->train;
+    assert(train || list == &binding->eval);
     assert(!pipeline->latest);
     memcpy(pipeline->data_s, pipeline->next_data_s, sizeof pipeline->data_s);
     memset(pipeline->next_data_s, 0, sizeof pipeline->next_data_s);
     atomic_store_explicit(&pipeline->at, 0, memory_order_relaxed);
     atomic_store(&pipeline->doing, list);
     SL__TRY(begin_step(pipeline, binding, seed));
-    sl_status status = walk(pipeline, binding, list, batch, seed, &at);
-    if (status) {
-        status = abort_at(pipeline, &list->data[at], status);
-        for (size_t m = 0; m < binding->request_count; m++)
-            sl_comm_cancel(pipeline->comm, &binding->requests[m].request);
-        return status;
-    }
-    SL__TRY(end_step(pipeline, binding));
+    SL__TRY(sl__write_feeds(pipeline, binding, list, batch));
+    at.records = sl__can_record(pipeline, binding);
+    /* What is recorded packs weights each time. */
+    for (int v = 0; v < binding->variant_count && at.records; v++)
+        sl__memory_repack(binding->variants[v].memory);
+    SL__TRY(sl__run_recorded(&at, &binding->recordings[train], enqueue, &own));
+    SL__TRY(end_step(pipeline, binding, list));
     pipeline->latest = list;
     return SL_OK;
 }

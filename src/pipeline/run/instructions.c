@@ -18,10 +18,16 @@
 /* ------------------------------------------------------------- emitting -- */
 
 /* Whether the clock is read after an instruction. Reading it takes longer than
- * copying a few bytes. A wait reads the clock itself. */
-static bool is_timed(const sl__instruction *i)
+ * copying a few bytes. A wait reads the clock itself; but on a device that works
+ * on by itself it is the device that waits, and its clock is read for what takes
+ * time there. */
+static bool is_timed(const sl__instruction *i, bool is_async)
 {
     enum { FEW_BYTES = 2048 };
+    if (is_async)
+        return i->kind == SL__DO_RUN || i->kind == SL__DO_PACK ||
+               i->kind == SL__DO_STATE || i->kind == SL__DO_COPY ||
+               i->kind == SL__DO_WAIT;
     switch (i->kind) {
     case SL__DO_FEED: return i->u.feed.bytes > FEW_BYTES;
     case SL__DO_COPY: return i->u.copy.bytes > FEW_BYTES;
@@ -40,7 +46,8 @@ static sl_status emit(sl__binder *b, const sl__instruction *instruction)
     SL__TRY(sl__grow(&list->data, &list->capacity, list->count + 1,
                      sizeof *list->data));
     list->data[list->count] = *instruction;
-    list->data[list->count++].timed = is_timed(instruction);
+    list->data[list->count++].timed =
+        is_timed(instruction, b->pipeline->backend->graphs);
     return SL_OK;
 }
 
@@ -201,8 +208,10 @@ static sl_status emit_feeds(sl__binder *b, int stage, int microbatch)
         if (!goes_to(&inputs[i], stage))
             continue;
         out.u.feed.argument = i;
+        out.u.feed.at = b->fed;
         SL__TRY(find_memory(b, stage, microbatch, SL_PORT_INPUT, inputs[i].name,
                             &out.u.feed.to, &out.u.feed.bytes));
+        b->fed += sl__aligned((int64_t)out.u.feed.bytes);
         SL__TRY(emit(b, &out));
     }
     return SL_OK;
@@ -418,9 +427,12 @@ sl_status sl__emit_list(sl__binder *b)
         b->train ? pipeline->lowered : pipeline->forward;
     const sl_action *row = sl_schedule_row(schedule, pipeline->rank);
     size_t length = sl_schedule_length(schedule, pipeline->rank);
+    b->fed = 0;
     SL__TRY(emit_packs(b));
     for (size_t i = 0; i < length; i++)
         SL__TRY(emit_action(b, &row[i]));
+    if (pipeline->backend->graphs && b->fed > b->binding->feed_bytes)
+        b->binding->feed_bytes = b->fed;
     for (size_t i = 0; i < length; i++) {
         sl_action parts[2];
         int count = sl_action_parts(&row[i], parts);

@@ -10,6 +10,7 @@
 #include "base/try.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -58,10 +59,12 @@ static int count_adjacent_weights(const sl_pipeline *pipeline)
 
 static sl_status open_stream(sl_pipeline *pipeline)
 {
-    const sl_stage_options *stage = &pipeline->options.stage;
+    sl_stage_options *stage = &pipeline->options.stage;
     SL__TRY(sl__backend_find(stage->backend, &pipeline->backend));
     const sl__device_ops *device = &pipeline->backend->device;
-    SL__TRY(device->open(stage->threads, &pipeline->device));
+    if (stage->device < 0)
+        stage->device = sl_comm_rank(pipeline->comm);
+    SL__TRY(device->open(stage->threads, stage->device, &pipeline->device));
     return device->open_stream(pipeline->device, &pipeline->stream);
 }
 
@@ -89,6 +92,10 @@ static sl_status start(sl_pipeline *pipeline, sl_model_fn build, void *context)
     SL__TRY(open_stream(pipeline));
     size_t stages = (size_t)pipeline->stages;
     size_t microbatches = (size_t)pipeline->microbatches;
+    pipeline->records = pipeline->backend->graphs && !pipeline->shards &&
+                        !pipeline->options.no_graph &&
+                        pipeline->options.function_count == 0 &&
+                        sl__comm_is_one_process(pipeline->comm);
     pipeline->options.stage.group = count_adjacent_weights(pipeline);
     if (pipeline->options.stage.backward == SL_BACKWARD_NONE)
         pipeline->options.stage.recompute = false;
@@ -248,9 +255,8 @@ static sl_status finish(sl_pipeline *pipeline, const sl_model *model)
     return sl_comm_progress(pipeline->comm);
 }
 
-/* Adds what a collective was for to the error of a timeout. */
-static sl_status explain(const sl_pipeline *pipeline, sl_status status,
-                         const char *what)
+sl_status sl__explain(const sl_pipeline *pipeline, sl_status status,
+                      const char *what)
 {
     if (status != SL_ETIME || sl_comm_progress(pipeline->comm))
         return status;
@@ -275,21 +281,11 @@ static sl_status run_list(sl_pipeline *pipeline, const sl_batch *batch,
         pipeline->holding.most = pipeline->holding.now;
     sl__begin_stealing(pipeline);
     pipeline->has_losses = false;
-    if (train) {
-        sl__clear_replica_gradients(pipeline);
-        SL__TRY(sl__clear_tied_copies(pipeline, binding->model));
-    }
     SL__TRY(sl__execute(pipeline, binding,
                         train ? &binding->train : &binding->eval, batch, seed));
-    pipeline->end_s[0] = sl__seconds();
-    if (train)
-        SL__TRY(explain(pipeline,
-                        sl__sum_tied_gradients(pipeline, binding->model),
-                        "the sum of tied gradients"));
-    pipeline->end_s[1] = sl__seconds();
-    SL__TRY(explain(pipeline, finish(pipeline, binding->model),
-                    "the end of the step"));
-    pipeline->end_s[2] = sl__seconds();
+    SL__TRY(sl__explain(pipeline, finish(pipeline, binding->model),
+                        "the end of the step"));
+    pipeline->end_s[2] = fmax(sl__seconds(), pipeline->end_s[1]);
     pipeline->helped_s = pipeline->helping_s;
     return SL_OK;
 }
@@ -358,7 +354,7 @@ static sl_status agree(sl_pipeline *pipeline, bool train)
         atomic_store(&pipeline->beginning, false);
     if (!status && least != most)
         status = name_difference(pipeline, &own, train);
-    return explain(pipeline, status, "all ranks to begin the step");
+    return sl__explain(pipeline, status, "all ranks to begin the step");
 }
 
 static sl_status try_batch(sl_pipeline *pipeline, const sl_argument *arguments,
@@ -424,6 +420,7 @@ sl__pipeline_info sl__pipeline_describe(const sl_pipeline *pipeline)
                                .replica = pipeline->replica,
                                .microbatches = pipeline->microbatches,
                                .shards = pipeline->shards,
+                               .records = pipeline->records,
                                .timeout_s = pipeline->options.timeout_s};
 }
 

@@ -82,6 +82,7 @@ typedef struct sl__instruction {
             int argument; /* by input of the model */
             void *to;
             size_t bytes;
+            int64_t at; /* in the memory of all feeds of a list */
         } feed;
         struct {
             const void *from;
@@ -146,6 +147,14 @@ typedef struct sl__binding {
     double *scales;         /* by microbatch: the scale of its loss */
     int *group;             /* scratch: the slots of joined W's */
     sl__step_block *blocks; /* scratch: by slot of one memory */
+    /* Only on a device that works on by itself: what is fed in a step, in host
+     * memory and on the device; the clock readings of a list, as the device
+     * writes them; a recording of each list (eval, train). */
+    int64_t feed_bytes;
+    char *feed_host;
+    void *feed_device;
+    volatile uint64_t *times;
+    sl__recording recordings[2];
 } sl__binding;
 
 typedef struct sl__lowering sl__lowering;
@@ -166,7 +175,8 @@ struct sl_pipeline {
     int ranks;   /* of the schedule */
     int rank;    /* this one's number among these */
     int replica; /* which of the pipelines side by side this is in */
-    bool shards; /* each replica keeps only its shard of parameters */
+    bool shards;  /* each replica keeps only its shard of parameters */
+    bool records; /* steps are recorded as graphs, if a binding allows it */
     sl__lowering *lowering;     /* shared by ranks; has the next two */
     const sl_schedule *lowered; /* what a step runs */
     const sl_schedule *forward; /* the part of it that an eval runs */
@@ -240,6 +250,10 @@ sl_status sl__copy_cells(const sl_schedule *from, bool forward_alone,
 
 /* ---------------------------------------------------------- pipeline.c -- */
 
+/* Adds what a collective was for to the error of a timeout. */
+sl_status sl__explain(const sl_pipeline *pipeline, sl_status status,
+                      const char *what);
+
 /* Splits a batch of `rows` rows evenly; the result is in pipeline->rows. */
 sl_status sl__split_rows(sl_pipeline *pipeline, int64_t rows);
 
@@ -269,11 +283,31 @@ static inline sl__variant *sl__variant_of(const sl__binding *binding, int stage,
 
 /* ----------------------------------------------------------- execute.c -- */
 
-/* Runs a list of the binding and waits for its end. Afterwards losses are in
+/* Runs a list of the binding and waits for its end: with what comes before and
+ * after it in a step, on tied gradients. Afterwards losses are in
  * pipeline->losses. Fails where a kernel found invalid data. */
 sl_status sl__execute(sl_pipeline *pipeline, sl__binding *binding,
                       const sl__instructions *list, const sl_batch *batch,
                       uint64_t seed);
+
+/* ------------------------------------------------------------- graph.c -- */
+
+/* Allocates what a binding needs on a device that works on by itself; frees
+ * it. */
+sl_status sl__make_device_side(sl_pipeline *pipeline, sl__binding *binding);
+void sl__free_device_side(const sl_pipeline *pipeline, sl__binding *binding);
+
+/* Whether a list of the binding can be recorded as a graph. */
+bool sl__can_record(const sl_pipeline *pipeline, const sl__binding *binding);
+
+/* Copies what a list feeds to the device, from the batch. */
+sl_status sl__write_feeds(const sl_pipeline *pipeline,
+                          const sl__binding *binding,
+                          const sl__instructions *list, const sl_batch *batch);
+
+/* Converts the clock readings of the device, after a list has ended. */
+void sl__read_times(sl_pipeline *pipeline, sl__binding *binding,
+                    const sl__instructions *list);
 
 /* ------------------------------------------------------------ report.c -- */
 

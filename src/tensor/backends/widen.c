@@ -150,7 +150,8 @@ sl_status sl__widen_prepare(sl__kernel *kernel, sl__prepare_inner_fn prepare,
     if (w->moved[kernel->operand_count] != NOT_MOVED)
         w->inner.activation = SL__OP_COUNT;
     SL__TRY(prepare(device, &w->inner));
-    assert(!w->inner.private && w->inner.packed_operand < 0);
+    assert(!w->inner.private && w->inner.packs[0] < 0 &&
+           w->inner.packs[1] < 0);
     if (w->inner.scratch_bytes)
         w->inner.arg_count++;
     kernel->run = run_widened;

@@ -21,8 +21,9 @@ static void close_device(sl__device *device)
     free(device);
 }
 
-static sl_status open_device(int threads, sl__device **out)
+static sl_status open_device(int threads, int number, sl__device **out)
 {
+    (void)number;
     if (threads > sl__thread_limit())
         return sl_fail(SL_EINVAL, "%d threads, but OMP_THREAD_LIMIT is %d",
                        threads, sl__thread_limit());
@@ -146,20 +147,22 @@ static void update_part(void *data, int worker, int64_t from, int64_t to)
     for (int64_t at = from; at < to; at += PIECE) {
         int64_t count = to - at < PIECE ? to - at : PIECE;
         const sl__update_args part = sl__update_part(u->args, at, count);
-        sl__cpu_update(u->stream, u->how, u->block, &part);
+        sl__cpu_update(u->stream, u->how, u->block, &part, 1);
     }
 }
 
 static sl_status update(sl__stream *stream, const sl__update *how,
                         const sl__update_block *block,
-                        const sl__update_args *args)
+                        const sl__update_args *args, int count)
 {
-    /* Refuses unsupported dtypes here: the parts below cannot report them. */
-    const sl__update_args none = sl__update_part(args, 0, 0);
-    SL__TRY(sl__cpu_update(stream, how, block, &none));
-    update_job u = {stream, how, block, args};
-    sl__parallel(((const cpu_stream *)stream)->threads, args->count, 1 << 14,
-                 update_part, &u);
+    for (int i = 0; i < count; i++) {
+        /* Refuses unsupported dtypes here: the parts below cannot. */
+        const sl__update_args none = sl__update_part(&args[i], 0, 0);
+        SL__TRY(sl__cpu_update(stream, &how[i], block, &none, 1));
+        update_job u = {stream, &how[i], block, &args[i]};
+        sl__parallel(((const cpu_stream *)stream)->threads, args[i].count,
+                     1 << 14, update_part, &u);
+    }
     return SL_OK;
 }
 
@@ -180,5 +183,6 @@ const sl__backend sl__backend_cpu = {
                 .forget = forget,
                 .describe = describe,
                 .clip = sl__cpu_clip,
+                .squares = sl__cpu_squares,
                 .update = update},
 };

@@ -36,10 +36,11 @@ struct sl__device {
     char unused;
 };
 
-static sl_status open(int threads, sl__device **out)
+static sl_status open(int threads, int number, sl__device **out)
 {
     static sl__device device;
     (void)threads;
+    (void)number;
     *out = &device;
     return SL_OK;
 }
@@ -105,5 +106,6 @@ const sl__backend sl__backend_ref = {
                 .forget = forget,
                 .describe = describe,
                 .clip = sl__cpu_clip,
+                .squares = sl__cpu_squares,
                 .update = sl__cpu_update},
 };

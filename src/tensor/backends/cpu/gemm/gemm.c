@@ -117,7 +117,7 @@ static sl_status fill_pack(sl__pack *pack, const sl__node *node,
                      .operand_count = 1,
                      .node = node,
                      .activation = SL__OP_COUNT,
-                     .packed_operand = -1};
+                     .packs = {-1, -1, -1}};
     pack->bytes = packed_bytes(how, vector->lanes);
     return SL_OK;
 }
@@ -318,9 +318,8 @@ static sl_status prepare_panels(const matmul *p, int threads, sl__packs *packs,
         product->b_row = p->b[1];
         return SL_OK;
     }
-    kernel->packed_operand = p->b_operand;
     return find_pack(packs, kernel->node, p->b_operand, &product->b_pack,
-                     &kernel->pack);
+                     &kernel->packs[p->b_operand]);
 }
 
 /* ---------------------------------------------------------- dot products -- */
@@ -438,6 +437,6 @@ sl_status sl__gemm_prepare_bf16(sl__packs *packs, sl__kernel *kernel)
         return SL_OK;
     }
     const sl__panel_pack how = {p.k, p.n, p.b[1], p.b[2], -1, false, p.k};
-    kernel->packed_operand = p.b_operand;
-    return find_pack(packs, kernel->node, p.b_operand, &how, &kernel->pack);
+    return find_pack(packs, kernel->node, p.b_operand, &how,
+                     &kernel->packs[p.b_operand]);
 }

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Rows of a table, and their gradients: the positions of each id are grouped
+ * first, so that every row is summed in the order of positions. */
+#include "device.cuh"
+
+/* A block for each position. */
+KERNEL embedding(const embedding_params p)
+{
+    int64_t i = blockIdx.x, id = integer(p.ids, p.dtype[1], i);
+    bool is_known = id >= 0 && id < p.rows;
+    if (!is_known && threadIdx.x == 0)
+        note_fault(p.block, p.kernel, id, i);
+    for (int64_t c = threadIdx.x; c < p.columns; c += blockDim.x)
+        put(p.out, p.dtype[2], i * p.columns + c,
+            is_known ? get<double>(p.table, p.dtype[0], id * p.columns + c)
+                     : 0.0);
+}
+
+KERNEL embedding_eights(const embedding_params p)
+{
+    int64_t i = blockIdx.x, id = integer(p.ids, p.dtype[1], i);
+    bool is_known = id >= 0 && id < p.rows;
+    if (!is_known && threadIdx.x == 0)
+        note_fault(p.block, p.kernel, id, i);
+    for (int64_t c = threadIdx.x * 8; c < p.columns; c += blockDim.x * 8) {
+        eight row = {};
+        if (is_known)
+            row = get8(p.table, p.dtype[0], id * p.columns + c);
+        put8(p.out, p.dtype[2], i * p.columns + c, row);
+    }
+}
+
+/* For each position: the first with the same id, and how many come before it.
+ * Also, at `start`, how many there are. All ids are compared with all. */
+KERNEL group_count(const embedding_params p)
+{
+    enum { TILE = 1024 };
+    __shared__ int64_t tile[TILE];
+    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    int64_t own = i < p.count ? integer(p.ids, p.dtype[1], i) : -1;
+    int first = -1, before = 0, all = 0;
+    for (int64_t from = 0; from < p.count; from += TILE) {
+        int64_t count = p.count - from < TILE ? p.count - from : TILE;
+        __syncthreads();
+        for (int k = threadIdx.x; k < count; k += blockDim.x)
+            tile[k] = integer(p.ids, p.dtype[1], from + k);
+        __syncthreads();
+        for (int k = 0; k < count; k++) {
+            if (tile[k] != own)
+                continue;
+            first = first < 0 ? (int)(from + k) : first;
+            before += from + k < i;
+            all++;
+        }
+    }
+    if (i >= p.count)
+        return;
+    if (own < 0 || own >= p.rows) {
+        note_fault(p.block, p.kernel, own, i);
+        all = 0;
+        first = -1;
+    }
+    p.first[i] = first;
+    p.place[i] = before;
+    p.start[i] = first == (int)i ? all : 0;
+}
+
+/* Turns counts into places where groups start. One block. */
+KERNEL group_start(const embedding_params p)
+{
+    __shared__ int sums[1024];
+    int64_t each = (p.count + blockDim.x - 1) / blockDim.x;
+    int64_t from = threadIdx.x * each, end = from + each;
+    int sum = 0;
+    end = end < p.count ? end : p.count;
+    for (int64_t i = from; i < end; i++)
+        sum += p.start[i];
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    for (int by = 1; by < (int)blockDim.x; by *= 2) {
+        int left = (int)threadIdx.x >= by ? sums[threadIdx.x - by] : 0;
+        __syncthreads();
+        sums[threadIdx.x] += left;
+        __syncthreads();
+    }
+    int at = threadIdx.x ? sums[threadIdx.x - 1] : 0;
+    for (int64_t i = from; i < end; i++) {
+        int count = p.start[i];
+        p.start[i] = at;
+        at += count;
+    }
+}
+
+KERNEL group_order(const embedding_params p)
+{
+    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    if (i < p.count && p.first[i] >= 0)
+        p.order[p.start[p.first[i]] + p.place[i]] = (int)i;
+}
+
+/* A block for each position; those that are the first of their id sum the rows
+ * of all its positions. */
+template <class C> __device__ void sum_group(const embedding_params &p)
+{
+    int i = blockIdx.x;
+    if (p.first[i] != i)
+        return;
+    int64_t id = integer(p.ids, p.dtype[1], i);
+    int from = p.start[i], count = 0;
+    /* Its size: places are numbered, and the group ends where they restart. */
+    while (from + count < (int)p.count && p.first[p.order[from + count]] == i &&
+           p.place[p.order[from + count]] == count)
+        count++;
+    for (int64_t c = threadIdx.x; c < p.columns; c += blockDim.x) {
+        C sum = 0;
+        for (int n = 0; n < count; n++)
+            sum += get<C>(p.dy, p.dtype[0],
+                          p.order[from + n] * p.columns + c);
+        if (p.adds)
+            sum += get<C>(p.out, p.dtype[2], id * p.columns + c);
+        put(p.out, p.dtype[2], id * p.columns + c, sum);
+    }
+}
+
+KERNEL embedding_grad_f32(const embedding_params p)
+{
+    sum_group<float>(p);
+}
+
+KERNEL embedding_grad_f64(const embedding_params p)
+{
+    sum_group<double>(p);
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sums over dimensions, in an order that depends on the geometry alone. */
+#include "device.cuh"
+
+/* One block for each sum. */
+template <class C> __device__ void reduce_one(const reduce_params &p)
+{
+    for (int64_t o = blockIdx.x; o < p.kept; o += gridDim.x) {
+        int64_t start[1], to[1], from[1];
+        place<1>(o, p.kept_dims, p.kept_shape, &p.kept_stride, start);
+        place<1>(o, p.kept_dims, p.kept_shape, &p.out_stride, to);
+        C sum = 0;
+        for (int64_t i = threadIdx.x; i < p.summed; i += blockDim.x) {
+            place<1>(i, p.summed_dims, p.summed_shape, &p.summed_stride, from);
+            sum += get<C>(p.in, p.dtype[0], start[0] + from[0]);
+        }
+        sum = block_sum(sum) * (C)p.number;
+        if (threadIdx.x == 0) {
+            if (p.adds)
+                sum += get<C>(p.out, p.dtype[1], to[0]);
+            put(p.out, p.dtype[1], to[0], sum);
+        }
+    }
+}
+
+KERNEL reduce(const reduce_params p)
+{
+    reduce_one<double>(p);
+}
+
+/* One thread for each sum, where there are many short ones. */
+template <class C> __device__ void reduce_some(const reduce_params &p)
+{
+    for (int64_t o = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; o < p.kept;
+         o += gridDim.x * (int64_t)blockDim.x) {
+        int64_t start[1], to[1], from[1];
+        place<1>(o, p.kept_dims, p.kept_shape, &p.kept_stride, start);
+        place<1>(o, p.kept_dims, p.kept_shape, &p.out_stride, to);
+        C sum = 0;
+        for (int64_t i = 0; i < p.summed; i++) {
+            place<1>(i, p.summed_dims, p.summed_shape, &p.summed_stride, from);
+            sum += get<C>(p.in, p.dtype[0], start[0] + from[0]);
+        }
+        sum *= (C)p.number;
+        if (p.adds)
+            sum += get<C>(p.out, p.dtype[1], to[0]);
+        put(p.out, p.dtype[1], to[0], sum);
+    }
+}
+
+KERNEL reduce_each(const reduce_params p)
+{
+    reduce_some<double>(p);
+}
+
+/* ------------------------------------------------- over the rows alone -- */
+
+/* Blocks of 32 x 8 threads. Each thread sums eight columns of every eighth row
+ * of its part; then the block sums the eight. */
+KERNEL columns_eights(const columns_params p)
+{
+    __shared__ float sums[8][32][8 + 1];
+    int lane = threadIdx.x % 32, line = threadIdx.x / 32;
+    int64_t column = ((int64_t)blockIdx.x * 32 + lane) * 8;
+    int64_t each = (p.rows + p.parts - 1) / p.parts;
+    int64_t first = blockIdx.y * each, end = first + each;
+    float sum[8] = {0};
+    end = end < p.rows ? end : p.rows;
+    if (column < p.columns) {
+        for (int64_t r = first + line; r < end; r += 8) {
+            eight dy = get8(p.dy, p.dtype[0], r * p.columns + column);
+            if (!p.x) {
+#pragma unroll
+                for (int k = 0; k < 8; k++)
+                    sum[k] += dy.at[k];
+                continue;
+            }
+            eight x = get8(p.x, p.dtype[1], r * p.columns + column);
+            float mean = ((const float *)p.saved)[2 * r];
+            float scale = ((const float *)p.saved)[2 * r + 1];
+#pragma unroll
+            for (int k = 0; k < 8; k++)
+                sum[k] += dy.at[k] * (x.at[k] - mean) * scale;
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+        sums[line][lane][k] = sum[k];
+    __syncthreads();
+    /* Thread t sums column t of the 256 of this block. */
+    float all = 0;
+    for (int i = 0; i < 8; i++)
+        all += sums[i][threadIdx.x / 8][threadIdx.x % 8];
+    int64_t own = (int64_t)blockIdx.x * 256 + threadIdx.x;
+    if (own < p.columns)
+        ((float *)p.partial)[blockIdx.y * p.columns + own] = all;
+}
+
+KERNEL columns_end(const columns_params p)
+{
+    int64_t c = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    if (c >= p.columns)
+        return;
+    float sum = 0;
+    for (int i = 0; i < p.parts; i++)
+        sum += ((const float *)p.partial)[i * p.columns + c];
+    sum *= (float)p.number;
+    if (p.adds)
+        sum += get<float>(p.out, p.dtype[3], c);
+    put(p.out, p.dtype[3], c, sum);
+}
+
+/* The same for any dtypes and sizes: one block for each column. */
+KERNEL columns_any(const columns_params p)
+{
+    int64_t c = blockIdx.x;
+    double sum = 0;
+    for (int64_t r = threadIdx.x; r < p.rows; r += blockDim.x) {
+        double dy = get<double>(p.dy, p.dtype[0], r * p.columns + c);
+        if (p.x) {
+            double x = get<double>(p.x, p.dtype[1], r * p.columns + c);
+            dy *= (x - get<double>(p.saved, p.dtype[2], 2 * r)) *
+                  get<double>(p.saved, p.dtype[2], 2 * r + 1);
+        }
+        sum += dy;
+    }
+    sum = block_sum(sum) * p.number;
+    if (threadIdx.x)
+        return;
+    if (p.adds)
+        sum += get<double>(p.out, p.dtype[3], c);
+    put(p.out, p.dtype[3], c, sum);
+}
+
+/* ------------------------------------------------------ of squares -- */
+
+enum { SQUARES_BLOCK = 1 << 15 };
+
+/* The part that a block belongs to. */
+template <class P> __device__ int part_of(const P &p, int64_t block)
+{
+    int part = 0;
+    while (part + 1 < p.count && p.start[part + 1] <= block)
+        part++;
+    return part;
+}
+
+/* Blocks of 256 threads, each with SQUARES_BLOCK elements. */
+KERNEL squares_begin(const squares_params p)
+{
+    int part = part_of(p, blockIdx.x);
+    int64_t first = (blockIdx.x - p.start[part]) * (int64_t)SQUARES_BLOCK;
+    int64_t end = first + SQUARES_BLOCK;
+    end = end < p.counts[part] ? end : p.counts[part];
+    double sum = 0;
+    if (p.dtype[part] == DT_F32) {
+        const float *data = (const float *)p.data[part];
+        for (int64_t i = first + threadIdx.x * 4; i < end;
+             i += blockDim.x * 4) {
+            if (i + 4 <= end) {
+                const float4 x = *(const float4 *)(data + i);
+                sum += (double)(x.x * x.x + x.y * x.y) +
+                       (double)(x.z * x.z + x.w * x.w);
+            } else {
+                for (int64_t k = i; k < end; k++)
+                    sum += (double)data[k] * data[k];
+            }
+        }
+    } else {
+        const double *data = (const double *)p.data[part];
+        for (int64_t i = first + threadIdx.x; i < end; i += blockDim.x)
+            sum += data[i] * data[i];
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        p.partial[blockIdx.x] = sum;
+}
+
+/* One block. */
+KERNEL squares_end(const squares_params p)
+{
+    double all = 0;
+    for (int part = 0; part < p.count; part++) {
+        double sum = 0;
+        for (int64_t i = p.start[part] + threadIdx.x; i < p.start[part + 1];
+             i += blockDim.x)
+            sum += p.partial[i];
+        sum = block_sum(sum);
+        if (threadIdx.x == 0 && p.each[part])
+            *p.each[part] = sum;
+        all += sum;
+    }
+    if (threadIdx.x == 0 && p.all)
+        *p.all += all;
+}
