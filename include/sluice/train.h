@@ -381,6 +381,7 @@ typedef struct sl_train_options {
     const char *init;           /* initial weights; or NULL */
     double timeout_s;
     sl_work_stealing work_stealing;
+    bool no_graph; /* as sl_pipeline_options has it */
     /* The caller's claim of `folder`, on rank 0; NULL: sl_train makes one. */
     const sl_claim *claim;
     /* Called on rank 0 after every step, before its checkpoint is written. */

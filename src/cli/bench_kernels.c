@@ -32,7 +32,7 @@ static sl_graph *build_linear(const int size[3])
 /* Before the first figure, when nothing more is to be refused. */
 static void print_head(const bench_request *asked)
 {
-    char how[100];
+    char how[160];
     if (asked->json)
         printf("{\"threads\": %d, \"precision\": \"%s\", \"kernels\": [\n  ",
                asked->threads, sl_dtype_text(cli_dtype(asked->precision)));
@@ -40,7 +40,7 @@ static void print_head(const bench_request *asked)
         printf("%-16s %21s %9s   (%d thread%s, %s)\n", "linear",
                "rows x out x in", "GFLOP/s", asked->threads,
                asked->threads > 1 ? "s" : "",
-               cli_precision_text(asked->precision, how));
+               cli_precision_text(asked->precision, NULL, how));
 }
 
 static void print_figure(const bench_request *asked, const int size[3],

@@ -58,7 +58,7 @@ static sl_status measure(const bench_request *asked,
 /* Before the first figure, when nothing more is to be refused. */
 static void print_head(const bench_request *asked)
 {
-    char how[100];
+    char how[160];
     if (asked->json)
         printf("{\"threads\": %d, \"precision\": \"%s\", \"stages\": [\n  ",
                asked->threads, sl_dtype_text(cli_dtype(asked->precision)));
@@ -66,7 +66,7 @@ static void print_head(const bench_request *asked)
         printf("%-6s %9s %9s %9s %9s %8s   (%d thread%s, %s)\n", "block",
                "F ms", "B ms", "I+W ms", "GFLOP/s", "I+W/B", asked->threads,
                asked->threads > 1 ? "s" : "",
-               cli_precision_text(asked->precision, how));
+               cli_precision_text(asked->precision, NULL, how));
 }
 
 static void print_json(const char *model, const bench_subject *subject,

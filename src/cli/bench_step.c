@@ -14,7 +14,9 @@
 
 typedef struct request {
     enum { MLP, GPT2, EMPTY } model;
-    bool untied, recompute, alone, json;
+    bool untied, recompute, alone, json, no_graph;
+    const char *device;
+    int optimizer; /* a kind, from 1 on; 0: plain descent */
     cli_precision precision;
     enum { THREADS, MPI } transport;
     int width, layers, heads, length, vocabulary;
@@ -53,9 +55,14 @@ static const cli_option options[] = {
     CLI_VALUED(
         "transport", "threads|mpi", CHOICE, transport,
         "Ranks as threads, or as processes (mpi under mpirun, else threads)"),
+    CLI_DEVICE(device),
     CLI_PRECISION(precision),
     CLI_SWITCH("recompute", recompute, CLI_RECOMPUTE_HELP),
     CLI_SWITCH("no-work-stealing", alone, CLI_NO_WORK_STEALING_HELP),
+    CLI_NO_GRAPH(no_graph),
+    CLI_VALUED("optimizer", "descent|adamw|sgd", CHOICE, optimizer,
+               "Optimizer (descent: plain, without momentum or a norm; the "
+               "others clip it at 1)"),
     CLI_HEADED("Measurement:"),
     CLI_OPTION("steps", SIZE, steps, "Steps to time (10)"),
     CLI_OPTION("warmup", SIZE, warmup, "Steps to run before these (3)"),
@@ -79,7 +86,7 @@ static const cli_command command = {
     .take = take_step,
     .arguments = "step",
     .help = "Time a whole training step of a pipeline: forward and backward of "
-            "all microbatches, and an SGD step. The figure is the median.\v"
+            "all microbatches, and an optimizer's step. The figure is the median.\v"
             "  sluice bench step --layers 16 --schedule Interleaved1F1B -p 4 "
             "-v 2 -m 16\n"
             "  sluice bench step --model gpt2 --d 512 --layers 8 --seq 256 -p "
@@ -187,6 +194,7 @@ enum { CANDIDATES = 9, STEPS_MAX = 10000 };
 typedef struct job {
     const request *asked;
     const sl_schedule *schedule;
+    sl_stage_options stage;
     double *took;                 /* by step: seconds, on rank 0 */
     sl_trace *traces[CANDIDATES]; /* of the last steps, likewise */
     sl_trace *trace;              /* the one of median length */
@@ -223,7 +231,7 @@ static sl_status barrier(sl_comm *comm)
 }
 
 static sl_status time_steps(sl_comm *comm, job *own, sl_pipeline *pipeline,
-                            const data *batch)
+                            sl_optimizer *optimizer, const data *batch)
 {
     const request *r = own->asked;
     int rank = sl_comm_rank(comm);
@@ -233,7 +241,8 @@ static sl_status time_steps(sl_comm *comm, job *own, sl_pipeline *pipeline,
         double start = cli_seconds();
         CLI_TRY(sl_pipeline_step(pipeline, batch->arguments,
                                  r->model == EMPTY ? 1 : 2, (uint64_t)i));
-        CLI_TRY(sl_pipeline_descend(pipeline, 1e-3));
+        CLI_TRY(optimizer ? sl_optimizer_step(optimizer, 1e-4, NULL)
+                          : sl_pipeline_descend(pipeline, 1e-3));
         CLI_TRY(barrier(comm));
         if (rank == 0 && i >= r->warmup)
             own->took[i - r->warmup] = cli_seconds() - start;
@@ -251,11 +260,19 @@ static sl_status prepare_and_time(sl_comm *comm, job *own,
                                   sl_pipeline *pipeline, data *batch)
 {
     const request *r = own->asked;
+    sl_optimizer_options how = SL_OPTIMIZER_OPTIONS_INIT;
+    sl_optimizer *optimizer = NULL;
     CLI_TRY(sl_pipeline_prepare(pipeline,
                                 (int64_t)r->rows * r->sizes.microbatches));
     CLI_TRY(fill_parameters(r, pipeline));
     CLI_TRY(make_data(r, batch));
-    return time_steps(comm, own, pipeline, batch);
+    if (r->optimizer) {
+        how.kind = r->optimizer == 1 ? SL_UPDATE_ADAMW : SL_UPDATE_SGD;
+        CLI_TRY(sl_optimizer_create(pipeline, &how, &optimizer));
+    }
+    sl_status status = time_steps(comm, own, pipeline, optimizer, batch);
+    sl_optimizer_destroy(optimizer);
+    return status;
 }
 
 static sl_status run_rank(sl_comm *comm, void *context)
@@ -266,7 +283,8 @@ static sl_status run_rank(sl_comm *comm, void *context)
     sl_pipeline *pipeline;
     data batch = {0};
     how.schedule = own->schedule;
-    how.stage.threads = r->threads;
+    how.stage = own->stage;
+    how.no_graph = r->no_graph;
     how.stage.recompute = r->recompute;
     how.work_stealing = r->alone ? SL_STEAL_NEVER : SL_STEAL_AUTO;
     CLI_TRY(sl_pipeline_create(comm, build, (void *)r, &how, &pipeline));
@@ -293,7 +311,7 @@ static void print_json(const job *own, double median, double least, double rows,
                        const sl_trace_summary *all)
 {
     const request *r = own->asked;
-    printf("{\"model\": \"%s\", \"precision\": \"%s\", \"schedule\": \"%s\", "
+    printf("{\"model\": \"%s\", \"device\": \"%s\", \"precision\": \"%s\", \"schedule\": \"%s\", "
            "\"ranks\": %d, "
            "\"stages_per_rank\": %d, \"stages\": %d, \"microbatches\": %d, "
            "\"microbatch_size\": %d, \"threads\": %d, \"transport\": "
@@ -302,7 +320,8 @@ static void print_json(const job *own, double median, double least, double rows,
            "\"helped\": %.4f, "
            "\"bytes_planned\": %lld, \"bytes_measured\": %lld, "
            "\"action_s\": %.9f, \"%s_per_s\": %.1f}\n",
-           model_text(r), sl_dtype_text(cli_dtype(r->precision)), r->schedule,
+           model_text(r), r->device ? r->device : "cpu",
+           sl_dtype_text(cli_dtype(r->precision)), r->schedule,
            r->sizes.ranks, r->sizes.stages_per_rank, r->stages,
            r->sizes.microbatches, r->rows, r->threads,
            r->transport == MPI ? "mpi" : "threads", median, least,
@@ -340,7 +359,7 @@ static sl_status print(const job *own)
 {
     const request *r = own->asked;
     sl_trace_summary all = {0};
-    char sizes[80], how[100];
+    char sizes[80], how[160];
     CLI_TRY(summarize(own, &all));
     double median = median_of(own->took, r->steps), least = own->took[0];
     double rows = (double)r->rows * r->sizes.microbatches;
@@ -361,7 +380,7 @@ static sl_status print(const job *own)
            model_text(r), r->schedule, cli_extent_text(&extent, sizes), r->rows,
            r->threads, r->threads > 1 ? "s" : "",
            r->transport == MPI ? "mpi" : "threads",
-           cli_precision_text(r->precision, how), median * 1e3, least * 1e3,
+           cli_precision_text(r->precision, r->device, how), median * 1e3, least * 1e3,
            per_action(own, median) * 1e6, rows / median,
            is_gpt2(r) ? "tokens" : "rows", all.bubble_planned,
            all.bubble_measured, candidates(r));
@@ -418,7 +437,13 @@ static int time_schedule(request *asked, sl_comm *comm)
     double took[STEPS_MAX];
     sl_schedule *schedule = NULL;
     int exit_status = choose_schedule(asked, comm, &schedule);
-    job own = {.asked = asked, .schedule = schedule, .took = took};
+    job own = {.asked = asked,
+               .schedule = schedule,
+               .stage = SL_STAGE_OPTIONS_INIT,
+               .took = took};
+    own.stage.threads = asked->threads;
+    if (!exit_status)
+        exit_status = cli_choose_device(VERB, asked->device, &own.stage);
     if (!exit_status)
         exit_status = run_and_show(&own, comm);
     else if (comm)

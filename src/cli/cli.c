@@ -212,12 +212,60 @@ const char *cli_modules(const sl_stage_info *stage, char *out, size_t size)
     return out;
 }
 
-const char *cli_precision_text(cli_precision precision, char out[100])
+/* "cuda", or "cuda:N"; false: neither. */
+static bool parse_gpu(const char *device, int *out_number)
 {
-    char by[80];
+    const char name[] = "cuda";
+    size_t length = sizeof name - 1;
+    *out_number = SL_DEVICE_BY_RANK;
+    if (strncmp(device, name, length) != 0)
+        return false;
+    if (device[length] == '\0')
+        return true;
+    char *end;
+    errno = 0;
+    long number = strtol(device + length + 1, &end, 10);
+    *out_number = (int)number;
+    return device[length] == ':' && device[length + 1] >= '0' &&
+           device[length + 1] <= '9' && *end == '\0' && !errno &&
+           number < INT32_MAX;
+}
+
+int cli_choose_device(const char *verb, const char *device,
+                      sl_stage_options *out)
+{
+    int count;
+    sl_device unused;
+    if (!device || strcmp(device, "cpu") == 0)
+        return CLI_DONE;
+    if (!parse_gpu(device, &out->device))
+        return cli_say(verb, CLI_WRONG,
+                       "--device is cpu, cuda or cuda:N, not '%.60s'", device);
+    if (sl_devices("cuda", &unused, 0, &count))
+        return cli_say(verb, CLI_WRONG, "--device %s: %s", device,
+                       sl_error_text());
+    if (out->device >= count)
+        return cli_say(verb, CLI_WRONG,
+                       "--device %s: there %s %d GPU%s, numbered from 0",
+                       device, count == 1 ? "is" : "are", count,
+                       count == 1 ? "" : "s");
+    if (out->threads > 1)
+        return cli_say(verb, CLI_WRONG,
+                       "--threads is of CPUs, and --device %s computes",
+                       device);
+    out->backend = "cuda";
+    return CLI_DONE;
+}
+
+const char *cli_precision_text(cli_precision precision, const char *device,
+                               char out[160])
+{
+    char by[120];
     sl_dtype dtype = cli_dtype(precision);
-    bool known = !sl_backend_describe(NULL, dtype, by, sizeof by);
-    snprintf(out, 100, "%s%s%s", sl_dtype_text(dtype), known ? " by " : "",
+    bool is_gpu = device && strncmp(device, "cuda", 4) == 0;
+    bool known =
+        !sl_backend_describe(is_gpu ? "cuda" : NULL, dtype, by, sizeof by);
+    snprintf(out, 160, "%s%s%s", sl_dtype_text(dtype), known ? " by " : "",
              known ? by : "");
     return out;
 }

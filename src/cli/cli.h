@@ -20,6 +20,7 @@ int verb_check(int argc, char **argv);
 int verb_simulate(int argc, char **argv);
 int verb_view(int argc, char **argv);
 int verb_cut(int argc, char **argv);
+int verb_devices(int argc, char **argv);
 int verb_bench(int argc, char **argv);
 int verb_train(int argc, char **argv);
 int verb_eval(int argc, char **argv);
@@ -153,8 +154,21 @@ static inline sl_dtype cli_dtype(cli_precision precision)
 {
     return precision == CLI_BF16 ? SL_BF16 : SL_F32;
 }
+#define CLI_DEVICE(field)                                                      \
+    CLI_VALUED("device", "cpu|cuda[:N]", TEXT, field,                          \
+               "What computes: the CPU, GPU N, or with cuda GPUs in turn, one "  \
+               "for each rank; `sluice devices` lists them (cpu)")
+#define CLI_NO_GRAPH(field)                                                    \
+    CLI_SWITCH("no-graph", field,                                              \
+               "On GPUs, enqueue each step anew, instead of replaying the one "  \
+               "that was recorded as a graph: the same bits, slower")
+/* Sets what computes, as --device says; NULL: the CPU. Refuses what is not
+ * there. */
+int cli_choose_device(const char *verb, const char *device,
+                      sl_stage_options *out);
 /* "bf16 by avx512, products by amx". */
-const char *cli_precision_text(cli_precision precision, char out[100]);
+const char *cli_precision_text(cli_precision precision, const char *device,
+                               char out[160]);
 /* In the order of sl_reading. */
 #define CLI_COMM_WORDS "async|per-edge|ordered|blocking"
 #define CLI_COMM_HELP                                                          \

@@ -71,6 +71,7 @@ int infer_run(const char *verb, const infer_request *asked, infer_fn act,
     sl_comm *comm = NULL;
     sl_schedule *schedule = NULL;
     own.options.stage.threads = asked->threads;
+    CLI_TRY(cli_choose_device(verb, asked->device, &own.options.stage));
     if (sl_mpi_is_launched())
         CLI_TRY(cli_result(verb, sl_mpi_create(&comm)));
     *out_first = !comm || sl_comm_rank(comm) == 0;

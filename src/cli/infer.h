@@ -9,6 +9,7 @@
 typedef struct infer_request {
     const char *model; /* folder */
     const char *schedule;
+    const char *device;
     sl_sizes sizes; /* 0: not asked for */
     int samples;    /* microbatches where none are */
     int threads;

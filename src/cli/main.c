@@ -19,6 +19,7 @@ static const struct {
     {"simulate", verb_simulate, "how long it takes, and where time is lost"},
     {"view", verb_view, "draw a schedule or a run: page, SVG, PNG, trace"},
     {"cut", verb_cut, "cut a model into stages, and show what crosses"},
+    {"devices", verb_devices, "list what can compute here"},
     {"bench", verb_bench, "time kernels, stages and whole steps here"},
     {"train", verb_train, "train a GPT-2 on text or tokens"},
     {"eval", verb_eval, "evaluate a model on text"},

@@ -16,13 +16,14 @@ typedef struct train_request {
         *out, *log;
     const char *usual_data; /* where DATA is not given */
     const char *trace, *report;
+    const char *device;
     const char *options; /* the file that was read */
     json_t *stored;      /* what the run that is resumed has kept; or NULL */
     double fraction;
     int length, stride, batch;
     /* 0: as the config has it, or the default. */
     int layers, width, heads, vocabulary, positions;
-    bool untied, recompute, alone, resume, dry_run;
+    bool untied, recompute, alone, resume, dry_run, no_graph;
     sl_sizes sizes; /* 0: not asked for */
     int threads;
     sl_optimizer_options optimizer;

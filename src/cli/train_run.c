@@ -513,12 +513,13 @@ static int check_files(const train_request *asked)
 
 /* ------------------------------------------------------------------ the run */
 
-static void fill_options(run *own)
+static int fill_options(run *own)
 {
     const train_request *r = own->asked;
     sl_train_options *options = &own->options;
     options->stage = (sl_stage_options)SL_STAGE_OPTIONS_INIT;
     options->stage.threads = r->threads;
+    options->no_graph = r->no_graph;
     options->stage.recompute = r->recompute;
     options->precision = cli_dtype(r->precision);
     options->optimizer = r->optimizer;
@@ -541,6 +542,7 @@ static void fill_options(run *own)
     options->stop = is_interrupted;
     options->trace = show_last;
     options->context = own;
+    return cli_choose_device(VERB, r->device, &options->stage);
 }
 
 static int prepare(run *own, sl_comm *comm)
@@ -559,7 +561,7 @@ static int prepare(run *own, sl_comm *comm)
         return cli_say(VERB, CLI_WRONG,
                        "%.200s is at step %lld already: give more --steps",
                        own->resume, (long long)own->done);
-    fill_options(own);
+    CLI_TRY(fill_options(own));
     if (own->first && !r->dry_run)
         CLI_TRY(train_show(r, own->options.steps, own->done, &own->shown));
     own->prepared = true;
@@ -592,12 +594,13 @@ static bool was_interrupted(sl_comm *comm, double timeout_s)
 /* What is left to say of a run that ended well. */
 static int end_well(run *own)
 {
-    char how[100];
+    char how[160];
     const char *trace = own->asked->trace;
     if (own->first && own->summary.data)
         fprintf(trace && strcmp(trace, "-") == 0 ? stderr : stdout,
                 "Of the last step, in %s:\n%s",
-                cli_precision_text(own->asked->precision, how),
+                cli_precision_text(own->asked->precision,
+                                   own->asked->device, how),
                 own->summary.data);
     if (own->reported)
         printf("Report: %s\n", own->asked->report);

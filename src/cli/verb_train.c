@@ -62,10 +62,12 @@ static const cli_option options[] = {
     CLI_VALUED("cut", "NAMES", TEXT, cut,
                "Cut before or after these modules: 'transformer.h.2,after "
                "transformer.h.5' (by cost)"),
+    CLI_DEVICE(device),
     CLI_PRECISION(precision),
     CLI_SWITCH("recompute", recompute, CLI_RECOMPUTE_HELP),
     CLI_THREADS(threads),
     CLI_SWITCH("no-work-stealing", alone, CLI_NO_WORK_STEALING_HELP),
+    CLI_NO_GRAPH(no_graph),
     CLI_HEADED("Optimization:"),
     CLI_VALUED("optimizer", "adamw|sgd", CHOICE, optimizer.kind,
                "Optimizer (adamw)"),

@@ -126,6 +126,7 @@ sl_status sl__train_pipeline(sl_comm *comm, const sl_train_options *options,
     how.share_losses = true;
     how.timeout_s = options->timeout_s;
     how.work_stealing = options->work_stealing;
+    how.no_graph = options->no_graph;
     return sl_pipeline_create(comm, sl_gpt2_model, model, &how, out);
 }
 
