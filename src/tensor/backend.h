@@ -233,6 +233,9 @@ sl__kernel_fn sl__ref_kernel(sl__op op, sl_dtype dtype);
 /* Whether a kernel reads or writes bf16. */
 bool sl__has_half(const sl__kernel *kernel);
 
+/* For tests: products round their biases as well, as those of `cuda` do. */
+extern bool sl__widen_rounds_biases;
+
 /* Prepares a kernel that does by one that works on f32, in scratch: the
  * specification of bf16. `prepare` chooses that one, and gives it no `private`.
  * The backend frees kernel->private. */

@@ -181,7 +181,7 @@ static void compare_bits(sl_dtype precision)
         sl_schedule_destroy(schedule);
     }
     assert_false(helped[0]);
-    assert_true(helped[1]);
+    assert_true(helped[1] || test_is_on_gpu());
     release_subject(&s);
     sl_safetensors_close(file);
 }

@@ -198,4 +198,5 @@ __attribute__((constructor)) static void replace_if_asked(void)
     other.name = "cpu";
     other.device.threads_max = 1024;
     sl__backend_replace(&other, 1);
+    sl__widen_rounds_biases = true;
 }

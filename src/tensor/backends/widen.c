@@ -39,10 +39,13 @@ static int64_t span_of(const sl__arg *arg)
     return span;
 }
 
+bool sl__widen_rounds_biases = false;
+
 /* Whether a product rounds this operand, which is f32. */
 static bool is_rounded(const sl__kernel *kernel, int arg)
 {
-    return kernel->node->op == SL__MATMUL && arg < 2 &&
+    int rounded = sl__widen_rounds_biases ? kernel->operand_count : 2;
+    return kernel->node->op == SL__MATMUL && arg < rounded &&
            kernel->args[arg].dtype == SL_F32;
 }
 

@@ -100,6 +100,27 @@ int sl__cuda_map_op(sl__op op)
     }
 }
 
+/* Whether the second operand is dense and repeated, in pieces of eight. */
+static bool repeats(const map_params *m)
+{
+    bool strided = m->dims == 2 && m->b && m->stride[0][1] == 1 &&
+                   m->stride[1][1] == 1 && m->stride[2][1] == 1 &&
+                   m->stride[1][0] == 0 && m->stride[0][0] == m->shape[1] &&
+                   m->stride[2][0] == m->shape[1];
+    return strided && !m->adds && m->shape[1] % 8 == 0 &&
+           m->dtype[1] != DT_BOOL && sl__cuda_is_aligned(m->a) &&
+           sl__cuda_is_aligned(m->b) && sl__cuda_is_aligned(m->out);
+}
+
+static sl_status launch_repeated(const sl__cuda_stream *stream,
+                                 const map_params *m)
+{
+    map_params r = *m;
+    r.shape[0] = m->shape[1];
+    return sl__cuda_launch(stream, SL__CUDA_map_repeated,
+                           sl__cuda_blocks(stream, m->count / 8), 1, 256, &r);
+}
+
 static sl_status launch_map(const sl__cuda_stream *stream, const map_params *m)
 {
     bool is_dense = m->dims == 0 || (m->dims == 1 && m->stride[0][0] == 1 &&
@@ -108,6 +129,8 @@ static sl_status launch_map(const sl__cuda_stream *stream, const map_params *m)
     if (is_dense)
         return sl__cuda_map(stream, m);
     bool is_wide = m->dtype[0] == DT_F64 || m->dtype[2] == DT_F64;
+    if (!is_wide && repeats(m))
+        return launch_repeated(stream, m);
     return sl__cuda_launch(stream,
                            is_wide ? SL__CUDA_map_f64 : SL__CUDA_map_f32,
                            sl__cuda_blocks(stream, m->count), 1, 256, m);
@@ -283,13 +306,13 @@ static sl_status run_seed(RUN)
 
 /* ----------------------------------------------------------------- sums -- */
 
-enum { COLUMNS_BLOCK = 256, PARTS_MAX = 64, LINES = 8 };
+enum { COLUMNS_BLOCK = 256, PARTS_MAX = 128, LINES = 8, FEW_ROWS = 1024 };
 
 /* Into how many parts the rows are divided, so that the GPU is filled. */
 static int columns_parts(const sl__gpu *gpu, int64_t rows, int64_t columns)
 {
     int64_t wide = (columns + COLUMNS_BLOCK - 1) / COLUMNS_BLOCK;
-    int64_t parts = (2 * gpu->processors + wide - 1) / wide;
+    int64_t parts = (4 * gpu->processors + wide - 1) / wide;
     int64_t most = (rows + LINES - 1) / LINES;
     parts = parts < PARTS_MAX ? parts : PARTS_MAX;
     return (int)(parts < most ? parts : most > 0 ? most : 1);
@@ -306,6 +329,9 @@ static sl_status launch_columns(const sl__cuda_stream *stream,
     if (!is_narrow || !reads_eights(c->columns, 3, pointers))
         return sl__cuda_launch(stream, SL__CUDA_columns_any, c->columns, 1, 128,
                                c);
+    if (c->rows <= FEW_ROWS)
+        return sl__cuda_launch(stream, SL__CUDA_columns_short,
+                               (c->columns + 31) / 32, 1, 256, c);
     SL__TRY(sl__cuda_launch(stream, SL__CUDA_columns_eights,
                             (c->columns + COLUMNS_BLOCK - 1) / COLUMNS_BLOCK,
                             c->parts, COLUMNS_BLOCK, c));

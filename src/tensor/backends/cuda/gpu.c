@@ -60,6 +60,7 @@ FILE_OF(norms)
 FILE_OF(losses)
 FILE_OF(embeddings)
 FILE_OF(attention)
+FILE_OF(flash)
 FILE_OF(products)
 FILE_OF(updates)
 

@@ -78,8 +78,14 @@ sl_status sl__cuda_map(const sl__cuda_stream *stream, const map_params *given)
     p.shape[0] = p.count;
     for (int i = 0; i < 3; i++)
         p.stride[i][0] = 1;
+    bool in_half = p.dtype[0] == DT_BF16 && p.dtype[2] == DT_BF16 &&
+                   (!p.b || p.dtype[1] == DT_BF16) && !p.adds;
+    sl__cuda_kernel fast = !in_half                     ? SL__CUDA_map_eights
+                           : p.op == MAP_GELU_TANH      ? SL__CUDA_gelu_half
+                           : p.op == MAP_GELU_TANH_GRAD ? SL__CUDA_gelu_half_grad
+                                                        : SL__CUDA_map_eights;
     if (by_eight)
-        return sl__cuda_launch(stream, SL__CUDA_map_eights,
+        return sl__cuda_launch(stream, fast,
                                sl__cuda_blocks(stream, p.count / 8), 1, 256,
                                &p);
     return sl__cuda_launch(stream, any, sl__cuda_blocks(stream, p.count), 1,

@@ -61,6 +61,61 @@ KERNEL map_f64(const map_params p)
         map_one<double>(p, i);
 }
 
+/* GELU and its slope for results in bf16. */
+__device__ __forceinline__ float quick_gelu(float x)
+{
+    return 0.5f * x * (1 + quick_tanh(gelu_inner(x)));
+}
+
+__device__ __forceinline__ float quick_slope(float x)
+{
+    if (x > 100 || x < -100)
+        return x > 0;
+    float t = quick_tanh(gelu_inner(x));
+    float inner = 0.79788456f * (1 + 3 * 0.044715f * x * x);
+    return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * inner;
+}
+
+KERNEL gelu_half(const map_params p)
+{
+    EACH(n, p.count / 8)
+    {
+        eight x = get8(p.a, DT_BF16, 8 * n);
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            x.at[k] = quick_gelu(x.at[k]);
+        put8(p.out, DT_BF16, 8 * n, x);
+    }
+}
+
+KERNEL gelu_half_grad(const map_params p)
+{
+    EACH(n, p.count / 8)
+    {
+        eight dy = get8(p.a, DT_BF16, 8 * n), x = get8(p.b, DT_BF16, 8 * n);
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            x.at[k] = dy.at[k] * quick_slope(x.at[k]);
+        put8(p.out, DT_BF16, 8 * n, x);
+    }
+}
+
+/* Two of the same dtype, of which the second is repeated: positions that are
+ * added to every sequence. `shape[0]` has its count. */
+KERNEL map_repeated(const map_params p)
+{
+    const int64_t period = p.shape[0] / 8;
+    EACH(n, p.count / 8)
+    {
+        eight a = get8(p.a, p.dtype[0], 8 * n);
+        eight b = get8(p.b, p.dtype[1], 8 * (n % period));
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            a.at[k] = compute(p, a.at[k], b.at[k]);
+        put8(p.out, p.dtype[2], 8 * n, a);
+    }
+}
+
 /* Dense, aligned, in f32 and bf16; a multiple of eight elements. */
 KERNEL map_eights(const map_params p)
 {

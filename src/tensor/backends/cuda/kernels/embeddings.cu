@@ -36,34 +36,42 @@ KERNEL embedding_eights(const embedding_params p)
 KERNEL group_count(const embedding_params p)
 {
     enum { TILE = 1024 };
-    __shared__ int64_t tile[TILE];
-    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
-    int64_t own = i < p.count ? integer(p.ids, p.dtype[1], i) : -1;
-    int first = -1, before = 0, all = 0;
-    for (int64_t from = 0; from < p.count; from += TILE) {
-        int64_t count = p.count - from < TILE ? p.count - from : TILE;
+    __shared__ int4 tile[TILE / 4];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    int count = (int)p.count;
+    int64_t given = i < count ? integer(p.ids, p.dtype[1], i) : -1;
+    bool is_known = given >= 0 && given < p.rows;
+    int own = is_known ? (int)given : -1, first = INT32_MAX, before = 0, all = 0;
+    for (int from = 0; from < count; from += TILE) {
         __syncthreads();
-        for (int k = threadIdx.x; k < count; k += blockDim.x)
-            tile[k] = integer(p.ids, p.dtype[1], from + k);
+        for (int k = threadIdx.x; k < TILE; k += blockDim.x) {
+            int64_t id = from + k < count
+                             ? integer(p.ids, p.dtype[1], from + k)
+                             : -2;
+            ((int *)tile)[k] = id >= 0 && id < p.rows ? (int)id : -2;
+        }
         __syncthreads();
-        for (int k = 0; k < count; k++) {
-            if (tile[k] != own)
-                continue;
-            first = first < 0 ? (int)(from + k) : first;
-            before += from + k < i;
-            all++;
+#pragma unroll 8
+        for (int k = 0; k < TILE / 4; k++) {
+            const int4 four = tile[k];
+            int at = from + 4 * k;
+            if (four.x == own)
+                first = min(first, at), before += at < i, all++;
+            if (four.y == own)
+                first = min(first, at + 1), before += at + 1 < i, all++;
+            if (four.z == own)
+                first = min(first, at + 2), before += at + 2 < i, all++;
+            if (four.w == own)
+                first = min(first, at + 3), before += at + 3 < i, all++;
         }
     }
-    if (i >= p.count)
+    if (i >= count)
         return;
-    if (own < 0 || own >= p.rows) {
-        note_fault(p.block, p.kernel, own, i);
-        all = 0;
-        first = -1;
-    }
-    p.first[i] = first;
+    if (!is_known)
+        note_fault(p.block, p.kernel, given, i);
+    p.first[i] = is_known ? first : -1;
     p.place[i] = before;
-    p.start[i] = first == (int)i ? all : 0;
+    p.start[i] = first == i ? all : 0;
 }
 
 /* Turns counts into places where groups start. One block. */

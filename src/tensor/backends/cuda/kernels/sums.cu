@@ -56,6 +56,55 @@ KERNEL reduce_each(const reduce_params p)
 
 /* ------------------------------------------------- over the rows alone -- */
 
+/* What row `r` adds to eight columns. */
+__device__ __forceinline__ void add_row(const columns_params &p, int64_t r,
+                                        int64_t column, float sum[8])
+{
+    eight dy = get8(p.dy, p.dtype[0], r * p.columns + column);
+    if (!p.x) {
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            sum[k] += dy.at[k];
+        return;
+    }
+    eight x = get8(p.x, p.dtype[1], r * p.columns + column);
+    const float2 saved = ((const float2 *)p.saved)[r];
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+        sum[k] += dy.at[k] * (x.at[k] - saved.x) * saved.y;
+}
+
+/* For a few rows: blocks of 4 x 64 threads, each with 32 columns and all
+ * rows. */
+KERNEL columns_short(const columns_params p)
+{
+    __shared__ float sums[64][32 + 1];
+    int lane = threadIdx.x % 4, line = threadIdx.x / 4;
+    int64_t column = ((int64_t)blockIdx.x * 4 + lane) * 8;
+    float sum[8] = {0};
+    if (column < p.columns) {
+#pragma unroll 4
+        for (int64_t r = line; r < p.rows; r += 64)
+            add_row(p, r, column, sum);
+    }
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+        sums[line][lane * 8 + k] = sum[k];
+    __syncthreads();
+    /* Each warp sums four of the columns. */
+    for (int c = threadIdx.x / 32; c < 32; c += 8) {
+        int i = threadIdx.x % 32;
+        float all = warp_sum(sums[i][c] + sums[i + 32][c]);
+        int64_t own = (int64_t)blockIdx.x * 32 + c;
+        if (i || own >= p.columns)
+            continue;
+        all *= (float)p.number;
+        if (p.adds)
+            all += get<float>(p.out, p.dtype[3], own);
+        put(p.out, p.dtype[3], own, all);
+    }
+}
+
 /* Blocks of 32 x 8 threads. Each thread sums eight columns of every eighth row
  * of its part; then the block sums the eight. */
 KERNEL columns_eights(const columns_params p)
@@ -68,21 +117,9 @@ KERNEL columns_eights(const columns_params p)
     float sum[8] = {0};
     end = end < p.rows ? end : p.rows;
     if (column < p.columns) {
-        for (int64_t r = first + line; r < end; r += 8) {
-            eight dy = get8(p.dy, p.dtype[0], r * p.columns + column);
-            if (!p.x) {
-#pragma unroll
-                for (int k = 0; k < 8; k++)
-                    sum[k] += dy.at[k];
-                continue;
-            }
-            eight x = get8(p.x, p.dtype[1], r * p.columns + column);
-            float mean = ((const float *)p.saved)[2 * r];
-            float scale = ((const float *)p.saved)[2 * r + 1];
-#pragma unroll
-            for (int k = 0; k < 8; k++)
-                sum[k] += dy.at[k] * (x.at[k] - mean) * scale;
-        }
+#pragma unroll 4
+        for (int64_t r = first + line; r < end; r += 8)
+            add_row(p, r, column, sum);
     }
 #pragma unroll
     for (int k = 0; k < 8; k++)
@@ -103,6 +140,7 @@ KERNEL columns_end(const columns_params p)
     if (c >= p.columns)
         return;
     float sum = 0;
+#pragma unroll 8
     for (int i = 0; i < p.parts; i++)
         sum += ((const float *)p.partial)[i * p.columns + c];
     sum *= (float)p.number;
