@@ -50,7 +50,8 @@ typedef struct sl__buffer_ops {
     /* Of devices that work while this process goes on; NULL for others.
      * mark: notes what has been enqueued so far; after: makes later work wait
      * for that; unmark: the caller no longer needs the mark; side: a stream
-     * beside this one, for messages from rank `which`, closed with it. */
+     * beside this one, for messages from rank `which`, or for work beside its
+     * own (-1); it is closed with this one. */
     sl_status (*mark)(sl__stream *stream, sl__mark **out);
     sl_status (*after)(sl__stream *stream, const sl__mark *mark);
     void (*unmark)(sl__mark *mark);

@@ -194,6 +194,9 @@ static sl_status fill(sl_memory *memory, const sl__slots *slots,
     SL__TRY(make_pools(memory, slots->microbatches));
     SL__TRY(make_slots(memory, slots));
     SL__TRY(make_staging(memory));
+    if (stage->lanes)
+        SL__TRY(sl__alloc(stage->programs[SL_PROGRAM_B].count,
+                          sizeof *memory->marks, &memory->marks));
     return memory->owner == memory ? fill_buffers(memory) : SL_OK;
 }
 
@@ -318,6 +321,7 @@ void sl_memory_destroy(sl_memory *memory)
     free(memory->bases);
     free(memory->pointers);
     free(memory->staging);
+    free(memory->marks);
     free(memory);
 }
 

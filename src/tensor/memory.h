@@ -49,6 +49,7 @@ struct sl_memory {
     /* How many of these are discarded, of parameters, gradients and packed
      * weights. */
     int64_t discarded[3];
+    sl__mark **marks; /* by kernel of B, while it is enqueued; or NULL */
     sl__holding *holding; /* counts several memories; or NULL */
     char *staging; /* for callbacks: the messages of a slot, in host memory */
     padded_block *blocks; /* the step blocks, in host memory */

@@ -35,8 +35,19 @@ static void touch(sl__touch *touches, const sl_tensor *tensor, size_t call,
     sl__touch *t = &touches[tensor->base->id];
     if (t->first < 0)
         t->first = (int)call;
-    t->last = (int)call;
+    t->last = (int)call > t->last ? (int)call : t->last;
     t->writers += writes;
+}
+
+/* Until which call the memory of a call is kept: for some more where it runs
+ * beside them, so that they need not wait for it. */
+static size_t kept_until(const sl_stage *stage, int p, size_t at)
+{
+    enum { BEHIND = 8 };
+    const sl__kernel_calls *calls = &stage->programs[p];
+    if (!sl__is_beside(stage, p, &calls->data[at]))
+        return at;
+    return at + BEHIND < calls->count ? at + BEHIND : calls->count - 1;
 }
 
 static void touch_calls(const sl_stage *stage, int p)
@@ -51,6 +62,9 @@ static void touch_calls(const sl_stage *stage, int p)
             touch(touches, call->node->operands[k], i, false);
         for (int k = 0; k < SL__RESULTS_MAX; k++)
             touch(touches, sl__last_node(call)->results[k], i, true);
+        size_t end = kept_until(stage, p, i);
+        for (int k = 0; k < call->node->operand_count && end > i; k++)
+            touch(touches, call->node->operands[k], end, false);
     }
 }
 
@@ -401,7 +415,7 @@ static void list_workspace(const sl_stage *stage, int p, const int *host,
         assert(calls->data[i].kernel);
         int64_t bytes = calls->data[i].kernel->scratch_bytes;
         if (bytes)
-            add_piece(list, bytes, (int)i, (int)i, -1);
+            add_piece(list, bytes, (int)i, (int)kept_until(stage, p, i), -1);
     }
 }
 

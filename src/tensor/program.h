@@ -96,6 +96,16 @@ typedef struct sl__piece_of {
     int64_t bytes;
 } sl__piece_of;
 
+/* How a kernel of B runs on a device that works on by itself: beside the others,
+ * and after which of the other lane's kernels; SL__LANE_START: only after what
+ * came before B. */
+typedef struct sl__lane {
+    bool is_beside;
+    bool is_awaited; /* a kernel of the other lane comes after it */
+    int after;
+} sl__lane;
+enum { SL__LANE_START = -1 };
+
 struct sl_stage {
     sl_stage_options options;
     const sl__backend *backend;
@@ -113,6 +123,7 @@ struct sl_stage {
     sl__piece_of *gradients;             /* likewise */
     int64_t *buffer_offsets; /* in the parameter pool, after the parameters */
     sl__kernel *kernels[SL_PROGRAM_COUNT]; /* flat, in the order they run */
+    sl__lane *lanes; /* by kernel of B; NULL: all in one */
     sl__packs packs;
     int64_t kernel_count;
     int arg_count_max;
@@ -278,6 +289,14 @@ void sl__fuse_activations(sl_stage *stage, sl_program program);
 
 /* Whether a base tensor is an output or the gradient of an input. */
 bool sl__is_message(const sl_stage *stage, const sl_tensor *base);
+
+/* ------------------------------------------------------------ lanes.c -- */
+
+/* Whether a call runs beside the others of its program. */
+bool sl__is_beside(const sl_stage *stage, int p, const sl__kernel_call *call);
+
+/* Finds what waits for what. Requires: kernels whose args have places. */
+sl_status sl__assign_lanes(sl_stage *stage);
 
 /* ------------------------------------------------------------ order.c -- */
 

@@ -35,6 +35,63 @@ static sl_status pack_changed(sl_memory *memory, const microbatch *slot,
     return SL_OK;
 }
 
+/* Runs a kernel of a lane, after what it waits for, and marks its end if others
+ * wait for that. */
+static sl_status run_in_lane(const sl_stage *stage, sl_memory *memory,
+                             const microbatch *slot, size_t at,
+                             const sl__run *run)
+{
+    const sl__lane *lane = &stage->lanes[at];
+    const sl__buffer_ops *buffers = run->stream->buffers;
+    if (lane->after != SL__LANE_START)
+        SL__TRY(buffers->after(run->stream, memory->marks[lane->after]));
+    SL__TRY(run_kernel(&stage->kernels[SL_PROGRAM_B][at], slot->bases,
+                       memory->pointers, run));
+    return lane->is_awaited ? buffers->mark(run->stream, &memory->marks[at])
+                            : SL_OK;
+}
+
+/* Makes `later` wait for all that `earlier` has been given. */
+static sl_status join(sl__stream *later, sl__stream *earlier)
+{
+    sl__mark *mark;
+    SL__TRY(earlier->buffers->mark(earlier, &mark));
+    sl_status status = later->buffers->after(later, mark);
+    later->buffers->unmark(mark);
+    return status;
+}
+
+static sl_status walk_lanes(const sl_stage *stage, sl_memory *memory,
+                            const microbatch *slot, sl__stream *beside)
+{
+    const sl__run run = make_run(memory, slot);
+    sl__run other = run;
+    other.stream = beside;
+    SL__TRY(join(beside, run.stream));
+    for (size_t i = 0; i < stage->programs[SL_PROGRAM_B].count; i++)
+        SL__TRY(run_in_lane(stage, memory, slot, i,
+                            stage->lanes[i].is_beside ? &other : &run));
+    return join(run.stream, beside);
+}
+
+/* Runs B on two streams; the second joins the first at its end. */
+static sl_status run_lanes(const sl_stage *stage, sl_memory *memory,
+                           const microbatch *slot)
+{
+    enum { BESIDE = -1 }; /* no rank's messages */
+    const sl__buffer_ops *buffers = memory->stream->buffers;
+    size_t count = stage->programs[SL_PROGRAM_B].count;
+    sl__stream *beside;
+    SL__TRY(buffers->side(memory->stream, BESIDE, &beside));
+    sl_status status = walk_lanes(stage, memory, slot, beside);
+    for (size_t i = 0; i < count; i++) {
+        if (memory->marks[i])
+            buffers->unmark(memory->marks[i]);
+        memory->marks[i] = NULL;
+    }
+    return status;
+}
+
 static sl_status run_kernels(const sl_stage *stage, sl_program program,
                              sl_memory *memory, const microbatch *slot)
 {
@@ -42,6 +99,8 @@ static sl_status run_kernels(const sl_stage *stage, sl_program program,
     const sl__kernel *end = kernel + stage->programs[program].count;
     const sl__run run = make_run(memory, slot);
     SL__TRY(pack_changed(memory, slot, &run));
+    if (program == SL_PROGRAM_B && memory->marks)
+        return run_lanes(stage, memory, slot);
     for (; kernel < end; kernel++)
         SL__TRY(run_kernel(kernel, slot->bases, memory->pointers, &run));
     return SL_OK;

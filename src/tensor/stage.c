@@ -371,6 +371,7 @@ static sl_status run_passes(sl_stage *stage, const sl_graph *graph)
     SL__TRY(make_kernels(stage));
     SL__TRY(sl__plan_memory(stage));
     SL__TRY(lay_out(stage));
+    SL__TRY(sl__assign_lanes(stage));
     sl__note_uses(stage);
     return SL_OK;
 }

@@ -80,6 +80,7 @@ static double time_at(const sl_pipeline *pipeline, const sl__binding *binding,
 void sl__read_times(sl_pipeline *pipeline, sl__binding *binding,
                     const sl__instructions *list)
 {
+    const double tick_s = 1e-9;
     sl__stamp *stamps = binding->stamps;
     size_t k = 0;
     if (!binding->times)
@@ -88,8 +89,9 @@ void sl__read_times(sl_pipeline *pipeline, sl__binding *binding,
     for (; k < list->count; k++) {
         const sl__instruction *i = &list->data[k];
         stamps[k].start.seconds = now;
+        /* The clock may tick slowly, but nothing takes no time. */
         if (i->timed)
-            now = time_at(pipeline, binding, k + 1, now);
+            now = time_at(pipeline, binding, k + 1, now + tick_s);
         stamps[k].done_s = now;
         for (; list->data[k].joined; k++)
             stamps[k + 1].start.seconds = now;

@@ -325,9 +325,9 @@ static sl_status choose(sl__gpu *gpu, const sl__cublas *cublas,
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     const uint64_t workspace = WORKSPACE_MAX;
-    /* Sums in place are made in the order in which blocks happen to end. */
-    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
-                                CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+    /* Parts of a sum are added in f32. In place they would be added in the order
+     * in which blocks happen to end. */
+    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,

@@ -336,7 +336,7 @@ static sl_status launch_columns(const sl__cuda_stream *stream,
                             (c->columns + COLUMNS_BLOCK - 1) / COLUMNS_BLOCK,
                             c->parts, COLUMNS_BLOCK, c));
     return sl__cuda_launch(stream, SL__CUDA_columns_end,
-                           (c->columns + 127) / 128, 1, 128, c);
+                           (c->columns + 31) / 32, 1, 256, c);
 }
 
 static sl_status run_norm_weight_grad(RUN)

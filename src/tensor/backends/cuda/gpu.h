@@ -87,6 +87,7 @@ typedef struct sl__cuda_stream {
     sl__stream stream; /* first */
     sl__gpu *gpu;
     CUstream handle;
+    pthread_mutex_t opening;
     struct sl__cuda_stream *sides[SL__CUDA_SIDES]; /* opened when asked for */
     double *partial; /* sums of squares, by block */
     int64_t partials;

@@ -37,6 +37,7 @@ sl_status sl__cuda_open_stream(sl__device *device, sl__stream **out)
     SL__TRY(sl__alloc(1, sizeof *stream, &stream));
     stream->stream.buffers = &sl__cuda_buffers;
     stream->gpu = device->gpu;
+    pthread_mutex_init(&stream->opening, NULL);
     sl_status status = sl__gpu_enter(device->gpu);
     if (!status) {
         status = sl__cuda_check(sl__cuda.cuStreamCreate_(
@@ -73,15 +74,22 @@ void sl__cuda_close_stream(sl__stream *stream)
 static sl_status side(sl__stream *stream, int which, sl__stream **out)
 {
     sl__cuda_stream *own = sl__cuda_of(stream);
-    sl__cuda_stream **place = &own->sides[which % SL__CUDA_SIDES];
+    /* The first is for what is beside, not for messages. */
+    int index = which < 0 ? 0 : 1 + which % (SL__CUDA_SIDES - 1);
     sl__device device = {own->gpu};
     sl__stream *made;
-    if (!*place) {
-        SL__TRY(sl__cuda_open_stream(&device, &made));
-        *place = sl__cuda_of(made);
+    sl_status status = SL_OK;
+    /* Threads of other ranks ask, too. */
+    pthread_mutex_lock(&own->opening);
+    if (!own->sides[index]) {
+        status = sl__cuda_open_stream(&device, &made);
+        if (!status)
+            own->sides[index] = sl__cuda_of(made);
     }
-    *out = &(*place)->stream;
-    return SL_OK;
+    pthread_mutex_unlock(&own->opening);
+    if (!status)
+        *out = &own->sides[index]->stream;
+    return status;
 }
 
 /* ---------------------------------------------------------------- marks -- */

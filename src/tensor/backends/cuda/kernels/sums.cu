@@ -134,15 +134,22 @@ KERNEL columns_eights(const columns_params p)
         ((float *)p.partial)[blockIdx.y * p.columns + own] = all;
 }
 
+/* Blocks of 32 x 8 threads: each of the eight sums every eighth part. */
 KERNEL columns_end(const columns_params p)
 {
-    int64_t c = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
-    if (c >= p.columns)
-        return;
+    __shared__ float sums[8][32 + 1];
+    int lane = threadIdx.x % 32, line = threadIdx.x / 32;
+    int64_t c = blockIdx.x * (int64_t)32 + lane;
     float sum = 0;
-#pragma unroll 8
-    for (int i = 0; i < p.parts; i++)
+#pragma unroll 4
+    for (int i = line; i < p.parts && c < p.columns; i += 8)
         sum += ((const float *)p.partial)[i * p.columns + c];
+    sums[line][lane] = sum;
+    __syncthreads();
+    if (line || c >= p.columns)
+        return;
+    for (int i = 1; i < 8; i++)
+        sum += sums[i][lane];
     sum *= (float)p.number;
     if (p.adds)
         sum += get<float>(p.out, p.dtype[3], c);
