@@ -10,6 +10,7 @@
 #include "base/try.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ----------------------------------------------------------------- life -- */
@@ -25,11 +26,29 @@ static void hold(sl_memory *memory, int64_t bytes)
         holding->most = holding->now;
 }
 
-/* Allocates all tensor memory, and counts it. */
-sl_status sl__memory_allocate(sl_memory *memory, int64_t bytes, void **out)
+/* Says which memory it is that there is not enough of, and on a device what
+ * needs less. */
+static sl_status explain_shortage(const sl_memory *memory, const char *what,
+                                  sl_status status)
+{
+    char reason[SL__ERROR_TEXT_MAX];
+    if (status != SL_ENOMEM)
+        return status;
+    snprintf(reason, sizeof reason, "%.300s", sl_error_text());
+    return sl_fail(status, "%s: %s%s", what, reason,
+                   sl__is_host(memory->stream)
+                       ? ""
+                       : "; fewer or smaller microbatches, --recompute, "
+                         "--precision bf16 or more GPUs need less on one");
+}
+
+sl_status sl__memory_allocate(sl_memory *memory, const char *what,
+                              int64_t bytes, void **out)
 {
     sl__stream *stream = memory->stream;
-    SL__TRY(stream->buffers->allocate(stream, bytes, out));
+    sl_status status = stream->buffers->allocate(stream, bytes, out);
+    if (status)
+        return explain_shortage(memory, what, status);
     memory->bytes += bytes;
     hold(memory, bytes);
     return SL_OK;
@@ -95,6 +114,14 @@ static void fill_bases(sl_memory *memory, const int of[SL__SLOT_KINDS],
     }
 }
 
+static const char *const slot_names[SL__SLOT_KINDS] = {
+    [SL__SLOT_SLAB] = "what forwards save",
+    [SL__SLOT_HANDED] = "what I leaves for W",
+    [SL__SLOT_INPUTS] = "inputs of stages",
+    [SL__SLOT_OUTPUTS] = "outputs of stages",
+    [SL__SLOT_INPUT_GRADIENTS] = "gradients of inputs",
+    [SL__SLOT_OUTPUT_GRADIENTS] = "gradients of outputs"};
+
 static sl_status make_slots(sl_memory *memory, const sl__slots *slots)
 {
     const sl_stage *stage = memory->stage;
@@ -103,7 +130,8 @@ static sl_status make_slots(sl_memory *memory, const sl__slots *slots)
     for (int k = 0; k < SL__SLOT_KINDS; k++) {
         int64_t bytes = slots->counts[k] * stage->slot_bytes[k];
         if (bytes)
-            SL__TRY(sl__memory_allocate(memory, bytes, &memory->pools[k]));
+            SL__TRY(sl__memory_allocate(memory, slot_names[k], bytes,
+                                        &memory->pools[k]));
     }
     SL__TRY(sl__alloc(count, sizeof *memory->slots, &memory->slots));
     memory->slot_count = slots->microbatches;
@@ -129,18 +157,21 @@ static sl_status make_pools(sl_memory *memory, int slots)
     const sl_plan *plan = &stage->plan;
     bool owns = memory->owner == memory;
     const struct {
+        const char *name;
         int64_t bytes;
         void **out;
     } pools[] = {
-        {owns ? plan->parameter_bytes : 0, &memory->parameters},
-        {owns ? plan->gradient_bytes : 0, &memory->gradients},
-        {plan->packed_bytes, &memory->packed},
-        {plan->workspace_bytes, &memory->workspace},
-        {plan->control_bytes * (1 + (int64_t)slots), &memory->control},
+        {"parameters", owns ? plan->parameter_bytes : 0, &memory->parameters},
+        {"gradients", owns ? plan->gradient_bytes : 0, &memory->gradients},
+        {"packed weights", plan->packed_bytes, &memory->packed},
+        {"the workspace", plan->workspace_bytes, &memory->workspace},
+        {"control blocks", plan->control_bytes * (1 + (int64_t)slots),
+         &memory->control},
     };
     for (size_t i = 0; i < sizeof pools / sizeof *pools; i++) {
         if (pools[i].bytes)
-            SL__TRY(sl__memory_allocate(memory, pools[i].bytes, pools[i].out));
+            SL__TRY(sl__memory_allocate(memory, pools[i].name, pools[i].bytes,
+                                        pools[i].out));
     }
     memory->parameters = memory->owner->parameters;
     memory->gradients = memory->owner->gradients;

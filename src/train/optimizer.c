@@ -57,7 +57,8 @@ static const char *const kind_names[2][2] = {{"exp_avg", "exp_avg_sq"},
 static sl_status add_state(sl_optimizer *own, item *of, int kind)
 {
     int64_t bytes = sl__aligned(of->gradient.bytes);
-    SL__TRY(sl__memory_allocate(of->memory, bytes, &of->states[kind]));
+    SL__TRY(sl__memory_allocate(of->memory, "optimizer state", bytes,
+                                &of->states[kind]));
     sl__pipeline_add_optimizer_bytes(own->pipeline, bytes);
     own->states[own->kinds * (of - own->items) + kind] = (sl__optimizer_state){
         .parameter = of->name,
@@ -97,13 +98,13 @@ static sl_status add_item(void *optimizer, const sl__parameter *gradient)
     const sl_optimizer_options *options = &own->options;
     size_t count = (size_t)port->bytes / sl_dtype_bytes(port->dtype);
     bool decays = port->dims > 1 || options->decay_all;
-    own->hows[new - own->items] = (sl__update){
-        .kind = options->kind,
-        .decay = decays ? options->decay : 0,
-        .beta1 = options->beta1,
-        .beta2 = options->beta2,
-        .epsilon = options->epsilon,
-        .momentum = options->momentum};
+    own->hows[new - own->items] =
+        (sl__update){.kind = options->kind,
+                     .decay = decays ? options->decay : 0,
+                     .beta1 = options->beta1,
+                     .beta2 = options->beta2,
+                     .epsilon = options->epsilon,
+                     .momentum = options->momentum};
     own->args[new - own->items] =
         sl__memory_update_args(new->memory, port, 0, count, new->states);
     return SL_OK;
@@ -190,7 +191,8 @@ static sl_status fill(sl_optimizer *own)
     SL__TRY(sl__each_parameter(own->pipeline, kind, add_item, own));
     assert(own->count == (int)count);
     int64_t bytes = control_bytes((int)count);
-    SL__TRY(sl__memory_allocate(any_memory(own), bytes, &control));
+    SL__TRY(sl__memory_allocate(any_memory(own), "optimizer state", bytes,
+                                &control));
     own->control_memory = any_memory(own);
     own->control = control;
     for (int i = 0; i < own->count; i++)

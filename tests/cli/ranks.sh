@@ -75,6 +75,8 @@ differ precision --precision bf16
 differ save-dtype --save-dtype bf16
 differ threads -t 2
 differ no-work-stealing --no-work-stealing
+differ device --device cuda
+differ no-graph --no-graph
 differ optimizer --optimizer sgd
 differ lr --lr 0.002
 differ lr-decay --lr-decay linear

@@ -89,14 +89,14 @@ static void read_file(sl__cublas *cublas)
 static void append_file(const sl__cublas *cublas, const sl__choice *choice)
 {
     char line[LINE];
-    int file = cublas->path ? open(cublas->path,
-                                   O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC,
-                                   0666)
-                            : -1;
+    int file = cublas->path
+                   ? open(cublas->path,
+                          O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)
+                   : -1;
     if (file < 0)
         return;
-    int used = snprintf(line, sizeof line, "%s\t%zu", choice->key,
-                        choice->workspace);
+    int used =
+        snprintf(line, sizeof line, "%s\t%zu", choice->key, choice->workspace);
     for (int i = 0; i < WORDS; i++)
         used += snprintf(line + used, sizeof line - (size_t)used, " %llx",
                          (unsigned long long)choice->algorithm.data[i]);
@@ -179,7 +179,8 @@ static sl_status open_new(sl__gpu *gpu, sl__cublas **out)
     if (!status)
         status = sl__gpu_enter(gpu);
     if (!status) {
-        status = sl__cublas_check(own->f.create(&own->handle), "cublasLtCreate");
+        status =
+            sl__cublas_check(own->f.create(&own->handle), "cublasLtCreate");
         sl__gpu_leave(gpu);
     }
     if (status) {
@@ -226,8 +227,8 @@ static void close_bench(bench *b)
         sl__cuda.cuStreamDestroy_(b->stream);
 }
 
-static sl_status open_bench(const sl__cublas *cublas,
-                            sl__cuda_product *product, bench *b)
+static sl_status open_bench(const sl__cublas *cublas, sl__cuda_product *product,
+                            bench *b)
 {
     enum { SOME = 0x3c }; /* 0.0115 in bf16 and f32 */
     SL__CUDA(cuStreamCreate_(&b->stream, CU_STREAM_NON_BLOCKING));
@@ -257,13 +258,13 @@ static float time_one(const sl__cublas *cublas, sl__cuda_product *product,
     float ms = FAILS;
     sl__cuda.cuEventRecord_(b->start, b->stream);
     for (int i = 0; i < times; i++) {
-        if (cublas->f.multiply(
-                cublas->handle, &product->description, &one,
-                (const void *)b->memory[0], &product->a,
-                (const void *)b->memory[1], &product->b, &product->beta,
-                (const void *)b->memory[2], &product->d,
-                (void *)b->memory[2], &product->d, algorithm,
-                (void *)b->workspace, workspace, b->stream))
+        if (cublas->f.multiply(cublas->handle, &product->description, &one,
+                               (const void *)b->memory[0], &product->a,
+                               (const void *)b->memory[1], &product->b,
+                               &product->beta, (const void *)b->memory[2],
+                               &product->d, (void *)b->memory[2], &product->d,
+                               algorithm, (void *)b->workspace, workspace,
+                               b->stream))
             return ms;
     }
     sl__cuda.cuEventRecord_(b->end, b->stream);
@@ -303,8 +304,8 @@ static int first_that_runs(const sl__cublas *cublas, sl__cuda_product *product,
                            int count, const bench *b)
 {
     for (int i = 0; i < count; i++) {
-        if (time_one(cublas, product, b, &found[i].algo,
-                     found[i].workspaceSize, 1) < FAILS)
+        if (time_one(cublas, product, b, &found[i].algo, found[i].workspaceSize,
+                     1) < FAILS)
             return i;
     }
     return -1;

@@ -46,10 +46,10 @@ static sl_status run_forward(RUN)
     if (own->flash && are_aligned(p, 4))
         return sl__cuda_launch(stream, SL__CUDA_flash_forward, tiles_of(&a), 1,
                                THREADS, &a);
-    return sl__cuda_launch(
-        stream,
-        a.dtype == DT_F64 ? SL__CUDA_attention_f64 : SL__CUDA_attention_f32,
-        a.length * a.batch * a.heads, 1, THREADS, &a);
+    return sl__cuda_launch(stream,
+                           a.dtype == DT_F64 ? SL__CUDA_attention_f64
+                                             : SL__CUDA_attention_f32,
+                           a.length * a.batch * a.heads, 1, THREADS, &a);
 }
 
 /* By query first, which also gives what is needed by key. */

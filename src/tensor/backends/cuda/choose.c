@@ -123,9 +123,9 @@ static sl_status launch_repeated(const sl__cuda_stream *stream,
 
 static sl_status launch_map(const sl__cuda_stream *stream, const map_params *m)
 {
-    bool is_dense = m->dims == 0 || (m->dims == 1 && m->stride[0][0] == 1 &&
-                                     (!m->b || m->stride[1][0] == 1) &&
-                                     m->stride[2][0] == 1);
+    bool is_dense = m->dims == 0 ||
+                    (m->dims == 1 && m->stride[0][0] == 1 &&
+                     (!m->b || m->stride[1][0] == 1) && m->stride[2][0] == 1);
     if (is_dense)
         return sl__cuda_map(stream, m);
     bool is_wide = m->dtype[0] == DT_F64 || m->dtype[2] == DT_F64;
@@ -178,8 +178,8 @@ static sl_status launch_move(const sl__cuda_stream *stream,
                              const move_params *given)
 {
     move_params m = *given;
-    bool is_dense = m.dims == 0 || (m.dims == 1 && m.stride[0][0] == 1 &&
-                                    m.stride[1][0] == 1);
+    bool is_dense = m.dims == 0 ||
+                    (m.dims == 1 && m.stride[0][0] == 1 && m.stride[1][0] == 1);
     if (is_dense)
         return stream->stream.buffers->copy((sl__stream *)&stream->stream, m.to,
                                             m.from,
@@ -322,10 +322,9 @@ static sl_status launch_columns(const sl__cuda_stream *stream,
                                 const columns_params *c)
 {
     void *pointers[] = {(void *)c->dy, (void *)c->x, (void *)c->saved};
-    bool is_narrow = is_vector_dtype(c->dtype[0]) &&
-                     is_vector_dtype(c->dtype[3]) &&
-                     (!c->x || (is_vector_dtype(c->dtype[1]) &&
-                                c->dtype[2] == DT_F32));
+    bool is_narrow =
+        is_vector_dtype(c->dtype[0]) && is_vector_dtype(c->dtype[3]) &&
+        (!c->x || (is_vector_dtype(c->dtype[1]) && c->dtype[2] == DT_F32));
     if (!is_narrow || !reads_eights(c->columns, 3, pointers))
         return sl__cuda_launch(stream, SL__CUDA_columns_any, c->columns, 1, 128,
                                c);
@@ -335,8 +334,8 @@ static sl_status launch_columns(const sl__cuda_stream *stream,
     SL__TRY(sl__cuda_launch(stream, SL__CUDA_columns_eights,
                             (c->columns + COLUMNS_BLOCK - 1) / COLUMNS_BLOCK,
                             c->parts, COLUMNS_BLOCK, c));
-    return sl__cuda_launch(stream, SL__CUDA_columns_end,
-                           (c->columns + 31) / 32, 1, 256, c);
+    return sl__cuda_launch(stream, SL__CUDA_columns_end, (c->columns + 31) / 32,
+                           1, 256, c);
 }
 
 static sl_status run_norm_weight_grad(RUN)
@@ -555,8 +554,7 @@ static sl_status run_cross_entropy_grad(RUN)
     l.block = run->block;
     l.terms = scratch_of(kernel, p);
     bool eights = is_narrow(kernel) && reads_eights(l.columns, 2, rows);
-    SL__TRY(
-        sl__cuda_launch(stream, SL__CUDA_loss_factor, 1, 1, ONE_BLOCK, &l));
+    SL__TRY(sl__cuda_launch(stream, SL__CUDA_loss_factor, 1, 1, ONE_BLOCK, &l));
     return sl__cuda_launch(
         stream, eights ? SL__CUDA_loss_grad_eights : SL__CUDA_loss_grad_any,
         l.rows, 1, eights ? LOSS_THREADS : 128, &l);
@@ -589,11 +587,10 @@ static sl_status run_mse(RUN)
     m.x = p[backward];
     m.target = p[1 + backward];
     m.out = p[2 + backward];
-    return backward ? sl__cuda_launch(stream, SL__CUDA_mse_grad,
-                                      sl__cuda_blocks(stream, m.count), 1, 256,
-                                      &m)
-                    : sl__cuda_launch(stream, SL__CUDA_mse, 1, 1, ONE_BLOCK,
-                                      &m);
+    return backward
+               ? sl__cuda_launch(stream, SL__CUDA_mse_grad,
+                                 sl__cuda_blocks(stream, m.count), 1, 256, &m)
+               : sl__cuda_launch(stream, SL__CUDA_mse, 1, 1, ONE_BLOCK, &m);
 }
 
 static void prepare_mse(const sl__kernel *kernel, prepared *own)
@@ -619,10 +616,10 @@ static sl_status run_embedding(RUN)
     e.ids = p[1];
     e.out = p[2];
     e.block = run->block;
-    return sl__cuda_launch(
-        sl__cuda_of(run->stream),
-        eights ? SL__CUDA_embedding_eights : SL__CUDA_embedding, e.count, 1,
-        96, &e);
+    return sl__cuda_launch(sl__cuda_of(run->stream),
+                           eights ? SL__CUDA_embedding_eights
+                                  : SL__CUDA_embedding,
+                           e.count, 1, 96, &e);
 }
 
 static sl_status run_embedding_grad(RUN)

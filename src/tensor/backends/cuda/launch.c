@@ -9,7 +9,8 @@ _Static_assert((int)DT_F32 == (int)SL_F32 && (int)DT_F64 == (int)SL_F64 &&
                    (int)DT_I32 == (int)SL_I32 && (int)DT_I64 == (int)SL_I64 &&
                    (int)DT_BOOL == (int)SL_BOOL && (int)DT_BF16 == (int)SL_BF16,
                "kernels know the dtypes by their numbers");
-_Static_assert((int)SL_DIMS_MAX <= (int)CUDA_DIMS, "kernels have room for all dims");
+_Static_assert((int)SL_DIMS_MAX <= (int)CUDA_DIMS,
+               "kernels have room for all dims");
 _Static_assert(sizeof(sl__step_block) == 40 && sizeof(sl__update_block) == 32,
                "as kernels/device.cuh has them");
 _Static_assert(sizeof(update_params) <= 4096 && sizeof(squares_params) <= 4096,
@@ -80,14 +81,14 @@ sl_status sl__cuda_map(const sl__cuda_stream *stream, const map_params *given)
         p.stride[i][0] = 1;
     bool in_half = p.dtype[0] == DT_BF16 && p.dtype[2] == DT_BF16 &&
                    (!p.b || p.dtype[1] == DT_BF16) && !p.adds;
-    sl__cuda_kernel fast = !in_half                     ? SL__CUDA_map_eights
-                           : p.op == MAP_GELU_TANH      ? SL__CUDA_gelu_half
-                           : p.op == MAP_GELU_TANH_GRAD ? SL__CUDA_gelu_half_grad
-                                                        : SL__CUDA_map_eights;
+    sl__cuda_kernel fast = !in_half                ? SL__CUDA_map_eights
+                           : p.op == MAP_GELU_TANH ? SL__CUDA_gelu_half
+                           : p.op == MAP_GELU_TANH_GRAD
+                               ? SL__CUDA_gelu_half_grad
+                               : SL__CUDA_map_eights;
     if (by_eight)
-        return sl__cuda_launch(stream, fast,
-                               sl__cuda_blocks(stream, p.count / 8), 1, 256,
-                               &p);
+        return sl__cuda_launch(
+            stream, fast, sl__cuda_blocks(stream, p.count / 8), 1, 256, &p);
     return sl__cuda_launch(stream, any, sl__cuda_blocks(stream, p.count), 1,
                            256, &p);
 }

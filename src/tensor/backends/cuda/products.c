@@ -217,7 +217,8 @@ static bool describe(const sl__cublas *cublas, const sl__kernel *kernel,
              "%s %s bias %d adds %d at %u %u %u batch %d: %lldx%lldx%lld "
              "%c%lld+%lld %c%lld+%lld %lld+%lld",
              sl_dtype_text(da), sl_dtype_text(out), has_bias, kernel->adds,
-             lt->alignment[0], lt->alignment[1], lt->alignment[2], batch, (long long)d.rows, (long long)d.columns, (long long)s.k,
+             lt->alignment[0], lt->alignment[1], lt->alignment[2], batch,
+             (long long)d.rows, (long long)d.columns, (long long)s.k,
              a.transposed ? 'T' : 'N', (long long)a.lead, (long long)a.batch,
              b.transposed ? 'T' : 'N', (long long)b.lead, (long long)b.batch,
              (long long)d.lead, (long long)d.batch);
@@ -255,8 +256,8 @@ static sl_status run_lt(RUN)
                                    sizeof p[2]);
     cublasStatus_t status = own->cublas->f.multiply(
         own->cublas->handle, &description, &one, p[own->lt.swaps], &own->lt.a,
-        p[!own->lt.swaps], &own->lt.b, &own->lt.beta, result, &own->lt.d, result,
-        &own->lt.d, &own->lt.algorithm, workspace, own->lt.workspace,
+        p[!own->lt.swaps], &own->lt.b, &own->lt.beta, result, &own->lt.d,
+        result, &own->lt.d, &own->lt.algorithm, workspace, own->lt.workspace,
         stream->handle);
     sl__gpu_leave(stream->gpu);
     SL__TRY(sl__cublas_check(status, own->lt.key));

@@ -40,9 +40,9 @@ sl_status sl__cuda_open_stream(sl__device *device, sl__stream **out)
     pthread_mutex_init(&stream->opening, NULL);
     sl_status status = sl__gpu_enter(device->gpu);
     if (!status) {
-        status = sl__cuda_check(sl__cuda.cuStreamCreate_(
-                                    &stream->handle, CU_STREAM_NON_BLOCKING),
-                                "cuStreamCreate");
+        status = sl__cuda_check(
+            sl__cuda.cuStreamCreate_(&stream->handle, CU_STREAM_NON_BLOCKING),
+            "cuStreamCreate");
         sl__gpu_leave(device->gpu);
     }
     if (status)
@@ -144,8 +144,8 @@ static sl_status mark(sl__stream *stream, sl__mark **out)
 
 static sl_status after(sl__stream *stream, const sl__mark *mark)
 {
-    ON_GPU(stream, sl__cuda_check(sl__cuda.cuStreamWaitEvent_(
-                                      handle_of(stream), mark->event, 0),
+    ON_GPU(stream, sl__cuda_check(sl__cuda.cuStreamWaitEvent_(handle_of(stream),
+                                                              mark->event, 0),
                                   "cuStreamWaitEvent"));
 }
 
@@ -193,10 +193,10 @@ static void release(sl__stream *stream, void *memory)
 static sl_status move(sl__stream *stream, void *to, const void *from,
                       size_t bytes)
 {
-    return bytes ? sl__cuda_check(
-                       sl__cuda.cuMemcpyAsync_(address(to), address(from),
-                                               bytes, handle_of(stream)),
-                       "cuMemcpyAsync")
+    return bytes ? sl__cuda_check(sl__cuda.cuMemcpyAsync_(address(to),
+                                                          address(from), bytes,
+                                                          handle_of(stream)),
+                                  "cuMemcpyAsync")
                  : SL_OK;
 }
 
@@ -309,10 +309,10 @@ static sl_status begin_graph(sl__stream *stream)
     sl__gpu *gpu = sl__cuda_of(stream)->gpu;
     SL__TRY(sl__gpu_enter(gpu));
     sl__gpu_leave(gpu);
-    SL__TRY(sl__cuda_check(
-        sl__cuda.cuStreamBeginCapture_(handle_of(stream),
-                                       CU_STREAM_CAPTURE_MODE_RELAXED),
-        "cuStreamBeginCapture"));
+    SL__TRY(
+        sl__cuda_check(sl__cuda.cuStreamBeginCapture_(
+                           handle_of(stream), CU_STREAM_CAPTURE_MODE_RELAXED),
+                       "cuStreamBeginCapture"));
     atomic_fetch_add(&gpu->recording, 1);
     return SL_OK;
 }
@@ -324,8 +324,7 @@ static sl_status end_graph(sl__stream *stream, void **out_graph)
     CUgraphExec made = NULL;
     *out_graph = NULL;
     atomic_fetch_sub(&gpu->recording, 1);
-    CUresult result =
-        sl__cuda.cuStreamEndCapture_(handle_of(stream), &graph);
+    CUresult result = sl__cuda.cuStreamEndCapture_(handle_of(stream), &graph);
     if (!result)
         result = sl__cuda.cuGraphInstantiate_(&made, graph, 0);
     if (graph)
@@ -336,9 +335,9 @@ static sl_status end_graph(sl__stream *stream, void **out_graph)
 
 static sl_status replay(sl__stream *stream, void *graph)
 {
-    ON_GPU(stream, sl__cuda_check(
-                       sl__cuda.cuGraphLaunch_(graph, handle_of(stream)),
-                       "cuGraphLaunch"));
+    ON_GPU(stream,
+           sl__cuda_check(sl__cuda.cuGraphLaunch_(graph, handle_of(stream)),
+                          "cuGraphLaunch"));
 }
 
 static void forget_graph(void *graph)
@@ -351,9 +350,8 @@ static sl_status open_stamps_here(size_t count, volatile uint64_t **out)
 {
     void *memory;
     size_t bytes = (count + 1) * sizeof **out;
-    SL__CUDA(cuMemHostAlloc_(&memory, bytes,
-                             CU_MEMHOSTALLOC_PORTABLE |
-                                 CU_MEMHOSTALLOC_DEVICEMAP));
+    SL__CUDA(cuMemHostAlloc_(
+        &memory, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
     memset(memory, 0, bytes);
     *out = memory;
     return SL_OK;

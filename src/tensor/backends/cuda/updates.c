@@ -65,7 +65,8 @@ sl_status sl__cuda_update(sl__stream *stream, const sl__update *how,
     return SL_OK;
 }
 
-static sl_status launch_squares(const sl__cuda_stream *stream, squares_params *p)
+static sl_status launch_squares(const sl__cuda_stream *stream,
+                                squares_params *p)
 {
     p->partial = stream->partial;
     SL__TRY(sl__cuda_launch(stream, SL__CUDA_squares_begin, p->start[p->count],

@@ -25,8 +25,7 @@ enum { Q, K, V, OUT, DY, R0, R1, R2 };
 __device__ int64_t start(const attention_params &p, int which, const rows &at,
                          int64_t i)
 {
-    return at.b * p.stride[which][0] + i * p.stride[which][1] +
-           at.h * p.size;
+    return at.b * p.stride[which][0] + i * p.stride[which][1] + at.h * p.size;
 }
 
 template <class C>
@@ -98,8 +97,7 @@ __device__ void slope_of(const attention_params &p, const rows &at, int64_t i,
                   get<C>(p.saved, p.saved_dtype, saved)) *
               get<C>(p.saved, p.saved_dtype, saved + 1);
     C base = dot<C>(p, p.dy, dy, p.out, start(p, OUT, at, i));
-    *slope = *weight *
-             (dot<C>(p, p.dy, dy, p.v, start(p, V, at, j)) - base) *
+    *slope = *weight * (dot<C>(p, p.dy, dy, p.v, start(p, V, at, j)) - base) *
              (C)p.scale;
 }
 

@@ -197,8 +197,7 @@ template <class C> __device__ __forceinline__ C gelu_inner(C x)
     return (C)0.79788456080286535588 * (x + (C)0.044715 * x * x * x);
 }
 
-template <class C>
-__device__ __forceinline__ C activate(int op, C x, C number)
+template <class C> __device__ __forceinline__ C activate(int op, C x, C number)
 {
     switch (op) {
     case MAP_SCALE: return x * number;

@@ -52,13 +52,13 @@ template <class C> __device__ void map_one(const map_params &p, int64_t i)
 KERNEL map_f32(const map_params p)
 {
     EACH(i, p.count)
-        map_one<float>(p, i);
+    map_one<float>(p, i);
 }
 
 KERNEL map_f64(const map_params p)
 {
     EACH(i, p.count)
-        map_one<double>(p, i);
+    map_one<double>(p, i);
 }
 
 /* GELU and its slope for results in bf16. */

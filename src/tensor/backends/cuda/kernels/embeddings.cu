@@ -41,13 +41,13 @@ KERNEL group_count(const embedding_params p)
     int count = (int)p.count;
     int64_t given = i < count ? integer(p.ids, p.dtype[1], i) : -1;
     bool is_known = given >= 0 && given < p.rows;
-    int own = is_known ? (int)given : -1, first = INT32_MAX, before = 0, all = 0;
+    int own = is_known ? (int)given : -1, first = INT32_MAX, before = 0,
+        all = 0;
     for (int from = 0; from < count; from += TILE) {
         __syncthreads();
         for (int k = threadIdx.x; k < TILE; k += blockDim.x) {
-            int64_t id = from + k < count
-                             ? integer(p.ids, p.dtype[1], from + k)
-                             : -2;
+            int64_t id =
+                from + k < count ? integer(p.ids, p.dtype[1], from + k) : -2;
             ((int *)tile)[k] = id >= 0 && id < p.rows ? (int)id : -2;
         }
         __syncthreads();
@@ -123,8 +123,7 @@ template <class C> __device__ void sum_group(const embedding_params &p)
     for (int64_t c = threadIdx.x; c < p.columns; c += blockDim.x) {
         C sum = 0;
         for (int n = 0; n < count; n++)
-            sum += get<C>(p.dy, p.dtype[0],
-                          p.order[from + n] * p.columns + c);
+            sum += get<C>(p.dy, p.dtype[0], p.order[from + n] * p.columns + c);
         if (p.adds)
             sum += get<C>(p.out, p.dtype[2], id * p.columns + c);
         put(p.out, p.dtype[2], id * p.columns + c, sum);

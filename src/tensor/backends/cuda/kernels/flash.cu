@@ -31,8 +31,8 @@ __device__ __forceinline__ uint32_t shared_address(const void *memory)
 /* Copies rows of a head from row `first` on; what is beyond is 0. */
 __device__ __forceinline__ void load_tile(uint32_t tile,
                                           const __nv_bfloat16 *head,
-                                          int64_t stride, int first,
-                                          int length, int size)
+                                          int64_t stride, int first, int length,
+                                          int size)
 {
 #pragma unroll
     for (int i = 0; i < TILE * 8 / THREADS; i++) {
@@ -201,7 +201,8 @@ KERNEL __launch_bounds__(THREADS) flash_forward(const attention_params p)
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int length = (int)p.length, first = at.tile * TILE;
     const uint32_t q_tile = shared_address(memory[0]);
-    const __nv_bfloat16 *k = head_of(p, K, p.k, at), *v = head_of(p, V, p.v, at);
+    const __nv_bfloat16 *k = head_of(p, K, p.k, at),
+                        *v = head_of(p, V, p.v, at);
     const float scale = (float)p.scale * LOG2E;
     float sum[SIZE / 8][4] = {}, most[2] = {-INFINITY, -INFINITY};
     float total[2] = {0, 0};
@@ -262,8 +263,8 @@ KERNEL __launch_bounds__(THREADS) flash_forward(const attention_params p)
             float now = most[half];
 #pragma unroll
             for (int n = 0; n < TILE / 8; n++)
-                now = fmaxf(now, fmaxf(score[n][2 * half],
-                                       score[n][2 * half + 1]));
+                now = fmaxf(now,
+                            fmaxf(score[n][2 * half], score[n][2 * half + 1]));
             now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 1));
             now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 2));
             float by = power((most[half] - now) * scale);
@@ -332,13 +333,14 @@ KERNEL __launch_bounds__(THREADS) flash_query(const attention_params p)
     const place_of at = find_place(p, true);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int length = (int)p.length, first = at.tile * TILE;
-    const __nv_bfloat16 *k = head_of(p, K, p.k, at), *v = head_of(p, V, p.v, at);
+    const __nv_bfloat16 *k = head_of(p, K, p.k, at),
+                        *v = head_of(p, V, p.v, at);
     const float scale = (float)p.scale * LOG2E;
     float sum[SIZE / 8][4] = {}, bias[2], by[2], base[2];
     four q[STEPS], dy[STEPS];
 
-    load_tile(shared_address(memory[0]), head_of(p, Q, p.q, at),
-              p.stride[Q][1], first, length, p.size);
+    load_tile(shared_address(memory[0]), head_of(p, Q, p.q, at), p.stride[Q][1],
+              first, length, p.size);
     load_tile(shared_address(memory[1]), head_of(p, DY, p.dy, at),
               p.stride[DY][1], first, length, p.size);
     load_tile(shared_address(memory[2]), head_of(p, OUT, p.out, at),
@@ -363,9 +365,9 @@ KERNEL __launch_bounds__(THREADS) flash_query(const attention_params p)
         base[half] += __shfl_xor_sync(0xffffffffu, base[half], 2);
         int row = first + warp * 16 + lane / 4 + half * 8;
         bool there = row < length;
-        float2 saved = there ? ((const float2 *)p.saved)[at.head * p.length +
-                                                         row]
-                             : make_float2(0, 0);
+        float2 saved = there
+                           ? ((const float2 *)p.saved)[at.head * p.length + row]
+                           : make_float2(0, 0);
         bias[half] = saved.x * LOG2E;
         by[half] = saved.y;
         if (there && lane % 4 == 0)
@@ -413,10 +415,10 @@ KERNEL __launch_bounds__(THREADS) flash_query(const attention_params p)
                     bool hidden = tile == at.tile && column > row;
                     float weight =
                         power(score[m][i] * scale - bias[i / 2]) * by[i / 2];
-                    slope[m][i] = hidden ? 0
-                                         : weight *
-                                               (slope[m][i] - base[i / 2]) *
-                                               (float)p.scale;
+                    slope[m][i] = hidden
+                                      ? 0
+                                      : weight * (slope[m][i] - base[i / 2]) *
+                                            (float)p.scale;
                 }
             }
             four left = as_left(slope);
@@ -446,9 +448,8 @@ __device__ __forceinline__ void load_beside(const attention_params &p,
     if (i >= TILE)
         return;
     bool there = row < p.length;
-    float2 saved = there
-                       ? ((const float2 *)p.saved)[at.head * p.length + row]
-                       : make_float2(0, 0);
+    float2 saved = there ? ((const float2 *)p.saved)[at.head * p.length + row]
+                         : make_float2(0, 0);
     out->bias[i] = saved.x * LOG2E;
     out->by[i] = saved.y;
     out->base[i] = there ? p.base[at.head * p.length + row] : 0;
@@ -469,10 +470,10 @@ KERNEL __launch_bounds__(THREADS) flash_key(const attention_params p)
     float dk[SIZE / 8][4] = {}, dv[SIZE / 8][4] = {};
     four k[STEPS], v[STEPS];
 
-    load_tile(shared_address(memory[0]), head_of(p, K, p.k, at),
-              p.stride[K][1], first, length, p.size);
-    load_tile(shared_address(memory[1]), head_of(p, V, p.v, at),
-              p.stride[V][1], first, length, p.size);
+    load_tile(shared_address(memory[0]), head_of(p, K, p.k, at), p.stride[K][1],
+              first, length, p.size);
+    load_tile(shared_address(memory[1]), head_of(p, V, p.v, at), p.stride[V][1],
+              first, length, p.size);
     end_loads();
     wait_loads<0>();
     __syncthreads();

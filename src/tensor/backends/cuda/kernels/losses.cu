@@ -195,8 +195,8 @@ KERNEL mse(const mse_params p)
 
 KERNEL mse_grad(const mse_params p)
 {
-    double factor = p.sign * 2.0 * get<double>(p.dloss, p.dtype[2], 0) /
-                    (double)p.count;
+    double factor =
+        p.sign * 2.0 * get<double>(p.dloss, p.dtype[2], 0) / (double)p.count;
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
          i < p.count; i += gridDim.x * (int64_t)blockDim.x)
         put(p.out, p.dtype[3], i,

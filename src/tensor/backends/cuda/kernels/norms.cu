@@ -34,8 +34,8 @@ template <int N> __device__ void norm_row(const norm_params &p, int64_t row)
         for (int k = 0; k < 8; k++)
             square += (x[n].at[k] - mean) * (x[n].at[k] - mean);
     }
-    float scale = 1 / sqrtf(warp_sum(square) / (float)p.columns +
-                            (float)p.epsilon);
+    float scale =
+        1 / sqrtf(warp_sum(square) / (float)p.columns + (float)p.epsilon);
 #pragma unroll
     for (int n = 0; n < N; n++) {
         int64_t c = (n * 32 + lane) * 8;
@@ -83,8 +83,7 @@ KERNEL norm_any(const norm_params p)
         double x = get<double>(p.x, p.dtype[0], at + c) - mean;
         square += x * x;
     }
-    double scale =
-        1 / sqrt(block_sum(square) / (double)p.columns + p.epsilon);
+    double scale = 1 / sqrt(block_sum(square) / (double)p.columns + p.epsilon);
     for (int64_t c = threadIdx.x; c < p.columns; c += blockDim.x) {
         double x = get<double>(p.x, p.dtype[0], at + c) - mean;
         double y = x * scale * get<double>(p.weight, p.dtype[1], c);

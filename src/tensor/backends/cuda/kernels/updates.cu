@@ -102,14 +102,12 @@ KERNEL update(const update_params p)
     int64_t end = first + UPDATE_BLOCK;
     end = end < part.count ? end : part.count;
     if (part.kind == 0) {
-        const step<float> s =
-            make_step<float>(p, part, block, whole1, whole2);
+        const step<float> s = make_step<float>(p, part, block, whole1, whole2);
         bool aligned = ((uint64_t)part.value | (uint64_t)part.gradient |
                         (uint64_t)part.first | (uint64_t)part.second) %
                            16 ==
                        0;
-        int64_t fours =
-            p.is_sgd || !aligned ? first : end - (end - first) % 4;
+        int64_t fours = p.is_sgd || !aligned ? first : end - (end - first) % 4;
         for (int64_t i = first + 4 * threadIdx.x; i < fours;
              i += 4 * blockDim.x)
             update_four(part, s, i);
@@ -131,7 +129,7 @@ KERNEL clip(const clip_params p)
     update_block *block = (update_block *)p.block;
     double norm = sqrt(block->squares);
     double scale = p.clip / (norm + 1e-6);
-    block->scale = !isfinite(norm)               ? (double)NAN
+    block->scale = !isfinite(norm)           ? (double)NAN
                    : p.clip > 0 && scale < 1 ? scale
-                                                 : 1;
+                                             : 1;
 }
