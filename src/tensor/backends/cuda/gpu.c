@@ -51,6 +51,7 @@ void sl__gpu_leave(sl__gpu *gpu)
     __asm__(".pushsection .rodata\n"                                           \
             ".balign 64\n"                                                     \
             ".global sl__cuda_file_" #name "\n"                                \
+            ".hidden sl__cuda_file_" #name "\n"                                \
             "sl__cuda_file_" #name ":\n"                                       \
             ".incbin \"" SLUICE_CUDA_KERNELS "/" #name ".fatbin\"\n"           \
             ".popsection\n");
@@ -303,6 +304,7 @@ const sl__backend sl__backend_cuda = {
                .finish = finish},
     .buffers = &sl__cuda_buffers,
     .kernels = {.prepare = sl__cuda_prepare,
+                .fuses_more = true,
                 .forget = sl__cuda_forget,
                 .describe = describe,
                 .clip = sl__cuda_clip,
