@@ -86,12 +86,7 @@ struct sl__kernel {
     int arg_count;
     int operand_count;
     const sl__node *node;
-    /* Applied to the product; SL__OP_COUNT: none. ADD and GELU_TANH_GRAD have
-     * args[other] as their other operand; if `keeps`, the product itself goes to
-     * args[other]. -1: there is none. */
-    sl__op activation;
-    int other;
-    bool keeps;
+    sl__op activation; /* applied to the result; SL__OP_COUNT: none */
     bool adds;
     bool is_alone; /* no other node writes its result */
     int group_max; /* the most microbatches that one call runs */
@@ -174,9 +169,6 @@ typedef struct sl__kernel_ops {
      * known yet; may ask for scratch, or a packed operand. */
     sl_status (*prepare)(sl__device *device, sl__packs *packs,
                          sl__kernel *kernel);
-    /* Products can apply ops that read another tensor, and be kept beside the
-     * result of one. */
-    bool fuses_more;
     void (*forget)(sl__kernel *kernel);
     /* What computes in this precision, in a few words. */
     void (*describe)(sl_dtype precision, char *out, size_t size);

@@ -121,105 +121,34 @@ static bool reads(const sl__node *node, const sl_tensor *base)
     return false;
 }
 
-/* Whether anything but `call` reads a product, in this program or in a later
- * one. */
-static bool is_read_elsewhere(const sl_stage *stage, sl_program program,
-                              const sl_tensor *product,
-                              const sl__kernel_call *call)
-{
-    const sl__kernel_calls *calls = &stage->programs[program];
-    for (int later = 0; later < SL_PROGRAM_COUNT; later++) {
-        if (later != (int)program &&
-            sl__is_carried_in(stage, (sl_program)later, product))
-            return true;
-    }
-    for (size_t i = 0; i < calls->count; i++) {
-        if (&calls->data[i] != call && reads(calls->data[i].node, product))
-            return true;
-        if (calls->data[i].other && calls->data[i].other->base == product)
-            return true;
-    }
-    return false;
-}
-
-/* The first call that reads a product; NULL: none. */
-static sl__kernel_call *find_reader(const sl__kernel_calls *calls, size_t at)
-{
-    const sl_tensor *product = calls->data[at].node->results[0];
-    for (size_t i = at + 1; i < calls->count; i++) {
-        if (reads(calls->data[i].node, product))
-            return &calls->data[i];
-    }
-    return NULL;
-}
-
-/* Whether a tensor is there before call `at`: no call from there on writes
- * it. */
-static bool is_there(const sl__kernel_calls *calls, size_t at,
-                     const sl_tensor *tensor)
-{
-    for (size_t i = at; i < calls->count; i++) {
-        const sl__node *writer = sl__last_node(&calls->data[i]);
-        const sl_tensor *kept = sl__kept(&calls->data[i]);
-        for (int k = 0; k < SL__RESULTS_MAX; k++) {
-            if (writer->results[k] && writer->results[k]->base == tensor->base)
-                return false;
-        }
-        if (kept && kept->base == tensor->base)
-            return false;
-    }
-    return true;
-}
-
-/* The operand that an element-wise op has beside the product, if it can be part
- * of the product's call: whole, of its dtype and shape, and computed before. */
-static const sl_tensor *other_operand(const sl__kernel_calls *calls, size_t at,
-                                      const sl__node *node)
-{
-    const sl_tensor *product = calls->data[at].node->results[0];
-    bool adds = node->op == SL__ADD;
-    if ((!adds && node->op != SL__GELU_TANH_GRAD) || node->operand_count != 2)
-        return NULL;
-    int own = node->operands[0]->base == product ? 0 : 1;
-    const sl_tensor *other = node->operands[1 - own];
-    /* A gradient comes first. */
-    if ((!adds && own == 1) || other->base == product ||
-        other->dtype != product->dtype || !sl__is_dense(other) ||
-        sl__count(other) != sl__count(product) || !is_there(calls, at, other))
-        return NULL;
-    return other;
-}
-
-/* The element-wise op directly after a product that its kernel can apply; fills
- * in what belongs to the call beside it. */
+/* The activation directly after a product, if nothing else reads the product's
+ * result, in this program or in a later one; else NULL. */
 static sl__kernel_call *find_activation(const sl_stage *stage,
                                         sl_program program, size_t at)
 {
-    sl__kernel_calls *calls = (sl__kernel_calls *)&stage->programs[program];
-    sl__kernel_call *own = &calls->data[at];
-    const sl_tensor *product = own->node->results[0];
-    bool more = stage->backend->kernels.fuses_more;
-    sl__kernel_call *found = find_reader(calls, at);
-    if (!found || product->base != product || sl__is_message(stage, product))
+    const sl__kernel_calls *calls = &stage->programs[program];
+    const sl_tensor *product = calls->data[at].node->results[0];
+    if (product->base != product || sl__is_message(stage, product))
         return NULL;
-    const sl__node *node = found->node;
-    bool elsewhere = is_read_elsewhere(stage, program, product, found);
-    const sl_tensor *other =
-        more && !elsewhere ? other_operand(calls, at, node) : NULL;
-    bool keeps = more && elsewhere && node->op == SL__GELU_TANH;
-    bool plain = !elsewhere && is_activation(node->op) && !own->node->backward;
-    int which = node->operands[0]->base == product ? 0 : 1;
-    /* The op covers the whole product, not a slice of it. */
-    if ((!plain && !keeps && !other) || node->adds ||
-        node->results[0]->dtype != product->dtype ||
-        !sl__is_dense(node->operands[which]) ||
-        sl__count(node->operands[which]) != sl__count(product) ||
-        sl__count(node->results[0]) != sl__count(product) ||
-        !sl__is_dense(node->results[0]))
-        return NULL;
-    own->other = other;
-    own->keeps = keeps;
-    return found;
+    for (int later = 0; later < SL_PROGRAM_COUNT; later++) {
+        if (later != (int)program &&
+            sl__is_carried_in(stage, (sl_program)later, product))
+            return NULL;
+    }
+    sl__kernel_call *found = NULL;
+    for (size_t i = at + 1; i < calls->count; i++) {
+        const sl__node *node = calls->data[i].node;
+        if (!reads(node, product))
+            continue;
+        if (found || !is_activation(node->op))
+            return NULL;
+        found = &calls->data[i];
+    }
+    /* The activation covers the whole product, not a slice of it. */
+    return found && sl__is_dense(found->node->operands[0]) &&
+                   sl__count(found->node->operands[0]) == sl__count(product)
+               ? found
+               : NULL;
 }
 
 void sl__fuse_activations(sl_stage *stage, sl_program program)
@@ -228,7 +157,7 @@ void sl__fuse_activations(sl_stage *stage, sl_program program)
     assert(stage->touches[program]);
     for (size_t i = 0; i < calls->count; i++) {
         const sl__node *node = calls->data[i].node;
-        if (node->op != SL__MATMUL || node->adds)
+        if (node->op != SL__MATMUL || node->adds || node->backward)
             continue;
         sl__kernel_call *found = find_activation(stage, program, i);
         if (!found)

@@ -25,8 +25,7 @@ static piece piece_of(const sl__kernel *kernel, int arg)
     return (piece){a->pool, a->offset,
                    a->offset + (is_scratch ? kernel->scratch_bytes
                                            : span * bytes),
-                   arg >= kernel->operand_count &&
-                       (arg != kernel->other || kernel->keeps)};
+                   arg >= kernel->operand_count};
 }
 
 static bool conflict(const sl__kernel *a, const sl__kernel *b)

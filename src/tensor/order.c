@@ -23,11 +23,7 @@ static int list_touched(const sl__kernel_call *call, const sl_tensor **bases,
     int count = 0;
     for (int i = 0; i < call->node->operand_count; i++)
         bases[count++] = call->node->operands[i]->base;
-    if (call->other)
-        bases[count++] = call->other->base;
     *operands = count;
-    if (call->keeps)
-        bases[count++] = sl__kept(call)->base;
     for (int i = 0; i < SL__RESULTS_MAX; i++) {
         if (writer->results[i])
             bases[count++] = writer->results[i]->base;
@@ -40,8 +36,7 @@ static size_t count_touches(const sl__kernel_calls *calls)
 {
     size_t count = 0;
     for (size_t i = 0; i < calls->count; i++)
-        count += (size_t)calls->data[i].node->operand_count +
-                 SL__RESULTS_MAX + 2;
+        count += (size_t)calls->data[i].node->operand_count + SL__RESULTS_MAX;
     return count;
 }
 

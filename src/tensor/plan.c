@@ -60,8 +60,6 @@ static void touch_calls(const sl_stage *stage, int p)
         const sl__kernel_call *call = &calls->data[i];
         for (int k = 0; k < call->node->operand_count; k++)
             touch(touches, call->node->operands[k], i, false);
-        touch(touches, call->other, i, false);
-        touch(touches, sl__kept(call), i, true);
         for (int k = 0; k < SL__RESULTS_MAX; k++)
             touch(touches, sl__last_node(call)->results[k], i, true);
         size_t end = kept_until(stage, p, i);

@@ -9,15 +9,11 @@
 #include "tensor/autodiff.h"
 #include "tensor/backend.h"
 
-/* A kernel call of a program: the node it computes. An element-wise op that the
- * kernel of a product applies itself belongs to the call of the product; where
- * the backend can, also one that reads another tensor, or beside which the
- * product itself is kept. */
+/* A kernel call of a program: the node it computes. An activation that the
+ * kernel of a product applies itself belongs to the call of the product. */
 typedef struct sl__kernel_call {
     const sl__node *node;
     const sl__node *activation; /* fused into this call; NULL: none */
-    const sl_tensor *other;     /* that it reads beside the product; or NULL */
-    bool keeps;                 /* the product is a result too */
     sl__kernel *kernel;
     int64_t scratch_offset; /* in the workspace */
 } sl__kernel_call;
@@ -32,12 +28,6 @@ typedef struct sl__kernel_calls {
 static inline const sl__node *sl__last_node(const sl__kernel_call *call)
 {
     return call->activation ? call->activation : call->node;
-}
-
-/* What a call writes besides the results of its last node; or NULL. */
-static inline const sl_tensor *sl__kept(const sl__kernel_call *call)
-{
-    return call->keeps ? call->node->results[0] : NULL;
 }
 
 /* Which calls of a program touch the memory of a base tensor. */

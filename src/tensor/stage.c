@@ -127,7 +127,7 @@ static sl_status make_kernel(sl_stage *stage, sl__kernel_call *call,
     const sl__node *node = call->node;
     const sl_tensor *result = node->results[0];
     int results = sl__ops[node->op].results;
-    int count = node->operand_count + results + 2; /* other, scratch */
+    int count = node->operand_count + results + 1; /* scratch */
     sl__arg *args;
     SL__TRY(SL__TAKE(&stage->graph->arena, count, &args));
     for (int i = 0; i < node->operand_count; i++)
@@ -137,23 +137,16 @@ static sl_status make_kernel(sl_stage *stage, sl__kernel_call *call,
     *kernel = (sl__kernel){
         .number = ++stage->kernel_count,
         .args = args,
-        .arg_count = count - 2,
+        .arg_count = count - 1,
         .operand_count = node->operand_count,
         .node = node,
         .activation = call->activation ? call->activation->op : SL__OP_COUNT,
-        .other = -1,
-        .keeps = call->keeps,
         .adds = node->adds,
         .is_alone = result && stage->writers[result->base->id] == 1,
         .group_max = groups ? stage->options.group : 1,
         .packs = {-1, -1, -1},
     };
     call->kernel = kernel;
-    if (call->other || call->keeps) {
-        kernel->other = kernel->arg_count++;
-        describe(&args[kernel->other],
-                 call->keeps ? sl__kept(call) : call->other);
-    }
     SL__TRY(
         stage->backend->kernels.prepare(stage->device, &stage->packs, kernel));
     if (kernel->scratch_bytes) {
@@ -215,9 +208,6 @@ static void locate_call(sl_stage *stage, int p, const sl__kernel_call *call)
     for (int i = 0; i < results; i++)
         locate(stage, p, sl__last_node(call)->results[i],
                &args[node->operand_count + i]);
-    if (kernel->other >= 0)
-        locate(stage, p, call->keeps ? sl__kept(call) : call->other,
-               &args[kernel->other]);
     if (kernel->scratch_bytes) {
         args[kernel->arg_count - 1].pool = SL__POOL_WORKSPACE;
         args[kernel->arg_count - 1].offset = call->scratch_offset;

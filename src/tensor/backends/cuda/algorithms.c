@@ -209,14 +209,14 @@ sl_status sl__cublas_open(sl__gpu *gpu, sl__cublas **out)
 
 /* Memory to time a product in, and a stream with its events. */
 typedef struct bench {
-    CUdeviceptr memory[4], workspace; /* A, B, D, what else is read */
+    CUdeviceptr memory[3], workspace;
     CUstream stream;
     CUevent start, end;
 } bench;
 
 static void close_bench(bench *b)
 {
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 3; i++)
         sl__cuda.cuMemFree_(b->memory[i]);
     sl__cuda.cuMemFree_(b->workspace);
     if (b->start)
@@ -235,9 +235,8 @@ static sl_status open_bench(const sl__cublas *cublas, sl__cuda_product *product,
     SL__CUDA(cuEventCreate_(&b->start, CU_EVENT_DEFAULT));
     SL__CUDA(cuEventCreate_(&b->end, CU_EVENT_DEFAULT));
     SL__CUDA(cuMemAlloc_(&b->workspace, WORKSPACE_MAX));
-    int count = product->extra ? 4 : 3;
-    for (int i = 0; i < count; i++) {
-        size_t bytes = (size_t)product->bytes[i < 3 ? i : 2] + 256;
+    for (int i = 0; i < 3; i++) {
+        size_t bytes = (size_t)product->bytes[i] + 256;
         SL__CUDA(cuMemAlloc_(&b->memory[i], bytes));
         SL__CUDA(cuMemsetD8Async_(b->memory[i], SOME, bytes, b->stream));
     }
@@ -246,10 +245,6 @@ static sl_status open_bench(const sl__cublas *cublas, sl__cuda_product *product,
         cublas->f.set_product(&product->description,
                               CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                               sizeof bias);
-    if (product->extra > SL__EXTRA_ADD)
-        cublas->f.set_product(&product->description,
-                              CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
-                              &b->memory[3], sizeof b->memory[3]);
     return SL_OK;
 }
 
@@ -260,17 +255,16 @@ static float time_one(const sl__cublas *cublas, sl__cuda_product *product,
                       size_t workspace, int times)
 {
     const float one = 1;
-    const void *added =
-        (const void *)b->memory[product->extra == SL__EXTRA_ADD ? 3 : 2];
     float ms = FAILS;
     sl__cuda.cuEventRecord_(b->start, b->stream);
     for (int i = 0; i < times; i++) {
         if (cublas->f.multiply(cublas->handle, &product->description, &one,
                                (const void *)b->memory[0], &product->a,
                                (const void *)b->memory[1], &product->b,
-                               &product->beta, added, &product->d,
-                               (void *)b->memory[2], &product->d, algorithm,
-                               (void *)b->workspace, workspace, b->stream))
+                               &product->beta, (const void *)b->memory[2],
+                               &product->d, (void *)b->memory[2], &product->d,
+                               algorithm, (void *)b->workspace, workspace,
+                               b->stream))
             return ms;
     }
     sl__cuda.cuEventRecord_(b->end, b->stream);

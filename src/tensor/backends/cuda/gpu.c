@@ -304,7 +304,6 @@ const sl__backend sl__backend_cuda = {
                .finish = finish},
     .buffers = &sl__cuda_buffers,
     .kernels = {.prepare = sl__cuda_prepare,
-                .fuses_more = true,
                 .forget = sl__cuda_forget,
                 .describe = describe,
                 .clip = sl__cuda_clip,

@@ -16,13 +16,11 @@ typedef struct product {
     sl__cuda_product lt;
     sl__cublas *cublas;
     product_params any; /* where cuBLASLt does not take it */
-    map_params after;   /* what follows on the result; MAP_COPY: nothing */
-    bool reads_other;   /* it reads kernel->other */
-    bool is_apart;      /* the product goes there, and what follows reads it */
+    map_params after;   /* an activation, on the result; op 0: none */
 } product;
 
 /* Of cuBLASLt's workspace; more than scratch has. */
-enum { WORKSPACE_ALIGNMENT = 256, EIGHT = 8 };
+enum { WORKSPACE_ALIGNMENT = 256 };
 
 #define RUN const sl__kernel *kernel, void *const *p, const sl__run *run
 
@@ -62,7 +60,6 @@ static sl_status find_pack(sl__packs *packs, const sl__node *node,
                                 .operand_count = 1,
                                 .node = node,
                                 .activation = SL__OP_COUNT,
-                                .other = -1,
                                 .packs = {-1, -1, -1}};
     *out = (int)packs->count;
     packs->data[packs->count++] = pack;
@@ -163,24 +160,11 @@ static uint32_t alignment_of(const sl_tensor *tensor, sl_dtype dtype)
     return (uint32_t)(at & -at);
 }
 
-static cublasLtEpilogue_t epilogue_of(sl__extra extra, bool has_bias)
-{
-    switch (extra) {
-    case SL__EXTRA_GELU:
-        return has_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
-                        : CUBLASLT_EPILOGUE_GELU_AUX;
-    case SL__EXTRA_SLOPE: return CUBLASLT_EPILOGUE_DGELU;
-    default:
-        return has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-    }
-}
-
 /* Describes the product for cuBLASLt; false: it does not take it. The rows of a
  * row-major result are the columns of cuBLASLt's, which computes the transposed
  * product then: its A is our second operand. */
 static bool describe(const sl__cublas *cublas, const sl__kernel *kernel,
-                     const sl_dtype *dtypes, sl_dtype out, sl__extra extra,
-                     sl__cuda_product *lt)
+                     const sl_dtype *dtypes, sl_dtype out, sl__cuda_product *lt)
 {
     sl__matmul_sizes s = sl__matmul_geometry(kernel);
     bool has_bias = kernel->operand_count == 3;
@@ -203,16 +187,8 @@ static bool describe(const sl__cublas *cublas, const sl__kernel *kernel,
     const sl_dtype da = dtypes[lt->swaps], db = dtypes[!lt->swaps];
     if (da != db || (has_bias && dtypes[2] != out && batch > 1))
         return false;
-    /* The further epilogues are for whole rows of bf16. */
-    if ((extra != SL__EXTRA_NONE && batch > 1) ||
-        (extra > SL__EXTRA_ADD &&
-         (out != SL_BF16 || !lt->swaps || d.lead % EIGHT ||
-          (has_bias && extra == SL__EXTRA_SLOPE))))
-        return false;
     cublasOperation_t turned = CUBLAS_OP_T;
-    cublasLtEpilogue_t epilogue = epilogue_of(extra, has_bias);
-    lt->extra = extra;
-    lt->beta = kernel->adds || extra == SL__EXTRA_ADD ? 1 : 0;
+    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     cudaDataType_t bias_type = type_of(has_bias ? dtypes[2] : out);
     cublas->f.init_product(&lt->description, sizeof lt->description,
                            CUBLAS_COMPUTE_32F, CUDA_R_32F);
@@ -224,48 +200,39 @@ static bool describe(const sl__cublas *cublas, const sl__kernel *kernel,
                               &turned, sizeof turned);
     lt->has_bias = has_bias;
     lt->multiplies = (double)s.batch * (double)s.m * (double)s.n * (double)s.k;
-    cublas->f.set_product(&lt->description, CUBLASLT_MATMUL_DESC_EPILOGUE,
-                          &epilogue, sizeof epilogue);
-    if (extra > SL__EXTRA_ADD)
-        cublas->f.set_product(&lt->description,
-                              CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &d.lead,
-                              sizeof d.lead);
-    if (has_bias)
+    if (has_bias) {
+        cublas->f.set_product(&lt->description, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                              &epilogue, sizeof epilogue);
         cublas->f.set_product(&lt->description,
                               CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type,
                               sizeof bias_type);
+    }
     lt->alignment[0] = alignment_of(kernel->node->operands[lt->swaps], da);
     lt->alignment[1] = alignment_of(kernel->node->operands[!lt->swaps], db);
     lt->alignment[2] = alignment_of(kernel->node->results[0], out);
     set_layout(cublas, &lt->a, &a, da, batch, &lt->bytes[0]);
     set_layout(cublas, &lt->b, &b, db, batch, &lt->bytes[1]);
     set_layout(cublas, &lt->d, &d, out, batch, &lt->bytes[2]);
-    snprintf(
-        lt->key, sizeof lt->key,
-        "%s %s bias %d adds %d extra %d at %u %u %u batch %d: %lldx%lldx%lld "
-        "%c%lld+%lld %c%lld+%lld %lld+%lld",
-        sl_dtype_text(da), sl_dtype_text(out), has_bias, kernel->adds,
-        (int)extra, lt->alignment[0], lt->alignment[1], lt->alignment[2], batch,
-        (long long)d.rows, (long long)d.columns, (long long)s.k,
-        a.transposed ? 'T' : 'N', (long long)a.lead, (long long)a.batch,
-        b.transposed ? 'T' : 'N', (long long)b.lead, (long long)b.batch,
-        (long long)d.lead, (long long)d.batch);
+    snprintf(lt->key, sizeof lt->key,
+             "%s %s bias %d adds %d at %u %u %u batch %d: %lldx%lldx%lld "
+             "%c%lld+%lld %c%lld+%lld %lld+%lld",
+             sl_dtype_text(da), sl_dtype_text(out), has_bias, kernel->adds,
+             lt->alignment[0], lt->alignment[1], lt->alignment[2], batch,
+             (long long)d.rows, (long long)d.columns, (long long)s.k,
+             a.transposed ? 'T' : 'N', (long long)a.lead, (long long)a.batch,
+             b.transposed ? 'T' : 'N', (long long)b.lead, (long long)b.batch,
+             (long long)d.lead, (long long)d.batch);
     return true;
 }
 
 /* -------------------------------------------------------------- running -- */
 
-/* What follows the product, where its kernel does not do it. */
-static sl_status follow(const product *own, const sl__kernel *kernel,
-                        void *const *p, const sl__run *run)
+static sl_status activate(const product *own, void *result, const sl__run *run)
 {
     map_params m = own->after;
-    void *result = p[kernel->operand_count];
     if (m.op == MAP_COPY)
         return SL_OK;
-    m.a = own->is_apart ? p[kernel->other] : result;
-    m.b = own->reads_other ? p[kernel->other] : NULL;
-    m.out = result;
+    m.a = m.out = result;
     return sl__cuda_map(sl__cuda_of(run->stream), &m);
 }
 
@@ -276,10 +243,7 @@ static sl_status run_lt(RUN)
     const sl__cuda_stream *stream = sl__cuda_of(run->stream);
     cublasLtMatmulDescOpaque_t description = own->lt.description;
     const float one = 1;
-    const sl__cuda_product *lt = &own->lt;
-    void *other = kernel->other >= 0 ? p[kernel->other] : NULL;
-    void *result = own->is_apart ? other : p[kernel->operand_count];
-    void *added = lt->extra == SL__EXTRA_ADD ? other : result;
+    void *result = p[kernel->operand_count];
     void *workspace = own->lt.workspace
                           ? (void *)(((uintptr_t)p[kernel->arg_count - 1] +
                                       WORKSPACE_ALIGNMENT - 1) /
@@ -290,18 +254,14 @@ static sl_status run_lt(RUN)
         own->cublas->f.set_product(&description,
                                    CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p[2],
                                    sizeof p[2]);
-    if (lt->extra > SL__EXTRA_ADD)
-        own->cublas->f.set_product(&description,
-                                   CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
-                                   &other, sizeof other);
     cublasStatus_t status = own->cublas->f.multiply(
         own->cublas->handle, &description, &one, p[own->lt.swaps], &own->lt.a,
-        p[!own->lt.swaps], &own->lt.b, &own->lt.beta, added, &own->lt.d, result,
-        &own->lt.d, &own->lt.algorithm, workspace, own->lt.workspace,
+        p[!own->lt.swaps], &own->lt.b, &own->lt.beta, result, &own->lt.d,
+        result, &own->lt.d, &own->lt.algorithm, workspace, own->lt.workspace,
         stream->handle);
     sl__gpu_leave(stream->gpu);
     SL__TRY(sl__cublas_check(status, own->lt.key));
-    return follow(own, kernel, p, run);
+    return activate(own, result, run);
 }
 
 static sl_status run_any(RUN)
@@ -312,11 +272,10 @@ static sl_status run_any(RUN)
     a.a = p[0];
     a.b = p[1];
     a.bias = kernel->operand_count == 3 ? p[2] : NULL;
-    a.out = p[own->is_apart ? kernel->other : kernel->operand_count];
-    SL__TRY(sl__cuda_launch(stream, SL__CUDA_product,
-                            sl__cuda_blocks(stream, a.batch * a.m * a.n), 1,
-                            256, &a));
-    return follow(own, kernel, p, run);
+    a.out = p[kernel->operand_count];
+    return sl__cuda_launch(stream, SL__CUDA_product,
+                           sl__cuda_blocks(stream, a.batch * a.m * a.n), 1, 256,
+                           &a);
 }
 
 static void prepare_any(sl__kernel *kernel, const sl_dtype *dtypes,
@@ -338,50 +297,8 @@ static void prepare_any(sl__kernel *kernel, const sl_dtype *dtypes,
     memcpy(a->sa, s.a, sizeof s.a);
     memcpy(a->sb, s.b, sizeof s.b);
     memcpy(a->so, s.out, sizeof s.out);
-}
-
-static sl__extra extra_of(const sl__kernel *kernel)
-{
-    switch (kernel->activation) {
-    case SL__ADD: return SL__EXTRA_ADD;
-    case SL__GELU_TANH_GRAD: return SL__EXTRA_SLOPE;
-    case SL__GELU_TANH: return kernel->keeps ? SL__EXTRA_GELU : SL__EXTRA_NONE;
-    default: return SL__EXTRA_NONE;
-    }
-}
-
-/* Finds an algorithm that does `extra`, too; if there is none, one that does
- * not, so that a kernel follows. */
-static sl_status prepare_lt(sl__gpu *gpu, const sl__kernel *kernel,
-                            const sl_dtype *dtypes, product *own)
-{
-    sl_dtype out = kernel->args[kernel->operand_count].dtype;
-    sl__extra extra = extra_of(kernel);
-    SL__TRY(sl__cublas_open(gpu, &own->cublas));
-    for (;; extra = SL__EXTRA_NONE) {
-        own->lt = (sl__cuda_product){0};
-        own->lt.fits =
-            describe(own->cublas, kernel, dtypes, out, extra, &own->lt);
-        if (own->lt.fits)
-            SL__TRY(sl__cublas_choose(gpu, own->cublas, &own->lt));
-        if (own->lt.fits || extra == SL__EXTRA_NONE)
-            return SL_OK;
-    }
-}
-
-/* What remains to be done after the product. */
-static void prepare_rest(const sl__kernel *kernel, product *own)
-{
-    const sl__arg *out = &kernel->args[kernel->operand_count];
-    bool done = own->lt.fits && own->lt.extra != SL__EXTRA_NONE;
-    if (kernel->activation == SL__OP_COUNT || done)
-        return;
-    own->after = (map_params){
-        .op = sl__cuda_map_op(kernel->activation),
-        .dtype = {(int)out->dtype, (int)out->dtype, (int)out->dtype},
-        .count = sl__arg_count(out)};
-    own->is_apart = kernel->keeps;
-    own->reads_other = kernel->other >= 0 && !kernel->keeps;
+    if (kernel->activation != SL__OP_COUNT)
+        a->op = sl__cuda_map_op(kernel->activation);
 }
 
 static sl_status prepare(sl__gpu *gpu, sl__packs *packs, sl__kernel *kernel,
@@ -390,17 +307,23 @@ static sl_status prepare(sl__gpu *gpu, sl__packs *packs, sl__kernel *kernel,
     sl_dtype dtypes[3];
     int result = kernel->operand_count;
     const sl__arg *out = &kernel->args[result];
-    bool fits = out->dtype == SL_F32 || out->dtype == SL_BF16;
+    bool fits = true;
     assert(result <= 3);
+    own->lt.beta = kernel->adds ? 1 : 0;
     for (int i = 0; i < result; i++) {
         dtypes[i] = kernel->args[i].dtype;
         fits = fits && (dtypes[i] == SL_F32 || dtypes[i] == SL_BF16);
     }
+    fits = fits && (out->dtype == SL_F32 || out->dtype == SL_BF16);
     if (fits && sl__has_half(kernel))
         SL__TRY(pack_operands(packs, kernel, dtypes, &fits));
-    if (fits)
-        SL__TRY(prepare_lt(gpu, kernel, dtypes, own));
-    prepare_rest(kernel, own);
+    if (fits) {
+        SL__TRY(sl__cublas_open(gpu, &own->cublas));
+        own->lt.fits =
+            describe(own->cublas, kernel, dtypes, out->dtype, &own->lt);
+    }
+    if (own->lt.fits)
+        SL__TRY(sl__cublas_choose(gpu, own->cublas, &own->lt));
     if (!own->lt.fits) {
         prepare_any(kernel, dtypes, &own->any);
         return SL_OK;
@@ -409,6 +332,10 @@ static sl_status prepare(sl__gpu *gpu, sl__packs *packs, sl__kernel *kernel,
     if (own->lt.workspace)
         kernel->scratch_bytes =
             sl__aligned((int64_t)own->lt.workspace) + WORKSPACE_ALIGNMENT;
+    if (kernel->activation != SL__OP_COUNT)
+        own->after = (map_params){.op = sl__cuda_map_op(kernel->activation),
+                                  .dtype = {out->dtype, 0, out->dtype},
+                                  .count = sl__arg_count(out)};
     return SL_OK;
 }
 

@@ -37,15 +37,6 @@ struct sl__cublas {
     char *path; /* where choices are kept; NULL: nowhere */
 };
 
-/* What cuBLASLt does to a product beside the bias: nothing; adds another tensor;
- * GELU, and keeps the product; multiplies by the slope of GELU at another. */
-typedef enum sl__extra {
-    SL__EXTRA_NONE,
-    SL__EXTRA_ADD,
-    SL__EXTRA_GELU,
-    SL__EXTRA_SLOPE,
-} sl__extra;
-
 /* A product as cuBLASLt takes it: column-major, D (rows, columns) = A B. */
 typedef struct sl__cuda_product {
     cublasLtMatmulDescOpaque_t description;
@@ -55,7 +46,6 @@ typedef struct sl__cuda_product {
     bool fits;  /* cuBLASLt takes it */
     bool swaps; /* its A is our second operand */
     bool has_bias;
-    sl__extra extra;
     int64_t bytes[3]; /* that A, B and D reach over */
     uint32_t alignment[3];
     float beta;

@@ -117,7 +117,6 @@ static sl_status fill_pack(sl__pack *pack, const sl__node *node,
                      .operand_count = 1,
                      .node = node,
                      .activation = SL__OP_COUNT,
-                     .other = -1,
                      .packs = {-1, -1, -1}};
     pack->bytes = packed_bytes(how, vector->lanes);
     return SL_OK;
