@@ -240,11 +240,14 @@ typedef struct sl_stage_options {
     /* Which GPU, from 0. SL_DEVICE_BY_RANK: each rank of a pipeline that of its
      * number, modulo how many there are. */
     int device;
+    /* On GPUs: attention whose sums have one order, so that every run has the
+     * same bits; slower than that of cuDNN. Everything else has one anyway. */
+    bool deterministic;
 } sl_stage_options;
 #define SL_DEVICE_BY_RANK (-1)
 #define SL_STAGE_OPTIONS_INIT                                                  \
     {                                                                          \
-        "cpu", 1, SL_BACKWARD_ANY, false, 1, SL_DEVICE_BY_RANK                 \
+        "cpu", 1, SL_BACKWARD_ANY, false, 1, SL_DEVICE_BY_RANK, false          \
     }
 
 /* A device of a backend. */

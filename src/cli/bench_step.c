@@ -14,7 +14,7 @@
 
 typedef struct request {
     enum { MLP, GPT2, EMPTY } model;
-    bool untied, recompute, alone, json, no_graph;
+    bool untied, recompute, alone, json, no_graph, deterministic;
     const char *device;
     int optimizer; /* a kind, from 1 on; 0: plain descent */
     cli_precision precision;
@@ -60,6 +60,7 @@ static const cli_option options[] = {
     CLI_SWITCH("recompute", recompute, CLI_RECOMPUTE_HELP),
     CLI_SWITCH("no-work-stealing", alone, CLI_NO_WORK_STEALING_HELP),
     CLI_NO_GRAPH(no_graph),
+    CLI_DETERMINISTIC(deterministic),
     CLI_VALUED("optimizer", "descent|adamw|sgd", CHOICE, optimizer,
                "Optimizer (descent: plain, without momentum or a norm; the "
                "others clip it at 1)"),
@@ -284,6 +285,7 @@ static sl_status run_rank(sl_comm *comm, void *context)
     data batch = {0};
     how.schedule = own->schedule;
     how.stage = own->stage;
+    how.stage.deterministic = r->deterministic;
     how.no_graph = r->no_graph;
     how.stage.recompute = r->recompute;
     how.work_stealing = r->alone ? SL_STEAL_NEVER : SL_STEAL_AUTO;

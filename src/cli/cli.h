@@ -158,6 +158,10 @@ static inline sl_dtype cli_dtype(cli_precision precision)
     CLI_VALUED("device", "cpu|cuda[:N]", TEXT, field,                          \
                "What computes: the CPU, GPU N, or with cuda GPUs in turn, one "  \
                "for each rank; `sluice devices` lists them (cpu)")
+#define CLI_DETERMINISTIC(field)                                               \
+    CLI_SWITCH("deterministic", field,                                         \
+               "On GPUs, the same bits in every run: attention whose sums "    \
+               "have one order, instead of cuDNN's")
 #define CLI_NO_GRAPH(field)                                                    \
     CLI_SWITCH("no-graph", field,                                              \
                "On GPUs, enqueue each step anew, instead of replaying the one "  \

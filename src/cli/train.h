@@ -23,7 +23,7 @@ typedef struct train_request {
     int length, stride, batch;
     /* 0: as the config has it, or the default. */
     int layers, width, heads, vocabulary, positions;
-    bool untied, recompute, alone, resume, dry_run, no_graph;
+    bool untied, recompute, alone, resume, dry_run, no_graph, deterministic;
     sl_sizes sizes; /* 0: not asked for */
     int threads;
     sl_optimizer_options optimizer;

@@ -519,6 +519,7 @@ static int fill_options(run *own)
     sl_train_options *options = &own->options;
     options->stage = (sl_stage_options)SL_STAGE_OPTIONS_INIT;
     options->stage.threads = r->threads;
+    options->stage.deterministic = r->deterministic;
     options->no_graph = r->no_graph;
     options->stage.recompute = r->recompute;
     options->precision = cli_dtype(r->precision);

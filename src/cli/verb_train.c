@@ -68,6 +68,7 @@ static const cli_option options[] = {
     CLI_THREADS(threads),
     CLI_SWITCH("no-work-stealing", alone, CLI_NO_WORK_STEALING_HELP),
     CLI_NO_GRAPH(no_graph),
+    CLI_DETERMINISTIC(deterministic),
     CLI_HEADED("Optimization:"),
     CLI_VALUED("optimizer", "adamw|sgd", CHOICE, optimizer.kind,
                "Optimizer (adamw)"),

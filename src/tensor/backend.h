@@ -129,7 +129,8 @@ typedef struct sl__device sl__device;
 typedef struct sl__device_ops {
     int threads_max;
     /* `number`: which one, modulo how many there are. */
-    sl_status (*open)(int threads, int number, sl__device **out);
+    sl_status (*open)(int threads, int number, bool deterministic,
+                      sl__device **out);
     void (*close)(sl__device *device);
     /* A stream serves every device that was opened with as many threads. One
      * thread at a time enqueues on a stream. */

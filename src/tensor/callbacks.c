@@ -173,7 +173,7 @@ static sl_status fill(sl_stage *stage, const sl_graph *graph,
                       const char *backend)
 {
     SL__TRY(sl__backend_find(backend, &stage->backend));
-    SL__TRY(stage->backend->device.open(1, SL_DEVICE_BY_RANK,
+    SL__TRY(stage->backend->device.open(1, SL_DEVICE_BY_RANK, false,
                                          &stage->device));
     SL__TRY(sl__graph_clone(graph, NULL, &stage->graph));
     offer_programs(stage);

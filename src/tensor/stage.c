@@ -329,6 +329,7 @@ static sl_status open_device(sl_stage *stage)
                        stage->backend->device.threads_max,
                        stage->backend->name);
     return stage->backend->device.open(threads, stage->options.device,
+                                       stage->options.deterministic,
                                        &stage->device);
 }
 

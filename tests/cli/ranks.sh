@@ -77,6 +77,7 @@ differ threads -t 2
 differ no-work-stealing --no-work-stealing
 differ device --device cuda
 differ no-graph --no-graph
+differ deterministic --deterministic
 differ optimizer --optimizer sgd
 differ lr --lr 0.002
 differ lr-decay --lr-decay linear

@@ -65,13 +65,13 @@ static const struct {
     const char *programs;
     sl_stage_options options;
 } ways[] = {
-    {"ref, F B", "FB", {"ref", 1, SL_BACKWARD_ANY, false, 0, -1}},
-    {"ref, F I W", "FIW", {"ref", 1, SL_BACKWARD_SPLIT, false, 0, -1}},
-    {"ref, recompute, F B", "FB", {"ref", 1, SL_BACKWARD_WHOLE, true, 0, -1}},
-    {"cpu, F B", "FB", {"cpu", 1, SL_BACKWARD_WHOLE, false, 0, -1}},
-    {"cpu, F I W", "FIW", {"cpu", 1, SL_BACKWARD_ANY, false, 0, -1}},
-    {"cpu, recompute, F I W", "FIW", {"cpu", 1, SL_BACKWARD_ANY, true, 0, -1}},
-    {"cpu, 2 threads, F B", "FB", {"cpu", 2, SL_BACKWARD_ANY, false, 0, -1}},
+    {"ref, F B", "FB", {"ref", 1, SL_BACKWARD_ANY, false, 0, -1, false}},
+    {"ref, F I W", "FIW", {"ref", 1, SL_BACKWARD_SPLIT, false, 0, -1, false}},
+    {"ref, recompute, F B", "FB", {"ref", 1, SL_BACKWARD_WHOLE, true, 0, -1, false}},
+    {"cpu, F B", "FB", {"cpu", 1, SL_BACKWARD_WHOLE, false, 0, -1, false}},
+    {"cpu, F I W", "FIW", {"cpu", 1, SL_BACKWARD_ANY, false, 0, -1, false}},
+    {"cpu, recompute, F I W", "FIW", {"cpu", 1, SL_BACKWARD_ANY, true, 0, -1, false}},
+    {"cpu, 2 threads, F B", "FB", {"cpu", 2, SL_BACKWARD_ANY, false, 0, -1, false}},
 };
 enum { WAY_COUNT = sizeof ways / sizeof *ways };
 

@@ -64,7 +64,8 @@ static sl_status open_stream(sl_pipeline *pipeline)
     const sl__device_ops *device = &pipeline->backend->device;
     if (stage->device < 0)
         stage->device = sl_comm_rank(pipeline->comm);
-    SL__TRY(device->open(stage->threads, stage->device, &pipeline->device));
+    SL__TRY(device->open(stage->threads, stage->device, stage->deterministic,
+                         &pipeline->device));
     return device->open_stream(pipeline->device, &pipeline->stream);
 }
 

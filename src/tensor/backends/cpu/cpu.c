@@ -21,9 +21,11 @@ static void close_device(sl__device *device)
     free(device);
 }
 
-static sl_status open_device(int threads, int number, sl__device **out)
+static sl_status open_device(int threads, int number, bool deterministic,
+                      sl__device **out)
 {
     (void)number;
+    (void)deterministic;
     if (threads > sl__thread_limit())
         return sl_fail(SL_EINVAL, "%d threads, but OMP_THREAD_LIMIT is %d",
                        threads, sl__thread_limit());

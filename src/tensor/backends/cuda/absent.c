@@ -8,10 +8,12 @@ static sl_status refuse(void)
     return sl_fail(SL_ENOTFOUND, "Sluice was built without CUDA");
 }
 
-static sl_status open(int threads, int number, sl__device **out)
+static sl_status open(int threads, int number, bool deterministic,
+                      sl__device **out)
 {
     (void)threads;
     (void)number;
+    (void)deterministic;
     (void)out;
     return refuse();
 }

@@ -750,7 +750,7 @@ sl_status sl__cuda_prepare(sl__device *device, sl__packs *packs,
     if (op == SL__MATMUL)
         return sl__cuda_prepare_product(device->gpu, packs, kernel);
     if (op == SL__ATTENTION || op == SL__ATTENTION_GRAD)
-        return sl__cuda_prepare_attention(device->gpu, kernel);
+        return sl__cuda_prepare_attention(device, kernel);
     SL__TRY(sl__alloc(1, sizeof *own, &own));
     kernel->private = own;
     return choose(device->gpu, kernel, own);

@@ -93,7 +93,7 @@ static sl_status load_kernels(sl__gpu *gpu)
 static sl_status set_clock(sl__gpu *gpu)
 {
     enum { TRIES = 8 };
-    sl__device device = {gpu};
+    sl__device device = {gpu, true};
     sl__stream *stream;
     volatile uint64_t *stamp;
     double least = 1;
@@ -226,7 +226,8 @@ sl_status sl__cuda_list(sl_device *out, int most, int *out_count)
 
 /* -------------------------------------------------------------- devices -- */
 
-static sl_status open_device(int threads, int number, sl__device **out)
+static sl_status open_device(int threads, int number, bool deterministic,
+                             sl__device **out)
 {
     sl__gpu *gpu;
     int count;
@@ -235,6 +236,7 @@ static sl_status open_device(int threads, int number, sl__device **out)
     SL__TRY(sl__gpu_open(number, &gpu));
     SL__TRY(sl__alloc(1, sizeof **out, out));
     (*out)->gpu = gpu;
+    (*out)->deterministic = deterministic;
     return SL_OK;
 }
 

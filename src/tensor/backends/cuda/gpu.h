@@ -64,6 +64,7 @@ typedef struct sl__gpu {
     double clock_offset; /* added to its clock, gives seconds of ours */
     sl__cublas *cublas;  /* opened when a product first asks; guarded by lock */
     sl__cudnn *cudnn;
+    bool no_cudnn;           /* it was asked for, and is not there */
     pthread_mutex_t lock;    /* recursive: held while a graph is recorded */
     _Atomic int recording;   /* how many graphs are being recorded */
     struct sl__mark *unused; /* marks, for reuse */
@@ -72,6 +73,7 @@ typedef struct sl__gpu {
 
 struct sl__device {
     sl__gpu *gpu;
+    bool deterministic;
 };
 
 /* A moment on a stream that other streams can wait for. */
@@ -156,7 +158,8 @@ sl_status sl__cuda_prepare_product(sl__gpu *gpu, sl__packs *packs,
 
 /* -------------------------------------------------------- attention.c -- */
 
-sl_status sl__cuda_prepare_attention(sl__gpu *gpu, sl__kernel *kernel);
+sl_status sl__cuda_prepare_attention(const sl__device *device,
+                                     sl__kernel *kernel);
 
 /* --------------------------------------------------------- updates.c -- */
 

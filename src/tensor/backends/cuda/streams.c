@@ -76,7 +76,7 @@ static sl_status side(sl__stream *stream, int which, sl__stream **out)
     sl__cuda_stream *own = sl__cuda_of(stream);
     /* The first is for what is beside, not for messages. */
     int index = which < 0 ? 0 : 1 + which % (SL__CUDA_SIDES - 1);
-    sl__device device = {own->gpu};
+    sl__device device = {own->gpu, true};
     sl__stream *made;
     sl_status status = SL_OK;
     /* Threads of other ranks ask, too. */

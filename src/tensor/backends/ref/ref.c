@@ -36,11 +36,13 @@ struct sl__device {
     char unused;
 };
 
-static sl_status open(int threads, int number, sl__device **out)
+static sl_status open(int threads, int number, bool deterministic,
+                      sl__device **out)
 {
     static sl__device device;
     (void)threads;
     (void)number;
+    (void)deterministic;
     *out = &device;
     return SL_OK;
 }

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * Causal attention of any dtype and size, a block for each query or key. What
- * cuDNN does not take comes here. Nothing of (length, length) is kept: scores
- * are computed again where they are needed. */
+ * the others do not take comes here. Nothing of (length, length) is kept: scores
+ * are computed again where they are needed.
+ *
+ * In bf16, all kernels save the log of the sum of exponentials of each row, so
+ * that any may follow any; else the largest score and 1 / sum. */
 #include "device.cuh"
 
 enum { QUERY_THREADS = 128 };
@@ -41,7 +44,8 @@ __device__ C dot(const attention_params &p, const void *a, int64_t from,
 __device__ int64_t saved_at(const attention_params &p, const rows &at,
                             int64_t i)
 {
-    return 2 * ((at.b * p.heads + at.h) * p.length + i);
+    int64_t row = (at.b * p.heads + at.h) * p.length + i;
+    return p.dtype == DT_BF16 ? row : 2 * row;
 }
 
 template <class C> __device__ void forward(const attention_params &p)
@@ -80,10 +84,15 @@ template <class C> __device__ void forward(const attention_params &p)
         if (c < p.size)
             put(p.result[0], p.dtype, out + c, value);
     }
-    if (threadIdx.x == 0) {
-        put(p.saved, p.saved_dtype, saved_at(p, at, at.i), most);
-        put(p.saved, p.saved_dtype, saved_at(p, at, at.i) + 1, 1 / sum);
+    if (threadIdx.x)
+        return;
+    int64_t saved = saved_at(p, at, at.i);
+    if (p.dtype == DT_BF16) {
+        put(p.saved, p.saved_dtype, saved, most + log(sum));
+        return;
     }
+    put(p.saved, p.saved_dtype, saved, most);
+    put(p.saved, p.saved_dtype, saved + 1, 1 / sum);
 }
 
 /* The weight of key j for query i, and the slope of its score. */
@@ -93,9 +102,10 @@ __device__ void slope_of(const attention_params &p, const rows &at, int64_t i,
 {
     int64_t q = start(p, Q, at, i), dy = start(p, DY, at, i);
     int64_t saved = saved_at(p, at, i);
-    *weight = exp((C)p.scale * dot<C>(p, p.q, q, p.k, start(p, K, at, j)) -
-                  get<C>(p.saved, p.saved_dtype, saved)) *
-              get<C>(p.saved, p.saved_dtype, saved + 1);
+    C score = (C)p.scale * dot<C>(p, p.q, q, p.k, start(p, K, at, j));
+    *weight = exp(score - get<C>(p.saved, p.saved_dtype, saved));
+    if (p.dtype != DT_BF16)
+        *weight *= get<C>(p.saved, p.saved_dtype, saved + 1);
     C base = dot<C>(p, p.dy, dy, p.out, start(p, OUT, at, i));
     *slope = *weight * (dot<C>(p, p.dy, dy, p.v, start(p, V, at, j)) - base) *
              (C)p.scale;

@@ -310,8 +310,8 @@ KERNEL __launch_bounds__(THREADS) flash_forward(const attention_params p)
             sum[n][2 * half + 1] *= by;
         }
         if (lane % 4 == 0 && row < length)
-            ((float2 *)p.saved)[at.head * p.length + row] =
-                make_float2(most[half] * (float)p.scale, by);
+            ((float *)p.saved)[at.head * p.length + row] =
+                most[half] * (float)p.scale + logf(all);
     }
     store_rows(p, R0, p.result[0], at, first + warp * 16, sum);
 }
@@ -336,7 +336,7 @@ KERNEL __launch_bounds__(THREADS) flash_query(const attention_params p)
     const __nv_bfloat16 *k = head_of(p, K, p.k, at),
                         *v = head_of(p, V, p.v, at);
     const float scale = (float)p.scale * LOG2E;
-    float sum[SIZE / 8][4] = {}, bias[2], by[2], base[2];
+    float sum[SIZE / 8][4] = {}, bias[2], base[2];
     four q[STEPS], dy[STEPS];
 
     load_tile(shared_address(memory[0]), head_of(p, Q, p.q, at), p.stride[Q][1],
@@ -365,11 +365,9 @@ KERNEL __launch_bounds__(THREADS) flash_query(const attention_params p)
         base[half] += __shfl_xor_sync(0xffffffffu, base[half], 2);
         int row = first + warp * 16 + lane / 4 + half * 8;
         bool there = row < length;
-        float2 saved = there
-                           ? ((const float2 *)p.saved)[at.head * p.length + row]
-                           : make_float2(0, 0);
-        bias[half] = saved.x * LOG2E;
-        by[half] = saved.y;
+        bias[half] =
+            there ? ((const float *)p.saved)[at.head * p.length + row] * LOG2E
+                  : INFINITY;
         if (there && lane % 4 == 0)
             p.base[at.head * p.length + row] = base[half];
     }
@@ -413,8 +411,7 @@ KERNEL __launch_bounds__(THREADS) flash_query(const attention_params p)
                     int row = warp * 16 + lane / 4 + i / 2 * 8;
                     int column = n * 16 + m * 8 + lane % 4 * 2 + i % 2;
                     bool hidden = tile == at.tile && column > row;
-                    float weight =
-                        power(score[m][i] * scale - bias[i / 2]) * by[i / 2];
+                    float weight = power(score[m][i] * scale - bias[i / 2]);
                     slope[m][i] = hidden
                                       ? 0
                                       : weight * (slope[m][i] - base[i / 2]) *
@@ -434,10 +431,10 @@ KERNEL __launch_bounds__(THREADS) flash_query(const attention_params p)
     store_rows(p, R0, p.result[0], at, first + warp * 16, sum);
 }
 
-/* What a tile of queries brings beside its rows: by query, log2 of the largest
- * weight's exponential, 1 / sum, dy . out. */
+/* What a tile of queries brings beside its rows: by query, log2 of the sum of
+ * exponentials, and dy . out. */
 struct beside {
-    float bias[TILE], by[TILE], base[TILE];
+    float bias[TILE], base[TILE];
 };
 
 __device__ __forceinline__ void load_beside(const attention_params &p,
@@ -448,10 +445,9 @@ __device__ __forceinline__ void load_beside(const attention_params &p,
     if (i >= TILE)
         return;
     bool there = row < p.length;
-    float2 saved = there ? ((const float2 *)p.saved)[at.head * p.length + row]
-                         : make_float2(0, 0);
-    out->bias[i] = saved.x * LOG2E;
-    out->by[i] = saved.y;
+    out->bias[i] =
+        there ? ((const float *)p.saved)[at.head * p.length + row] * LOG2E
+              : INFINITY;
     out->base[i] = there ? p.base[at.head * p.length + row] : 0;
 }
 
@@ -528,8 +524,7 @@ KERNEL __launch_bounds__(THREADS) flash_key(const attention_params p)
                     bool hidden = tile == at.tile && row > query;
                     float weight =
                         hidden ? 0
-                               : power(score[m][i] * scale - own.bias[query]) *
-                                     own.by[query];
+                               : power(score[m][i] * scale - own.bias[query]);
                     score[m][i] = weight;
                     slope[m][i] = weight * (slope[m][i] - own.base[query]) *
                                   (float)p.scale;

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Attention by cuDNN: graphs of its operations, which it fuses into one kernel
+ * forward and a few backward. */
+#ifndef SL_CUDA_CUDNN_H
+#define SL_CUDA_CUDNN_H
+
+#include "tensor/backends/cuda/gpu.h"
+
+#include <cudnn.h>
+
+typedef struct sl__cudnn_functions {
+    __typeof__(cudnnCreate) *open;
+    __typeof__(cudnnSetStream) *set_stream;
+    __typeof__(cudnnBackendCreateDescriptor) *create;
+    __typeof__(cudnnBackendDestroyDescriptor) *destroy;
+    __typeof__(cudnnBackendSetAttribute) *set;
+    __typeof__(cudnnBackendGetAttribute) *get;
+    __typeof__(cudnnBackendFinalize) *finalize;
+    __typeof__(cudnnBackendExecute) *execute;
+} sl__cudnn_functions;
+
+typedef struct sl__cudnn_planned sl__cudnn_planned;
+
+struct sl__cudnn {
+    sl__cudnn_functions f;
+    cudnnHandle_t handle;
+    pthread_mutex_t lock;        /* the handle has one stream at a time */
+    sl__cudnn_planned **planned; /* by geometry; they stay */
+    size_t planned_count, capacity;
+};
+
+/* What a graph reads and writes, by number. */
+enum {
+    SL__CUDNN_Q = 1,
+    SL__CUDNN_K,
+    SL__CUDNN_V,
+    SL__CUDNN_OUT,
+    SL__CUDNN_STATS, /* log of the sum of exponentials, by row */
+    SL__CUDNN_SCALE,
+    SL__CUDNN_LOWEST,
+    SL__CUDNN_DY,
+    SL__CUDNN_DQ,
+    SL__CUDNN_DK,
+    SL__CUDNN_DV,
+    SL__CUDNN_DQ_SUM, /* f32, zeroed */
+    SL__CUDNN_ROWS,   /* dy . out */
+    SL__CUDNN_ONE,
+    SL__CUDNN_IDS,
+};
+
+/* A geometry: strides of batch and of position, by number. */
+typedef struct sl__cudnn_shape {
+    int64_t batch, heads, length, size;
+    int64_t stride[SL__CUDNN_IDS][2];
+} sl__cudnn_shape;
+
+typedef struct sl__cudnn_plan {
+    cudnnBackendDescriptor_t plan; /* NULL: cuDNN does not take it */
+    int64_t workspace;
+} sl__cudnn_plan;
+
+/* Loads cuDNN and opens it on a GPU, once; NULL where it is not there. */
+void sl__cudnn_open(sl__gpu *gpu, sl__cudnn **out);
+
+/* Plans the forward or backward of a geometry, for a handle, or without a GPU
+ * for what a descriptor says of one. */
+sl_status sl__cudnn_make(const sl__cudnn_functions *f, cudnnHandle_t handle,
+                         cudnnBackendDescriptor_t device,
+                         const sl__cudnn_shape *shape, bool backward,
+                         sl__cudnn_plan *out);
+void sl__cudnn_drop(const sl__cudnn_functions *f, sl__cudnn_plan *plan);
+
+/* The plan of a geometry, made when it is first asked for. */
+sl_status sl__cudnn_find(sl__gpu *gpu, sl__cudnn *own,
+                         const sl__cudnn_shape *shape, bool backward,
+                         const sl__cudnn_plan **out);
+
+/* Enqueues it; pointers by number. */
+sl_status sl__cudnn_run(sl__cudnn *own, const sl__cuda_stream *stream,
+                        const sl__cudnn_plan *plan, double scale,
+                        void *const pointers[SL__CUDNN_IDS], void *workspace);
+
+/* Loads the functions. */
+sl_status sl__cudnn_load(sl__cudnn_functions *f);
+
+#endif
