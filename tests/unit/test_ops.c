@@ -589,7 +589,10 @@ static void ref_gradients_match_central_differences(void **state)
 static void compare_backends(int which, sl_dtype precision, uint64_t seed,
                              int largest, int threads)
 {
-    double tolerance = precision == SL_BF16 ? 1e-2 : 1e-5;
+    /* Some of cuBLASLt's products round before they add the bias, which moves
+     * small results over a ReLU's edge. */
+    double half = test_is_on_gpu() ? 5e-2 : 1e-2;
+    double tolerance = precision == SL_BF16 ? half : 1e-5;
     sl_stage_options options = SL_STAGE_OPTIONS_INIT;
     sl_graph *graph = build(which, SL_F32, seed, largest);
     assert_ok(sl_graph_set_precision(graph, precision));

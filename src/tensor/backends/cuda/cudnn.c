@@ -10,6 +10,8 @@
 #include <assert.h>
 #include <string.h>
 
+#if SL__HAS_CUDNN
+
 enum { OPS_MAX = 40, MADE_MAX = 160, DIMS = 4, CONFIGS_MAX = 8 };
 
 typedef cudnnBackendDescriptor_t descriptor;
@@ -561,3 +563,31 @@ sl_status sl__cudnn_run(sl__cudnn *own, const sl__cuda_stream *stream,
                             (int)status)
                   : SL_OK;
 }
+
+#else
+
+void sl__cudnn_open(sl__gpu *gpu, sl__cudnn **out)
+{
+    gpu->no_cudnn = true;
+    *out = NULL;
+}
+
+/* Without an sl__cudnn nobody calls these. */
+sl_status sl__cudnn_find(sl__gpu *gpu, sl__cudnn *own,
+                         const sl__cudnn_shape *shape, bool backward,
+                         const sl__cudnn_plan **out)
+{
+    (void)gpu, (void)own, (void)shape, (void)backward, (void)out;
+    return sl_fail(SL_ENOTFOUND, "Sluice was built without cuDNN");
+}
+
+sl_status sl__cudnn_run(sl__cudnn *own, const sl__cuda_stream *stream,
+                        const sl__cudnn_plan *plan, double scale,
+                        void *const pointers[SL__CUDNN_IDS], void *workspace)
+{
+    (void)own, (void)stream, (void)plan, (void)scale;
+    (void)pointers, (void)workspace;
+    return sl_fail(SL_ENOTFOUND, "Sluice was built without cuDNN");
+}
+
+#endif

@@ -7,8 +7,16 @@
 
 #include "tensor/backends/cuda/gpu.h"
 
+/* Where it was built without cuDNN, attention is computed by our own kernels. */
+#if __has_include(<cudnn.h>)
 #include <cudnn.h>
+#define SL__HAS_CUDNN 1
+#else
+#define SL__HAS_CUDNN 0
+typedef void *cudnnBackendDescriptor_t;
+#endif
 
+#if SL__HAS_CUDNN
 typedef struct sl__cudnn_functions {
     __typeof__(cudnnCreate) *open;
     __typeof__(cudnnSetStream) *set_stream;
@@ -29,6 +37,7 @@ struct sl__cudnn {
     sl__cudnn_planned **planned; /* by geometry; they stay */
     size_t planned_count, capacity;
 };
+#endif
 
 /* What a graph reads and writes, by number. */
 enum {
@@ -63,6 +72,7 @@ typedef struct sl__cudnn_plan {
 /* Loads cuDNN and opens it on a GPU, once; NULL where it is not there. */
 void sl__cudnn_open(sl__gpu *gpu, sl__cudnn **out);
 
+#if SL__HAS_CUDNN
 /* Plans the forward or backward of a geometry, for a handle, or without a GPU
  * for what a descriptor says of one. */
 sl_status sl__cudnn_make(const sl__cudnn_functions *f, cudnnHandle_t handle,
@@ -70,6 +80,10 @@ sl_status sl__cudnn_make(const sl__cudnn_functions *f, cudnnHandle_t handle,
                          const sl__cudnn_shape *shape, bool backward,
                          sl__cudnn_plan *out);
 void sl__cudnn_drop(const sl__cudnn_functions *f, sl__cudnn_plan *plan);
+
+/* Loads the functions. */
+sl_status sl__cudnn_load(sl__cudnn_functions *f);
+#endif
 
 /* The plan of a geometry, made when it is first asked for. */
 sl_status sl__cudnn_find(sl__gpu *gpu, sl__cudnn *own,
@@ -80,8 +94,5 @@ sl_status sl__cudnn_find(sl__gpu *gpu, sl__cudnn *own,
 sl_status sl__cudnn_run(sl__cudnn *own, const sl__cuda_stream *stream,
                         const sl__cudnn_plan *plan, double scale,
                         void *const pointers[SL__CUDNN_IDS], void *workspace);
-
-/* Loads the functions. */
-sl_status sl__cudnn_load(sl__cudnn_functions *f);
 
 #endif
