@@ -44,7 +44,7 @@ tsan: setup ## what runs in threads, under ThreadSanitizer
 	@CC=clang $(cmake) -B $(BUILD)-tsan -DSLUICE_WERROR=ON \
 	    -DSLUICE_SANITIZE=thread >/dev/null
 	@ninja -C $(BUILD)-tsan --quiet test_tensor_threads test_comm_threads \
-	    test_pipeline_threads test_pipeline_failures_threads && \
+	    test_pipeline_threads test_pipeline_failures_threads sluice && \
 	    $(suite) $(BUILD)-tsan -R threads
 
 fuzz: setup ## run every fuzzer for FUZZ_SECONDS (60) with ASan and UBSan

@@ -71,25 +71,36 @@ void sl__cuda_close_stream(sl__stream *stream)
     free(own);
 }
 
+/* A side stream, if it has been opened; else keeps `made` as that one. */
+static sl__cuda_stream *find_side(sl__cuda_stream *own, int index,
+                                  sl__cuda_stream *made)
+{
+    pthread_mutex_lock(&own->opening);
+    if (!own->sides[index])
+        own->sides[index] = made;
+    sl__cuda_stream *found = own->sides[index];
+    pthread_mutex_unlock(&own->opening);
+    return found;
+}
+
+/* Threads of other ranks ask, too, and one that asks may hold the GPU's lock: so
+ * none is opened while `opening` is held. */
 static sl_status side(sl__stream *stream, int which, sl__stream **out)
 {
-    sl__cuda_stream *own = sl__cuda_of(stream);
     /* The first is for what is beside, not for messages. */
     int index = which < 0 ? 0 : 1 + which % (SL__CUDA_SIDES - 1);
+    sl__cuda_stream *own = sl__cuda_of(stream);
+    sl__cuda_stream *found = find_side(own, index, NULL);
     sl__device device = {own->gpu, true};
-    sl__stream *made;
-    sl_status status = SL_OK;
-    /* Threads of other ranks ask, too. */
-    pthread_mutex_lock(&own->opening);
-    if (!own->sides[index]) {
-        status = sl__cuda_open_stream(&device, &made);
-        if (!status)
-            own->sides[index] = sl__cuda_of(made);
+    if (!found) {
+        sl__stream *made;
+        SL__TRY(sl__cuda_open_stream(&device, &made));
+        found = find_side(own, index, sl__cuda_of(made));
+        if (&found->stream != made)
+            sl__cuda_close_stream(made);
     }
-    pthread_mutex_unlock(&own->opening);
-    if (!status)
-        *out = &own->sides[index]->stream;
-    return status;
+    *out = &found->stream;
+    return SL_OK;
 }
 
 /* ---------------------------------------------------------------- marks -- */
