@@ -178,9 +178,12 @@ typedef struct sl__kernel_ops {
     sl_status (*clip)(sl__stream *stream, sl__update_block *block, double clip);
     /* Sums the squares of `count` gradients: of each into *each[i], unless that
      * is NULL, and of those whose each[i] is not NULL into *all. The same bits
-     * every time. */
+     * every time. `scratch` has squares_bytes of each of their counts; NULL:
+     * none is needed. */
+    int64_t (*squares_bytes)(int64_t count);
     sl_status (*squares)(sl__stream *stream, const sl__update_args *args,
-                         double *const *each, int count, double *all);
+                         double *const *each, int count, double *all,
+                         void *scratch);
     /* An optimizer's step on `count` parameters, which also zeroes their
      * gradients. Does nothing if the scale is NaN. */
     sl_status (*update)(sl__stream *stream, const sl__update *how,
@@ -255,7 +258,8 @@ sl_status sl__cpu_finish(sl__stream *stream);
 sl_status sl__cpu_clip(sl__stream *stream, sl__update_block *block,
                        double clip);
 sl_status sl__cpu_squares(sl__stream *stream, const sl__update_args *args,
-                          double *const *each, int count, double *all);
+                          double *const *each, int count, double *all,
+                          void *scratch);
 sl_status sl__cpu_update(sl__stream *stream, const sl__update *how,
                          const sl__update_block *block,
                          const sl__update_args *args, int count);

@@ -108,8 +108,10 @@ sl_status sl__cpu_update(sl__stream *stream, const sl__update *how,
 }
 
 sl_status sl__cpu_squares(sl__stream *stream, const sl__update_args *args,
-                          double *const *each, int count, double *all)
+                          double *const *each, int count, double *all,
+                          void *scratch)
 {
+    (void)scratch;
     const sl__buffer_ops *buffers = stream->buffers;
     if (all)
         SL__TRY(sl__device_clear(stream, all, sizeof *all));

@@ -42,9 +42,10 @@ struct sl_optimizer {
     int kinds; /* how many states each parameter has */
     int64_t steps;
     sl__optimizer_state *states;
-    /* In device memory: the update block, and by parameter the sum of squares
-     * of its gradient. */
+    /* In device memory: the update block, by parameter the sum of squares of its
+     * gradient, and scratch for these sums. */
     char *control;
+    int64_t control_bytes;
     sl_memory *control_memory; /* whose bytes include `control` */
     sl__recording recording;
 };
@@ -137,11 +138,20 @@ static int64_t control_bytes(int parameters)
     return SL__ALIGNMENT * (2 + (int64_t)parameters);
 }
 
+/* Scratch in which the squares of a gradient are summed. */
+static int64_t squares_bytes(const sl__pipeline_info *at, const sl_port *port)
+{
+    int64_t count = port->bytes / (int64_t)sl_dtype_bytes(port->dtype);
+    return at->backend->kernels.squares_bytes
+               ? at->backend->kernels.squares_bytes(count)
+               : 0;
+}
+
 sl_status sl__optimizer_plan(const sl_pipeline *pipeline,
                              const sl_optimizer_options *options, int64_t rows,
                              int64_t *out_bytes)
 {
-    int64_t states = 0;
+    int64_t states = 0, squares = 0;
     int parameters = 0;
     const sl__pipeline_info at = sl__pipeline_describe(pipeline);
     for (int s = 0; s < at.own_count; s++) {
@@ -153,10 +163,11 @@ sl_status sl__optimizer_plan(const sl_pipeline *pipeline,
             SL__TRY(
                 sl_stage_port_at(stage, SL_PORT_PARAMETER_GRADIENT, i, &port));
             states += state_kinds(options) * sl__aligned(port.bytes);
+            squares += squares_bytes(&at, &port);
         }
         parameters += ports;
     }
-    *out_bytes = states + control_bytes(parameters);
+    *out_bytes = states + control_bytes(parameters) + sl__aligned(squares);
     return SL_OK;
 }
 
@@ -190,11 +201,15 @@ static sl_status fill(sl_optimizer *own)
     SL__TRY(SL__TAKE(&own->arena, count, &own->squares));
     SL__TRY(sl__each_parameter(own->pipeline, kind, add_item, own));
     assert(own->count == (int)count);
-    int64_t bytes = control_bytes((int)count);
+    int64_t squares = 0;
+    for (int i = 0; i < own->count; i++)
+        squares += squares_bytes(&own->at, &own->items[i].gradient);
+    int64_t bytes = control_bytes((int)count) + sl__aligned(squares);
     SL__TRY(sl__memory_allocate(any_memory(own), "optimizer state", bytes,
                                 &control));
     own->control_memory = any_memory(own);
     own->control = control;
+    own->control_bytes = bytes;
     for (int i = 0; i < own->count; i++)
         own->squares[i] = own->items[i].first ? squares_of(own, i) : NULL;
     sl__pipeline_add_optimizer_bytes(own->pipeline, bytes);
@@ -244,7 +259,7 @@ void sl_optimizer_destroy(sl_optimizer *optimizer)
                       at->states[k]);
     }
     give_back(optimizer, optimizer->control_memory,
-              control_bytes(optimizer->count), optimizer->control);
+              optimizer->control_bytes, optimizer->control);
     sl__forget_recording(optimizer->at.backend, &optimizer->recording);
     sl__arena_clear(&optimizer->arena);
     free(optimizer);
@@ -309,7 +324,8 @@ static sl_status enqueue(void *context)
     sl__update_block *block = (sl__update_block *)(void *)own->control;
     char *squares = own->control + offsetof(sl__update_block, squares);
     SL__TRY(backend->kernels.squares(stream, own->args, own->squares,
-                                     own->count, all));
+                                     own->count, all,
+                                     own->control + control_bytes(own->count)));
     SL__TRY(sl__comm_allreduce(own->at.comm, stream, &group, SL__TAG_END,
                                SL_F64, all, 1, own->at.timeout_s));
     SL__TRY(sl__device_copy(stream, squares, all, sizeof *all));

@@ -309,6 +309,7 @@ const sl__backend sl__backend_cuda = {
                 .forget = sl__cuda_forget,
                 .describe = describe,
                 .clip = sl__cuda_clip,
+                .squares_bytes = sl__cuda_squares_bytes,
                 .squares = sl__cuda_squares,
                 .update = sl__cuda_update},
     .graphs = &sl__cuda_graphs,

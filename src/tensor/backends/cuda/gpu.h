@@ -91,8 +91,6 @@ typedef struct sl__cuda_stream {
     CUstream handle;
     pthread_mutex_t opening;
     struct sl__cuda_stream *sides[SL__CUDA_SIDES]; /* opened when asked for */
-    double *partial; /* sums of squares, by block */
-    int64_t partials;
 } sl__cuda_stream;
 
 static inline sl__cuda_stream *sl__cuda_of(const sl__stream *stream)
@@ -117,9 +115,6 @@ extern const sl__buffer_ops sl__cuda_buffers;
 sl_status sl__cuda_open_stream(sl__device *device, sl__stream **out);
 void sl__cuda_close_stream(sl__stream *stream);
 extern const sl__graph_ops sl__cuda_graphs;
-
-/* Scratch of a stream for `count` partial sums. */
-sl_status sl__cuda_partials(sl__cuda_stream *stream, int64_t count);
 
 /* ----------------------------------------------------------- launch.c -- */
 
@@ -168,7 +163,9 @@ sl_status sl__cuda_clip(sl__stream *stream, sl__update_block *block,
 sl_status sl__cuda_update(sl__stream *stream, const sl__update *how,
                           const sl__update_block *block,
                           const sl__update_args *args, int count);
+int64_t sl__cuda_squares_bytes(int64_t count);
 sl_status sl__cuda_squares(sl__stream *stream, const sl__update_args *args,
-                           double *const *each, int count, double *all);
+                           double *const *each, int count, double *all,
+                           void *scratch);
 
 #endif

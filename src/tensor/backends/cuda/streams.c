@@ -63,8 +63,6 @@ void sl__cuda_close_stream(sl__stream *stream)
     }
     if (sl__gpu_enter(own->gpu) == SL_OK) {
         sl__cuda.cuStreamSynchronize_(own->handle);
-        if (own->partial)
-            sl__cuda.cuMemFree_(address(own->partial));
         sl__cuda.cuStreamDestroy_(own->handle);
         sl__gpu_leave(own->gpu);
     }
@@ -272,7 +270,15 @@ static sl_status square_sum(sl__stream *stream, sl_dtype dtype,
                                   .gradient = (void *)from,
                                   .count = count};
     double *each[] = {to};
-    return sl__cuda_squares(stream, &args, each, 1, NULL);
+    void *scratch;
+    SL__TRY(allocate(stream, sl__cuda_squares_bytes(count), &scratch));
+    sl_status status =
+        sl__cuda_squares(stream, &args, each, 1, NULL, scratch);
+    /* The sum may still be on its way. */
+    if (!status)
+        status = sl__backend_cuda.device.finish(stream);
+    release(stream, scratch);
+    return status;
 }
 
 const sl__buffer_ops sl__cuda_buffers = {
@@ -292,24 +298,6 @@ const sl__buffer_ops sl__cuda_buffers = {
     .unmark = unmark,
     .side = side,
 };
-
-sl_status sl__cuda_partials(sl__cuda_stream *stream, int64_t count)
-{
-    CUdeviceptr memory;
-    if (count <= stream->partials)
-        return SL_OK;
-    SL__TRY(sl__gpu_enter(stream->gpu));
-    CUresult result =
-        sl__cuda.cuMemAlloc_(&memory, (size_t)count * sizeof(double));
-    if (!result) {
-        if (stream->partial)
-            sl__cuda.cuMemFree_(address(stream->partial));
-        stream->partial = (double *)(uintptr_t)memory;
-        stream->partials = count;
-    }
-    sl__gpu_leave(stream->gpu);
-    return sl__cuda_check(result, "cuMemAlloc");
-}
 
 /* --------------------------------------------------------------- graphs -- */
 

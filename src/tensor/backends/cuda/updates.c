@@ -66,23 +66,23 @@ sl_status sl__cuda_update(sl__stream *stream, const sl__update *how,
 }
 
 static sl_status launch_squares(const sl__cuda_stream *stream,
-                                squares_params *p)
+                                const squares_params *p)
 {
-    p->partial = stream->partial;
     SL__TRY(sl__cuda_launch(stream, SL__CUDA_squares_begin, p->start[p->count],
                             1, 256, p));
     return sl__cuda_launch(stream, SL__CUDA_squares_end, 1, 1, 256, p);
 }
 
-sl_status sl__cuda_squares(sl__stream *stream, const sl__update_args *args,
-                           double *const *each, int count, double *all)
+int64_t sl__cuda_squares_bytes(int64_t count)
 {
-    squares_params p = {.all = all};
-    int64_t blocks = 0;
-    for (int i = 0; i < count; i++)
-        blocks += each[i] ? blocks_of(args[i].count, SQUARES_BLOCK) : 0;
-    /* Room for all of them: what is recorded must stay where it is. */
-    SL__TRY(sl__cuda_partials(sl__cuda_of(stream), blocks));
+    return blocks_of(count, SQUARES_BLOCK) * (int64_t)sizeof(double);
+}
+
+sl_status sl__cuda_squares(sl__stream *stream, const sl__update_args *args,
+                           double *const *each, int count, double *all,
+                           void *scratch)
+{
+    squares_params p = {.all = all, .partial = scratch};
     if (all)
         SL__TRY(sl__device_clear(stream, all, sizeof *all));
     for (int i = 0; i < count; i++) {
@@ -98,7 +98,7 @@ sl_status sl__cuda_squares(sl__stream *stream, const sl__update_args *args,
         if (p.count == 0 || (p.count < CUDA_PARTS && i + 1 < count))
             continue;
         SL__TRY(launch_squares(sl__cuda_of(stream), &p));
-        p = (squares_params){.all = all};
+        p = (squares_params){.all = all, .partial = scratch};
     }
     return SL_OK;
 }
