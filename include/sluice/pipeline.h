@@ -480,9 +480,9 @@ typedef struct sl_pipeline_options {
      * -1: any number. A pending send holds memory of its stage. */
     int send_budget;
     /* On GPUs, a step is recorded as a graph the first time, and replayed from
-     * then on; with this it is enqueued anew each time, with the same bits. So
-     * it is anyway where the host takes part: with custom functions, callbacks,
-     * kept outputs or sharded parameters, and over MPI. */
+     * then on; with this it is enqueued anew each time (the same bits, where the
+     * stage options are `deterministic`). So it is anyway with custom functions,
+     * callbacks, kept outputs or replicas, and over MPI. */
     bool no_graph;
 } sl_pipeline_options;
 #define SL_PIPELINE_OPTIONS_INIT                                               \

@@ -155,17 +155,19 @@ static inline sl_dtype cli_dtype(cli_precision precision)
     return precision == CLI_BF16 ? SL_BF16 : SL_F32;
 }
 #define CLI_DEVICE(field)                                                      \
-    CLI_VALUED("device", "cpu|cuda[:N]", TEXT, field,                          \
-               "What computes: the CPU, GPU N, or with cuda GPUs in turn, one "  \
-               "for each rank; `sluice devices` lists them (cpu)")
+    CLI_VALUED(                                                                \
+        "device", "cpu|cuda[:N]", TEXT, field,                                 \
+        "What computes: the CPU, GPU N, or with cuda GPUs in turn, one "       \
+        "for each rank; `sluice devices` lists them (cpu)")
 #define CLI_DETERMINISTIC(field)                                               \
     CLI_SWITCH("deterministic", field,                                         \
                "On GPUs, the same bits in every run: attention whose sums "    \
                "have one order, instead of cuDNN's")
 #define CLI_NO_GRAPH(field)                                                    \
-    CLI_SWITCH("no-graph", field,                                              \
-               "On GPUs, enqueue each step anew, instead of replaying the one "  \
-               "that was recorded as a graph: the same bits, slower")
+    CLI_SWITCH(                                                                \
+        "no-graph", field,                                                     \
+        "On GPUs, enqueue each step anew, instead of replaying the one "       \
+        "that was recorded as a graph; with --deterministic, the same bits")
 /* Sets what computes, as --device says; NULL: the CPU. Refuses what is not
  * there. */
 int cli_choose_device(const char *verb, const char *device,

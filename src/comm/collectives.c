@@ -130,9 +130,16 @@ int64_t sl__comm_sum_bytes(int ranks, sl_dtype dtype, size_t count)
     return (int64_t)(all * part_bytes(all, dtype, count));
 }
 
+/* The scratch of a stream; NULL: there is none yet. */
 static sl__scratch *scratch_of(const sl_comm *comm, const sl__stream *stream)
 {
-    return (sl__scratch *)&comm->scratch[!sl__is_host(stream)];
+    if (sl__is_host(stream))
+        return (sl__scratch *)&comm->host_scratch;
+    for (size_t i = 0; i < comm->scratch_count; i++) {
+        if (comm->scratches[i].stream == stream)
+            return &comm->scratches[i];
+    }
+    return NULL;
 }
 
 static void free_scratch(sl__scratch *scratch)
@@ -142,6 +149,15 @@ static void free_scratch(sl__scratch *scratch)
     *scratch = (sl__scratch){0};
 }
 
+static sl_status add_scratch(sl_comm *comm, sl__scratch **out)
+{
+    SL__TRY(sl__grow(&comm->scratches, &comm->scratch_capacity,
+                     comm->scratch_count + 1, sizeof *comm->scratches));
+    *out = &comm->scratches[comm->scratch_count++];
+    **out = (sl__scratch){0};
+    return SL_OK;
+}
+
 sl_status sl__comm_reserve(sl_comm *comm, sl__stream *stream, int64_t bytes)
 {
     sl__scratch *scratch = scratch_of(comm, stream);
@@ -149,8 +165,10 @@ sl_status sl__comm_reserve(sl_comm *comm, sl__stream *stream, int64_t bytes)
     assert(bytes >= 0);
     if (sl__is_host(stream))
         stream = &sl__host; /* sl__host outlives every end. */
-    if ((size_t)bytes <= scratch->bytes && scratch->stream == stream)
+    if (scratch && (size_t)bytes <= scratch->bytes)
         return SL_OK;
+    if (!scratch)
+        SL__TRY(add_scratch(comm, &scratch));
     SL__TRY(stream->buffers->allocate(stream, bytes, &wider));
     free_scratch(scratch);
     *scratch = (sl__scratch){stream, wider, (size_t)bytes};
@@ -159,14 +177,17 @@ sl_status sl__comm_reserve(sl_comm *comm, sl__stream *stream, int64_t bytes)
 
 int64_t sl__comm_reserved(const sl_comm *comm, const sl__stream *stream)
 {
-    return (int64_t)scratch_of(comm, stream)->bytes;
+    const sl__scratch *scratch = scratch_of(comm, stream);
+    return scratch ? (int64_t)scratch->bytes : 0;
 }
 
 void sl__comm_forget(sl_comm *comm, const sl__stream *stream)
 {
     sl__scratch *scratch = scratch_of(comm, stream);
-    if (scratch->stream == stream && !sl__is_host(stream))
-        free_scratch(scratch);
+    if (!scratch || sl__is_host(stream))
+        return;
+    free_scratch(scratch);
+    *scratch = comm->scratches[--comm->scratch_count];
 }
 
 /* -------------------------------------------------------------- barrier -- */

@@ -35,7 +35,8 @@ void sl__comm_end(sl_comm *comm)
     if (comm->holds_memory)
         return;
     free(comm->requests);
-    free(comm->scratch[0].data);
+    free(comm->host_scratch.data);
+    free(comm->scratches);
     sl__stage_clear(comm);
 }
 

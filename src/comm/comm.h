@@ -70,7 +70,10 @@ struct sl_comm {
     int rank;
     int size;
     sl_request *requests;      /* of collectives, two per rank */
-    sl__scratch scratch[2];    /* host memory, and device memory */
+    sl__scratch host_scratch;
+    /* By stream: what has been recorded must stay where it is. */
+    sl__scratch *scratches;
+    size_t scratch_count, scratch_capacity;
     struct sl__staged *staged; /* unused copies, for reuse */
     bool holds_memory;         /* see sl_comm_holds_memory */
     bool has_lock;             /* `answer_lock` is initialised */

@@ -49,7 +49,7 @@ typedef struct sl__fault {
 typedef struct sl__step_block {
     uint64_t seed;
     double loss_scale;
-    sl__fault fault; /* the first that occurred */
+    sl__fault fault; /* the first that occurred; of several at once, any */
 } sl__step_block;
 
 /* What changes from step to step for an optimizer, in device memory. */

@@ -124,7 +124,8 @@ sl_status sl_memory_write(sl_memory *memory, const sl_port *port, int slot,
         SL__TRY(
             write_converted(memory, dtype, to, port->dtype, data,
                             (int64_t)(bytes / sl_dtype_bytes(port->dtype))));
-    if (port->kind == SL_PORT_PARAMETER)
+    /* A buffer may be packed, too. */
+    if (port->kind == SL_PORT_PARAMETER || port->kind == SL_PORT_BUFFER)
         sl__memory_mark_written(memory);
     return SL_OK;
 }

@@ -84,6 +84,8 @@ static sl_status run_lanes(const sl_stage *stage, sl_memory *memory,
     sl__stream *beside;
     SL__TRY(buffers->side(memory->stream, BESIDE, &beside));
     sl_status status = walk_lanes(stage, memory, slot, beside);
+    if (status)
+        (void)join(memory->stream, beside);
     for (size_t i = 0; i < count; i++) {
         if (memory->marks[i])
             buffers->unmark(memory->marks[i]);

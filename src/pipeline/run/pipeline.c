@@ -96,6 +96,8 @@ static sl_status start(sl_pipeline *pipeline, sl_model_fn build, void *context)
     pipeline->records = pipeline->backend->graphs && !pipeline->shards &&
                         !pipeline->options.no_graph &&
                         pipeline->options.function_count == 0 &&
+                        /* Replicas may have batches of different sizes. */
+                        pipeline->options.replicas == 1 &&
                         sl__comm_is_one_process(pipeline->comm);
     pipeline->options.stage.group = count_adjacent_weights(pipeline);
     if (pipeline->options.stage.backward == SL_BACKWARD_NONE)

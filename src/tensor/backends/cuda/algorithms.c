@@ -44,6 +44,13 @@ static sl_status keep(sl__cublas *cublas, const sl__choice *choice)
     return SL_OK;
 }
 
+/* Whether SLUICE_CUDA_TUNE lets algorithms be compared, and the file be read. */
+static bool tunes(void)
+{
+    const char *how = getenv("SLUICE_CUDA_TUNE");
+    return !how || strcmp(how, "never") != 0;
+}
+
 /* A line of the file: the key, the workspace, the algorithm's words. */
 enum { WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t), LINE = 512 };
 
@@ -138,8 +145,8 @@ static char *choose_path(const sl__gpu *gpu, size_t version)
 
 static sl_status load(sl__cublas_functions *f)
 {
-    static const char *const names[] = {"libcublasLt.so.13",
-                                        "libcublasLt.so.12", NULL};
+    static const char *const names[] = {
+        "libcublasLt.so." SL__WORDS(CUBLAS_VER_MAJOR), NULL};
     static const struct {
         const char *name;
         size_t at;
@@ -189,7 +196,8 @@ static sl_status open_new(sl__gpu *gpu, sl__cublas **out)
     }
     pthread_mutex_init(&own->lock, NULL);
     own->path = choose_path(gpu, own->f.version());
-    read_file(own);
+    if (tunes())
+        read_file(own);
     *out = own;
     return SL_OK;
 }
@@ -316,12 +324,12 @@ static int first_that_runs(const sl__cublas *cublas, sl__cuda_product *product,
 static bool compares(const sl__cuda_product *product)
 {
     const double small = 1e6;
-    const char *how = getenv("SLUICE_CUDA_TUNE");
-    return (!how || strcmp(how, "never") != 0) && product->multiplies > small;
+    return tunes() && product->multiplies > small;
 }
 
 static sl_status choose(sl__gpu *gpu, const sl__cublas *cublas,
-                        sl__cuda_product *product, sl__choice *out)
+                        sl__cuda_product *product, sl__choice *out,
+                        bool *out_compared)
 {
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
@@ -358,6 +366,7 @@ static sl_status choose(sl__gpu *gpu, const sl__cublas *cublas,
         return SL_OK;
     SL__TRY(sl__gpu_enter(gpu));
     sl_status status = open_bench(cublas, product, &b);
+    *out_compared = !status && tunes();
     if (!status)
         which = compares(product)
                     ? fastest(cublas, product, found, count, &b)
@@ -390,11 +399,14 @@ sl_status sl__cublas_choose(sl__gpu *gpu, sl__cublas *cublas,
     if (known) {
         made = *known;
     } else {
-        status = choose(gpu, cublas, product, &made);
+        bool compared = false;
+        status = choose(gpu, cublas, product, &made, &compared);
         memcpy(made.key, product->key, sizeof made.key);
         if (!status && product->fits) {
             status = keep(cublas, &made);
-            append_file(cublas, &made);
+            /* One that was not tried is not for later runs. */
+            if (compared)
+                append_file(cublas, &made);
         }
     }
     pthread_mutex_unlock(&cublas->lock);

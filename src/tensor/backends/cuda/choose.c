@@ -453,7 +453,8 @@ static sl_status run_norm(RUN)
     n.bias = result == 3 ? p[2] : NULL;
     n.y = p[result];
     n.saved = p[result + 1];
-    bool by_warp = is_narrow(kernel) && reads_eights(n.columns, result + 1, p);
+    bool by_warp = is_narrow(kernel) && n.dtype[4] == DT_F32 &&
+                   reads_eights(n.columns, result + 1, p);
     return launch_rows(sl__cuda_of(run->stream), by_warp, SL__CUDA_norm_3,
                        n.rows, n.columns, &n);
 }
@@ -482,7 +483,8 @@ static sl_status run_norm_grad(RUN)
     n.weight = p[2];
     n.saved = p[3];
     n.dx = p[4];
-    bool by_warp = is_narrow(kernel) && reads_eights(n.columns, 5, p);
+    bool by_warp = is_narrow(kernel) && n.dtype[3] == DT_F32 &&
+                   reads_eights(n.columns, 5, p);
     return launch_rows(sl__cuda_of(run->stream), by_warp, SL__CUDA_norm_grad_3,
                        n.rows, n.columns, &n);
 }
@@ -553,7 +555,8 @@ static sl_status run_cross_entropy_grad(RUN)
     l.out = p[4];
     l.block = run->block;
     l.terms = scratch_of(kernel, p);
-    bool eights = is_narrow(kernel) && reads_eights(l.columns, 2, rows);
+    bool eights = is_narrow(kernel) && l.dtype[3] == DT_F32 &&
+                  reads_eights(l.columns, 2, rows);
     SL__TRY(sl__cuda_launch(stream, SL__CUDA_loss_factor, 1, 1, ONE_BLOCK, &l));
     return sl__cuda_launch(
         stream, eights ? SL__CUDA_loss_grad_eights : SL__CUDA_loss_grad_any,
@@ -640,6 +643,9 @@ static sl_status run_embedding_grad(RUN)
         SL__TRY(sl__device_clear(run->stream, e.out,
                                  (size_t)(e.rows * e.columns) *
                                      sl_dtype_bytes(e.dtype[2])));
+    /* Ids out of range leave places of the order unwritten. */
+    SL__TRY(sl__device_clear(run->stream, e.order,
+                             (size_t)e.count * sizeof *e.order));
     int64_t blocks = (e.count + 127) / 128;
     SL__TRY(sl__cuda_launch(stream, SL__CUDA_group_count, blocks, 1, 128, &e));
     SL__TRY(sl__cuda_launch(stream, SL__CUDA_group_start, e.count > 0, 1,

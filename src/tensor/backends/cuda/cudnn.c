@@ -363,7 +363,8 @@ static void find_plan(maker *m, cudnnHandle_t handle, descriptor device,
         m->status = m->f->get(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                               CUDNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS_MAX,
                               &found, configs);
-    for (int i = 0; i < found && !m->status && !out->plan; i++)
+    for (int i = 0; i < found && i < CONFIGS_MAX && !m->status && !out->plan;
+         i++)
         (void)try_plan(m, handle, device, configs[i], out);
 }
 
@@ -401,9 +402,8 @@ struct sl__cudnn_planned {
     sl__cudnn_plan plan;
 };
 
-static sl_status add_plan(sl__gpu *gpu, sl__cudnn *own,
-                          const sl__cudnn_shape *shape, bool backward,
-                          sl__cudnn_planned **out)
+static sl_status add_plan(sl__cudnn *own, const sl__cudnn_shape *shape,
+                          bool backward, sl__cudnn_planned **out)
 {
     sl__cudnn_planned *made;
     SL__TRY(sl__grow(&own->planned, &own->capacity, own->planned_count + 1,
@@ -411,12 +411,8 @@ static sl_status add_plan(sl__gpu *gpu, sl__cudnn *own,
     SL__TRY(sl__alloc(1, sizeof *made, &made));
     made->shape = *shape;
     made->backward = backward;
-    sl_status status = sl__gpu_enter(gpu);
-    if (!status) {
-        status = sl__cudnn_make(&own->f, own->handle, NULL, shape, backward,
-                                &made->plan);
-        sl__gpu_leave(gpu);
-    }
+    sl_status status = sl__cudnn_make(&own->f, own->handle, NULL, shape,
+                                      backward, &made->plan);
     if (status) {
         free(made);
         return status;
@@ -430,7 +426,9 @@ sl_status sl__cudnn_find(sl__gpu *gpu, sl__cudnn *own,
                          const sl__cudnn_plan **out)
 {
     sl__cudnn_planned *found = NULL;
-    sl_status status = SL_OK;
+    sl_status status = sl__gpu_enter(gpu);
+    if (status)
+        return status;
     pthread_mutex_lock(&own->lock);
     for (size_t i = 0; i < own->planned_count && !found; i++) {
         if (own->planned[i]->backward == backward &&
@@ -438,8 +436,9 @@ sl_status sl__cudnn_find(sl__gpu *gpu, sl__cudnn *own,
             found = own->planned[i];
     }
     if (!found)
-        status = add_plan(gpu, own, shape, backward, &found);
+        status = add_plan(own, shape, backward, &found);
     pthread_mutex_unlock(&own->lock);
+    sl__gpu_leave(gpu);
     if (!status)
         *out = &found->plan;
     return status;

@@ -7,17 +7,46 @@
 #include "base/memory.h"
 #include "base/try.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { GPUS_MAX = 64 };
 static sl__gpu *gpus[GPUS_MAX];
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
-/* Of this thread: its current context, and how often it holds a GPU's lock. */
+/* Of this thread: its current context, and how often it holds `recorder`. */
 static _Thread_local CUcontext current;
 static _Thread_local int held;
+
+/* While a graph is recorded, which may span all GPUs, threads enqueue one at a
+ * time: it is one structure. */
+static pthread_mutex_t recorder;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static atomic_int recordings;
+
+static void make_recorder(void)
+{
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&recorder, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+}
+
+void sl__cuda_count_recordings(int more)
+{
+    pthread_once(&once, make_recorder);
+    atomic_fetch_add(&recordings, more);
+}
+
+void sl__cuda_await_recordings(void)
+{
+    while (atomic_load(&recordings))
+        usleep(100);
+}
 
 sl_status sl__gpu_enter(sl__gpu *gpu)
 {
@@ -28,8 +57,8 @@ sl_status sl__gpu_enter(sl__gpu *gpu)
     if (status)
         return status;
     current = gpu->context;
-    if (held || atomic_load(&gpu->recording)) {
-        pthread_mutex_lock(&gpu->lock);
+    if (held || atomic_load(&recordings)) {
+        pthread_mutex_lock(&recorder);
         held++;
     }
     return SL_OK;
@@ -37,9 +66,10 @@ sl_status sl__gpu_enter(sl__gpu *gpu)
 
 void sl__gpu_leave(sl__gpu *gpu)
 {
+    (void)gpu;
     if (held) {
         held--;
-        pthread_mutex_unlock(&gpu->lock);
+        pthread_mutex_unlock(&recorder);
     }
 }
 
@@ -96,7 +126,7 @@ static sl_status set_clock(sl__gpu *gpu)
     sl__device device = {gpu, true};
     sl__stream *stream;
     volatile uint64_t *stamp;
-    double least = 1;
+    double least = INFINITY;
     SL__TRY(sl__cuda_open_stream(&device, &stream));
     sl_status status = sl__cuda_graphs.open_stamps(stream, 1, &stamp);
     for (int i = 0; i < TRIES && !status; i++) {
@@ -109,11 +139,13 @@ static sl_status set_clock(sl__gpu *gpu)
         if (after - before >= least)
             continue;
         least = after - before;
-        gpu->clock_offset = (before + after) / 2 - (double)*stamp * 1e-9;
+        atomic_store(&gpu->clock_offset,
+                     (before + after) / 2 - (double)*stamp * 1e-9);
     }
+    atomic_store(&gpu->clock_set, sl__seconds());
     if (!status)
         sl__cuda_graphs.close_stamps(stream, stamp);
-    sl__cuda_close_stream(stream);
+    sl__cuda_drop_stream(sl__cuda_of(stream));
     return status;
 }
 
@@ -126,7 +158,6 @@ static sl_status ask(CUdevice device, CUdevice_attribute what, int *out)
 static sl_status fill(int number, sl__gpu *gpu)
 {
     size_t bytes;
-    pthread_mutexattr_t recursive;
     gpu->number = number;
     SL__CUDA(cuDeviceGet_(&gpu->device, number));
     SL__CUDA(cuDeviceGetName_(gpu->name, sizeof gpu->name, gpu->device));
@@ -143,10 +174,7 @@ static sl_status fill(int number, sl__gpu *gpu)
                 &gpu->processors));
     SL__CUDA(cuDeviceTotalMem_(&bytes, gpu->device));
     gpu->bytes = (int64_t)bytes;
-    pthread_mutexattr_init(&recursive);
-    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
-    pthread_mutex_init(&gpu->lock, &recursive);
-    pthread_mutexattr_destroy(&recursive);
+    pthread_mutex_init(&gpu->lock, NULL);
     pthread_mutex_init(&gpu->marks, NULL);
     SL__CUDA(cuDevicePrimaryCtxRetain_(&gpu->context, gpu->device));
     SL__TRY(sl__gpu_enter(gpu));
@@ -203,24 +231,37 @@ sl_status sl__gpu_open(int number, sl__gpu **out)
     return status;
 }
 
+/* What can be said of a GPU without opening it, and its free memory if it can be
+ * opened. */
+static sl_status describe_gpu(int number, sl_device *out)
+{
+    CUdevice device;
+    size_t all, available;
+    sl__gpu *gpu;
+    *out = (sl_device){0};
+    SL__CUDA(cuDeviceGet_(&device, number));
+    SL__CUDA(cuDeviceGetName_(out->name, sizeof out->name, device));
+    SL__CUDA(cuDeviceTotalMem_(&all, device));
+    out->bytes = (int64_t)all;
+    SL__TRY(
+        ask(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &out->major));
+    SL__TRY(
+        ask(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &out->minor));
+    SL__TRY(ask(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                &out->processors));
+    if (sl__gpu_open(number, &gpu) || sl__gpu_enter(gpu))
+        return SL_OK;
+    if (sl__cuda.cuMemGetInfo_(&available, &all) == CUDA_SUCCESS)
+        out->free_bytes = (int64_t)available;
+    sl__gpu_leave(gpu);
+    return SL_OK;
+}
+
 sl_status sl__cuda_list(sl_device *out, int most, int *out_count)
 {
     SL__TRY(sl__cuda_load(out_count));
-    for (int i = 0; i < *out_count && i < most; i++) {
-        sl__gpu *gpu;
-        size_t available, all;
-        SL__TRY(sl__gpu_open(i, &gpu));
-        SL__TRY(sl__gpu_enter(gpu));
-        CUresult result = sl__cuda.cuMemGetInfo_(&available, &all);
-        sl__gpu_leave(gpu);
-        SL__TRY(sl__cuda_check(result, "cuMemGetInfo"));
-        out[i] = (sl_device){.bytes = gpu->bytes,
-                             .free_bytes = (int64_t)available,
-                             .processors = gpu->processors,
-                             .major = gpu->major,
-                             .minor = gpu->minor};
-        snprintf(out[i].name, sizeof out[i].name, "%s", gpu->name);
-    }
+    for (int i = 0; i < *out_count && i < most; i++)
+        SL__TRY(describe_gpu(i, &out[i]));
     return SL_OK;
 }
 
@@ -273,12 +314,20 @@ static sl_status wait(sl__stream *stream, const sl__event *event)
     return SL_OK;
 }
 
+/* The two clocks drift apart, so they are compared again now and then; not while
+ * `set_clock` itself waits. */
 static sl_status finish(sl__stream *stream)
 {
+    const double often_s = 20;
     sl__cuda_stream *own = sl__cuda_of(stream);
-    SL__TRY(sl__gpu_enter(own->gpu));
+    sl__gpu *gpu = own->gpu;
+    SL__TRY(sl__gpu_enter(gpu));
     CUresult result = sl__cuda.cuStreamSynchronize_(own->handle);
-    sl__gpu_leave(own->gpu);
+    sl__gpu_leave(gpu);
+    double set = atomic_load(&gpu->clock_set), now = sl__seconds();
+    if (!result && set > 0 && now - set > often_s &&
+        atomic_compare_exchange_strong(&gpu->clock_set, &set, 0))
+        SL__TRY(set_clock(gpu));
     return sl__cuda_check(result, "cuStreamSynchronize");
 }
 

@@ -61,12 +61,13 @@ typedef struct sl__gpu {
     int processors;
     int64_t bytes;
     CUfunction functions[SL__CUDA_KERNELS];
-    double clock_offset; /* added to its clock, gives seconds of ours */
-    sl__cublas *cublas;  /* opened when a product first asks; guarded by lock */
+    /* Added to its clock, gives seconds of ours; when that was found, 0: it is
+     * being found. */
+    _Atomic double clock_offset, clock_set;
+    sl__cublas *cublas; /* opened when a product first asks */
     sl__cudnn *cudnn;
     bool no_cudnn;           /* it was asked for, and is not there */
-    pthread_mutex_t lock;    /* recursive: held while a graph is recorded */
-    _Atomic int recording;   /* how many graphs are being recorded */
+    pthread_mutex_t lock;    /* guards the two above */
     struct sl__mark *unused; /* marks, for reuse */
     pthread_mutex_t marks;
 } sl__gpu;
@@ -106,6 +107,10 @@ sl_status sl__gpu_open(int number, sl__gpu **out);
 sl_status sl__gpu_enter(sl__gpu *gpu);
 void sl__gpu_leave(sl__gpu *gpu);
 
+/* A graph begins to be recorded (1), or ends (-1); waits until none is. */
+void sl__cuda_count_recordings(int more);
+void sl__cuda_await_recordings(void);
+
 /* Describes the GPUs of this machine. */
 sl_status sl__cuda_list(sl_device *out, int most, int *out_count);
 
@@ -113,7 +118,9 @@ sl_status sl__cuda_list(sl_device *out, int most, int *out_count);
 
 extern const sl__buffer_ops sl__cuda_buffers;
 sl_status sl__cuda_open_stream(sl__device *device, sl__stream **out);
+/* drop: of one that no recording has joined. */
 void sl__cuda_close_stream(sl__stream *stream);
+void sl__cuda_drop_stream(sl__cuda_stream *own);
 extern const sl__graph_ops sl__cuda_graphs;
 
 /* ----------------------------------------------------------- launch.c -- */

@@ -52,14 +52,11 @@ sl_status sl__cuda_open_stream(sl__device *device, sl__stream **out)
     return status;
 }
 
-void sl__cuda_close_stream(sl__stream *stream)
+void sl__cuda_drop_stream(sl__cuda_stream *own)
 {
-    sl__cuda_stream *own = sl__cuda_of(stream);
-    if (!stream)
-        return;
     for (int i = 0; i < SL__CUDA_SIDES; i++) {
         if (own->sides[i])
-            sl__cuda_close_stream(&own->sides[i]->stream);
+            sl__cuda_drop_stream(own->sides[i]);
     }
     if (sl__gpu_enter(own->gpu) == SL_OK) {
         sl__cuda.cuStreamSynchronize_(own->handle);
@@ -67,6 +64,15 @@ void sl__cuda_close_stream(sl__stream *stream)
         sl__gpu_leave(own->gpu);
     }
     free(own);
+}
+
+/* After a failure another rank may still record, with this stream in it. */
+void sl__cuda_close_stream(sl__stream *stream)
+{
+    if (!stream)
+        return;
+    sl__cuda_await_recordings();
+    sl__cuda_drop_stream(sl__cuda_of(stream));
 }
 
 /* A side stream, if it has been opened; else keeps `made` as that one. */
@@ -95,7 +101,7 @@ static sl_status side(sl__stream *stream, int which, sl__stream **out)
         SL__TRY(sl__cuda_open_stream(&device, &made));
         found = find_side(own, index, sl__cuda_of(made));
         if (&found->stream != made)
-            sl__cuda_close_stream(made);
+            sl__cuda_drop_stream(sl__cuda_of(made));
     }
     *out = &found->stream;
     return SL_OK;
@@ -141,8 +147,10 @@ static sl_status record_mark(sl__stream *stream, sl__mark **out)
     sl_status status = sl__cuda_check(
         sl__cuda.cuEventRecord_((*out)->event, handle_of(stream)),
         "cuEventRecord");
-    if (status)
+    if (status) {
         unmark(*out);
+        *out = NULL;
+    }
     return status;
 }
 
@@ -272,8 +280,7 @@ static sl_status square_sum(sl__stream *stream, sl_dtype dtype,
     double *each[] = {to};
     void *scratch;
     SL__TRY(allocate(stream, sl__cuda_squares_bytes(count), &scratch));
-    sl_status status =
-        sl__cuda_squares(stream, &args, each, 1, NULL, scratch);
+    sl_status status = sl__cuda_squares(stream, &args, each, 1, NULL, scratch);
     /* The sum may still be on its way. */
     if (!status)
         status = sl__backend_cuda.device.finish(stream);
@@ -312,17 +319,16 @@ static sl_status begin_graph(sl__stream *stream)
         sl__cuda_check(sl__cuda.cuStreamBeginCapture_(
                            handle_of(stream), CU_STREAM_CAPTURE_MODE_RELAXED),
                        "cuStreamBeginCapture"));
-    atomic_fetch_add(&gpu->recording, 1);
+    sl__cuda_count_recordings(1);
     return SL_OK;
 }
 
 static sl_status end_graph(sl__stream *stream, void **out_graph)
 {
-    sl__gpu *gpu = sl__cuda_of(stream)->gpu;
     CUgraph graph = NULL;
     CUgraphExec made = NULL;
     *out_graph = NULL;
-    atomic_fetch_sub(&gpu->recording, 1);
+    sl__cuda_count_recordings(-1);
     CUresult result = sl__cuda.cuStreamEndCapture_(handle_of(stream), &graph);
     if (!result)
         result = sl__cuda.cuGraphInstantiate_(&made, graph, 0);
@@ -373,7 +379,8 @@ static void close_stamps(sl__stream *stream, volatile uint64_t *stamps)
 
 static double seconds(const sl__stream *stream, uint64_t stamp)
 {
-    return (double)stamp * 1e-9 + sl__cuda_of(stream)->gpu->clock_offset;
+    return (double)stamp * 1e-9 +
+           atomic_load(&sl__cuda_of(stream)->gpu->clock_offset);
 }
 
 const sl__graph_ops sl__cuda_graphs = {

@@ -92,9 +92,11 @@ KERNEL loss_eights(const loss_params p)
 #pragma unroll
         for (int k = 1; k < 8; k++)
             some.most = fmaxf(some.most, x.at[k]);
+        /* Of eight that are -inf, none counts. */
+        float base = some.most == -INFINITY ? 0 : some.most;
 #pragma unroll
         for (int k = 0; k < 8; k++)
-            some.sum += __expf(x.at[k] - some.most);
+            some.sum += __expf(x.at[k] - base);
         own = join(own, some);
     }
     own = block_soft(own);

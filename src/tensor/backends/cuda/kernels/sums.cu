@@ -205,8 +205,8 @@ KERNEL squares_begin(const squares_params p)
              i += blockDim.x * 4) {
             if (i + 4 <= end) {
                 const float4 x = *(const float4 *)(data + i);
-                sum += (double)(x.x * x.x + x.y * x.y) +
-                       (double)(x.z * x.z + x.w * x.w);
+                sum += (double)x.x * x.x + (double)x.y * x.y +
+                       (double)x.z * x.z + (double)x.w * x.w;
             } else {
                 for (int64_t k = i; k < end; k++)
                     sum += (double)data[k] * data[k];
