@@ -118,8 +118,8 @@ typedef struct sl__packs {
 /* A moment on a stream. */
 typedef struct sl__event {
     double seconds; /* monotonic; known once the stream is finished */
-    /* Where an asynchronous device notes the time on its own clock (sl__graph_ops
-     * makes the memory and converts the time); else NULL. */
+    /* Where an asynchronous device notes the time on its own clock; else NULL.
+     * sl__graph_ops makes the memory and converts the time. */
     volatile uint64_t *stamp;
 } sl__event;
 

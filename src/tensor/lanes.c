@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Lanes: on a device that works on by itself, what adds to gradients of
- * parameters in B runs on a stream beside the rest. A kernel waits for those of the other lane whose
- * memory it reads or overwrites, as the plan has laid it out; what each lane
- * does by itself is in order anyway. */
+ * parameters in B runs on a stream beside the rest. A kernel waits for those of
+ * the other lane whose memory it reads or overwrites, as the plan has laid it
+ * out; what each lane does by itself is in order anyway. */
 #include "tensor/program.h"
 
 #include "base/try.h"

@@ -188,8 +188,8 @@ sl_status sl__memory_create(const sl_stage *stage, const sl__slots *slots,
 void sl__memory_set_discarded(sl_memory *memory, sl_port_kind kind,
                               int64_t bytes);
 
-/* Device memory, counted; `what` it is for, where there is not enough. Optimizers
- * take theirs here: it is not in the plan. */
+/* Device memory, counted; `what` it is for, where there is not enough.
+ * Optimizers take theirs here: it is not in the plan. */
 sl_status sl__memory_allocate(sl_memory *memory, const char *what,
                               int64_t bytes, void **out);
 void sl__memory_free(sl_memory *memory, int64_t bytes, void *data);

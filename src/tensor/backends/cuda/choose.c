@@ -148,8 +148,9 @@ static sl_status run_map(RUN)
 }
 
 /* Dropout counts elements in order, so its shape stays as it is. */
-static void prepare_map(const sl__kernel *kernel, prepared *own)
+static void prepare_map(const sl__gpu *gpu, sl__kernel *kernel, prepared *own)
 {
+    (void)gpu;
     map_params *m = &own->p.map;
     const sl__attributes *attributes = &kernel->node->attributes;
     const sl__arg *out = result_of(kernel), *first = &kernel->args[0];
@@ -359,8 +360,9 @@ static sl_status run_row_sum(RUN)
 }
 
 static void prepare_columns(const sl__gpu *gpu, sl__kernel *kernel,
-                            prepared *own, bool is_norm)
+                            prepared *own)
 {
+    bool is_norm = kernel->node->op == SL__NORM_WEIGHT_GRAD;
     columns_params *c = &own->p.columns;
     const sl__arg *out = result_of(kernel), *args = kernel->args;
     c->columns = sl__last_size(out);
@@ -398,8 +400,10 @@ static bool sums_rows(const sl__arg *in, const sl__arg *out)
            sl__arg_count(out) == sl__last_size(out) && sl__last_size(out) > 0;
 }
 
-static void prepare_reduce(const sl__kernel *kernel, prepared *own)
+static void prepare_reduce(const sl__gpu *gpu, sl__kernel *kernel,
+                           prepared *own)
 {
+    (void)gpu;
     const sl__arg *in = &kernel->args[0], *out = &kernel->args[1];
     reduce_params *r = &own->p.reduce;
     int64_t stride[2][CUDA_DIMS], summed[1][CUDA_DIMS];
@@ -459,8 +463,9 @@ static sl_status run_norm(RUN)
                        n.rows, n.columns, &n);
 }
 
-static void prepare_norm(const sl__kernel *kernel, prepared *own)
+static void prepare_norm(const sl__gpu *gpu, sl__kernel *kernel, prepared *own)
 {
+    (void)gpu;
     norm_params *n = &own->p.norm;
     const sl__arg *args = kernel->args;
     int result = kernel->operand_count;
@@ -489,8 +494,10 @@ static sl_status run_norm_grad(RUN)
                        n.rows, n.columns, &n);
 }
 
-static void prepare_norm_grad(const sl__kernel *kernel, prepared *own)
+static void prepare_norm_grad(const sl__gpu *gpu, sl__kernel *kernel,
+                              prepared *own)
 {
+    (void)gpu;
     norm_grad_params *n = &own->p.norm_grad;
     for (int i = 0; i < 5; i++)
         n->dtype[i] = kernel->args[i].dtype;
@@ -511,8 +518,10 @@ static sl_status run_softmax(RUN)
                            s.rows, 1, 128, &s);
 }
 
-static void prepare_softmax(const sl__kernel *kernel, prepared *own)
+static void prepare_softmax(const sl__gpu *gpu, sl__kernel *kernel,
+                            prepared *own)
 {
+    (void)gpu;
     softmax_params *s = &own->p.softmax;
     bool backward = kernel->node->op == SL__SOFTMAX_GRAD;
     s->dtype[0] = kernel->args[backward].dtype;
@@ -563,8 +572,9 @@ static sl_status run_cross_entropy_grad(RUN)
         l.rows, 1, eights ? LOSS_THREADS : 128, &l);
 }
 
-static void prepare_loss(sl__kernel *kernel, prepared *own)
+static void prepare_loss(const sl__gpu *gpu, sl__kernel *kernel, prepared *own)
 {
+    (void)gpu;
     loss_params *l = &own->p.loss;
     const sl__arg *args = kernel->args;
     bool backward = kernel->node->op == SL__CROSS_ENTROPY_GRAD;
@@ -596,8 +606,9 @@ static sl_status run_mse(RUN)
                : sl__cuda_launch(stream, SL__CUDA_mse, 1, 1, ONE_BLOCK, &m);
 }
 
-static void prepare_mse(const sl__kernel *kernel, prepared *own)
+static void prepare_mse(const sl__gpu *gpu, sl__kernel *kernel, prepared *own)
 {
+    (void)gpu;
     mse_params *m = &own->p.mse;
     bool backward = kernel->node->op == SL__MSE_GRAD;
     m->dtype[0] = kernel->args[backward].dtype;
@@ -657,8 +668,10 @@ static sl_status run_embedding_grad(RUN)
                            e.count, 1, 128, &e);
 }
 
-static void prepare_embedding(sl__kernel *kernel, prepared *own)
+static void prepare_embedding(const sl__gpu *gpu, sl__kernel *kernel,
+                              prepared *own)
 {
+    (void)gpu;
     embedding_params *e = &own->p.embedding;
     const sl__arg *args = kernel->args;
     bool backward = kernel->node->op == SL__EMBEDDING_GRAD;
@@ -677,75 +690,48 @@ static void prepare_embedding(sl__kernel *kernel, prepared *own)
 
 /* ------------------------------------------------------------ choosing -- */
 
-static sl_status choose(const sl__gpu *gpu, sl__kernel *kernel, prepared *own)
+/* How an op is run, and what prepares that; without either, its geometry
+ * decides. */
+typedef struct choice {
+    sl__kernel_fn run;
+    void (*prepare)(const sl__gpu *gpu, sl__kernel *kernel, prepared *own);
+} choice;
+
+static const choice choices[SL__OP_COUNT] = {
+    [SL__CONCAT] = {run_concat, NULL},
+    [SL__ZERO] = {run_zero, NULL},
+    [SL__SEED] = {run_seed, NULL},
+    [SL__NORM_WEIGHT_GRAD] = {run_norm_weight_grad, prepare_columns},
+    [SL__LAYER_NORM] = {run_norm, prepare_norm},
+    [SL__RMS_NORM] = {run_norm, prepare_norm},
+    [SL__NORM_GRAD] = {run_norm_grad, prepare_norm_grad},
+    [SL__SOFTMAX] = {run_softmax, prepare_softmax},
+    [SL__SOFTMAX_GRAD] = {run_softmax, prepare_softmax},
+    [SL__CROSS_ENTROPY] = {run_cross_entropy, prepare_loss},
+    [SL__CROSS_ENTROPY_GRAD] = {run_cross_entropy_grad, prepare_loss},
+    [SL__MSE] = {run_mse, prepare_mse},
+    [SL__MSE_GRAD] = {run_mse, prepare_mse},
+    [SL__EMBEDDING] = {run_embedding, prepare_embedding},
+    [SL__EMBEDDING_GRAD] = {run_embedding_grad, prepare_embedding},
+};
+
+static choice choose(const sl__kernel *kernel)
 {
     sl__op op = kernel->node->op;
     sl_dtype dtype = sl__kernel_dtype(kernel);
     bool is_float = is_vector_dtype(dtype) || dtype == SL_F64;
-    switch (op) {
-    case SL__CONCAT: kernel->run = run_concat; return SL_OK;
-    case SL__ZERO: kernel->run = run_zero; return SL_OK;
-    case SL__SEED: kernel->run = run_seed; return SL_OK;
-    case SL__REDUCE:
-        if (sums_rows(&kernel->args[0], &kernel->args[1])) {
-            kernel->run = run_row_sum;
-            prepare_columns(gpu, kernel, own, false);
-        } else {
-            kernel->run = run_reduce;
-            prepare_reduce(kernel, own);
-        }
-        return SL_OK;
-    case SL__NORM_WEIGHT_GRAD:
-        kernel->run = run_norm_weight_grad;
-        prepare_columns(gpu, kernel, own, true);
-        return SL_OK;
-    case SL__LAYER_NORM:
-    case SL__RMS_NORM:
-        kernel->run = run_norm;
-        prepare_norm(kernel, own);
-        return SL_OK;
-    case SL__NORM_GRAD:
-        kernel->run = run_norm_grad;
-        prepare_norm_grad(kernel, own);
-        return SL_OK;
-    case SL__SOFTMAX:
-    case SL__SOFTMAX_GRAD:
-        kernel->run = run_softmax;
-        prepare_softmax(kernel, own);
-        return SL_OK;
-    case SL__CROSS_ENTROPY:
-        kernel->run = run_cross_entropy;
-        prepare_loss(kernel, own);
-        return SL_OK;
-    case SL__CROSS_ENTROPY_GRAD:
-        kernel->run = run_cross_entropy_grad;
-        prepare_loss(kernel, own);
-        return SL_OK;
-    case SL__MSE:
-    case SL__MSE_GRAD:
-        kernel->run = run_mse;
-        prepare_mse(kernel, own);
-        return SL_OK;
-    case SL__EMBEDDING:
-        kernel->run = run_embedding;
-        prepare_embedding(kernel, own);
-        return SL_OK;
-    case SL__EMBEDDING_GRAD:
-        kernel->run = run_embedding_grad;
-        prepare_embedding(kernel, own);
-        return SL_OK;
-    default: break;
-    }
+    if (choices[op].run)
+        return choices[op];
+    if (op == SL__REDUCE)
+        return sums_rows(&kernel->args[0], &kernel->args[1])
+                   ? (choice){run_row_sum, prepare_columns}
+                   : (choice){run_reduce, prepare_reduce};
     /* Integers and bools are only ever copied; and so are floats that neither
      * change nor add. */
-    if (!is_float || (op == SL__COPY && !kernel->adds)) {
-        kernel->run = run_move;
-        return SL_OK;
-    }
+    if (!is_float || (op == SL__COPY && !kernel->adds))
+        return (choice){run_move, NULL};
     assert(sl__cuda_map_op(op) >= 0);
-    kernel->run = run_map;
-    prepare_map(kernel, own);
-    return SL_OK;
+    return (choice){run_map, prepare_map};
 }
 
 sl_status sl__cuda_prepare(sl__device *device, sl__packs *packs,
@@ -759,7 +745,11 @@ sl_status sl__cuda_prepare(sl__device *device, sl__packs *packs,
         return sl__cuda_prepare_attention(device, kernel);
     SL__TRY(sl__alloc(1, sizeof *own, &own));
     kernel->private = own;
-    return choose(device->gpu, kernel, own);
+    choice found = choose(kernel);
+    kernel->run = found.run;
+    if (found.prepare)
+        found.prepare(device->gpu, kernel, own);
+    return SL_OK;
 }
 
 void sl__cuda_forget(sl__kernel *kernel)
