@@ -146,7 +146,8 @@ static char *choose_path(const sl__gpu *gpu, size_t version)
 static sl_status load(sl__cublas_functions *f)
 {
     static const char *const names[] = {
-        "libcublasLt.so." SL__WORDS(CUBLAS_VER_MAJOR), NULL};
+        "libcublasLt.so." SL__WORDS(CUBLAS_VER_MAJOR),
+        SL__CUDA_FOLDER "libcublasLt.so." SL__WORDS(CUBLAS_VER_MAJOR), NULL};
     static const struct {
         const char *name;
         size_t at;

@@ -448,7 +448,8 @@ sl_status sl__cudnn_find(sl__gpu *gpu, sl__cudnn *own,
 
 sl_status sl__cudnn_load(sl__cudnn_functions *f)
 {
-    static const char *const names[] = {"libcudnn.so.9", NULL};
+    static const char *const names[] = {"libcudnn.so.9",
+                                        SL__CUDA_FOLDER "libcudnn.so.9", NULL};
     static const struct {
         const char *name;
         size_t at;

@@ -6,6 +6,7 @@
 #include "base/try.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 
 sl__cuda_driver sl__cuda;
 
@@ -26,12 +27,16 @@ sl_status sl__cuda_check(CUresult result, const char *what)
 
 sl_status sl__cuda_library(const char *const *names, void **out)
 {
+    char reason[300] = "";
     *out = NULL;
-    for (; *names && !*out; names++)
-        *out = dlopen(*names, RTLD_NOW | RTLD_LOCAL);
+    for (int i = 0; names[i] && !*out; i++) {
+        *out = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        if (i == 0 && !*out)
+            snprintf(reason, sizeof reason, "%s", dlerror());
+    }
     return *out ? SL_OK
-                : sl_fail(SL_ENOTFOUND, "%s cannot be loaded: %s", names[-1],
-                          dlerror());
+                : sl_fail(SL_ENOTFOUND, "%s cannot be loaded: %s", names[0],
+                          reason);
 }
 
 sl_status sl__cuda_symbol(void *library, const char *name, void *out)

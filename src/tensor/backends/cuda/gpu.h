@@ -31,7 +31,11 @@ extern sl__cuda_driver sl__cuda;
  * too old, or where it sees no GPU. */
 sl_status sl__cuda_load(int *out_gpus);
 
-/* Loads a library that is needed beside the driver; `names` ends with NULL. */
+/* Where the toolkit puts its libraries, if the loader does not know them. */
+#define SL__CUDA_FOLDER "/usr/local/cuda/lib64/"
+
+/* Loads a library that is needed beside the driver: the first of `names`, which
+ * ends with NULL, that can be. */
 sl_status sl__cuda_library(const char *const *names, void **out);
 sl_status sl__cuda_symbol(void *library, const char *name, void *out);
 
