@@ -46,6 +46,18 @@ for how in "-p 1 --schedule gpipe" "-p 2 --schedule 1f1b" \
     done
 done
 
+# A file of choices that is damaged costs time, no more.
+for damage in 'printf "nonsense\n\tx\n"' 'head -c 3000 /dev/zero' \
+    'tr 0-9 z <"$file.kept"' 'head -c 700 "$file.kept"'; do
+    for file in "$tmp"/products-*.txt; do
+        [ -e "$file.kept" ] || cp "$file" "$file.kept"
+        eval "$damage" >"$file"
+    done
+    step -p 2 --schedule 1f1b --steps 1
+    [ "$status" = 0 ] || bad "$damage: $(cat "$err")"
+    passed=$((passed + 1))
+done
+
 # Whole runs.
 head -c 20000 /dev/zero | tr '\0' a >"$tmp/text"
 model="--d 32 --layers 4 --heads 2 --seq 16 --batch 8"

@@ -458,12 +458,6 @@ CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name)
     return CUDA_SUCCESS;
 }
 
-CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
-{
-    (void)mode;
-    return CUDA_SUCCESS;
-}
-
 /* ---------------------------------------------------------------- device -- */
 
 CUresult cuInit(unsigned flags)
@@ -537,12 +531,6 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
 CUresult cuCtxSetCurrent(CUcontext given)
 {
     current = given;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuCtxGetCurrent(CUcontext *out)
-{
-    *out = current;
     return CUDA_SUCCESS;
 }
 

@@ -148,10 +148,7 @@ static sl_status load(sl__cublas_functions *f)
     static const char *const names[] = {
         "libcublasLt.so." SL__WORDS(CUBLAS_VER_MAJOR),
         SL__CUDA_FOLDER "libcublasLt.so." SL__WORDS(CUBLAS_VER_MAJOR), NULL};
-    static const struct {
-        const char *name;
-        size_t at;
-    } functions[] = {
+    static const sl__cuda_name functions[] = {
         {"cublasLtCreate", offsetof(sl__cublas_functions, create)},
         {"cublasLtGetVersion", offsetof(sl__cublas_functions, version)},
         {"cublasLtMatmul", offsetof(sl__cublas_functions, multiply)},
@@ -171,12 +168,8 @@ static sl_status load(sl__cublas_functions *f)
          offsetof(sl__cublas_functions, candidates)},
         {"cublasLtMatmulAlgoCheck", offsetof(sl__cublas_functions, check)},
     };
-    void *library;
-    SL__TRY(sl__cuda_library(names, &library));
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-        SL__TRY(sl__cuda_symbol(library, functions[i].name,
-                                (char *)f + functions[i].at));
-    return SL_OK;
+    return sl__cuda_library(names, functions,
+                            sizeof functions / sizeof *functions, f);
 }
 
 static sl_status open_new(sl__gpu *gpu, sl__cublas **out)

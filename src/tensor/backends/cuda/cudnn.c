@@ -310,18 +310,15 @@ static void describe_backward(maker *m)
 /* ----------------------------------------------------------------- plans -- */
 
 /* Plans with a configuration; false: that does not work. */
-static bool try_plan(maker *m, cudnnHandle_t handle, descriptor device,
-                     descriptor config, sl__cudnn_plan *out)
+static bool try_plan(maker *m, cudnnHandle_t handle, descriptor config,
+                     sl__cudnn_plan *out)
 {
     descriptor plan;
     int64_t count;
     if (m->f->create(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan))
         return false;
-    cudnnStatus_t status =
-        handle ? m->f->set(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
-                           CUDNN_TYPE_HANDLE, 1, &handle)
-               : m->f->set(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
-                           CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &device);
+    cudnnStatus_t status = m->f->set(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
+                                     CUDNN_TYPE_HANDLE, 1, &handle);
     if (!status)
         status = m->f->set(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
                            CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config);
@@ -337,8 +334,7 @@ static bool try_plan(maker *m, cudnnHandle_t handle, descriptor device,
     return !status;
 }
 
-static void find_plan(maker *m, cudnnHandle_t handle, descriptor device,
-                      sl__cudnn_plan *out)
+static void find_plan(maker *m, cudnnHandle_t handle, sl__cudnn_plan *out)
 {
     cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
     descriptor configs[CONFIGS_MAX];
@@ -347,15 +343,12 @@ static void find_plan(maker *m, cudnnHandle_t handle, descriptor device,
     descriptor heuristic = create(m, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     set(m, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
         m->op_count, m->ops);
-    if (handle)
-        set(m, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
-            &handle);
+    set(m, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
+        &handle);
     finalize(m, graph);
     set_tensor(m, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
     set(m, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1,
         &mode);
-    if (!handle)
-        set_tensor(m, heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device);
     finalize(m, heuristic);
     for (int i = 0; i < CONFIGS_MAX; i++)
         configs[i] = create(m, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
@@ -365,13 +358,12 @@ static void find_plan(maker *m, cudnnHandle_t handle, descriptor device,
                               &found, configs);
     for (int i = 0; i < found && i < CONFIGS_MAX && !m->status && !out->plan;
          i++)
-        (void)try_plan(m, handle, device, configs[i], out);
+        (void)try_plan(m, handle, configs[i], out);
 }
 
-sl_status sl__cudnn_make(const sl__cudnn_functions *f, cudnnHandle_t handle,
-                         cudnnBackendDescriptor_t device,
-                         const sl__cudnn_shape *shape, bool backward,
-                         sl__cudnn_plan *out)
+static sl_status make_plan(const sl__cudnn_functions *f, cudnnHandle_t handle,
+                           const sl__cudnn_shape *shape, bool backward,
+                           sl__cudnn_plan *out)
 {
     maker *m;
     SL__TRY(sl__alloc(1, sizeof *m, &m));
@@ -381,18 +373,11 @@ sl_status sl__cudnn_make(const sl__cudnn_functions *f, cudnnHandle_t handle,
         describe_backward(m);
     else
         describe_forward(m);
-    find_plan(m, handle, device, out);
+    find_plan(m, handle, out);
     while (m->made_count > 0)
         f->destroy(m->made[--m->made_count]);
     free(m);
     return SL_OK;
-}
-
-void sl__cudnn_drop(const sl__cudnn_functions *f, sl__cudnn_plan *plan)
-{
-    if (plan->plan)
-        f->destroy(plan->plan);
-    *plan = (sl__cudnn_plan){0};
 }
 
 /* Several layers have the same geometry. */
@@ -411,8 +396,8 @@ static sl_status add_plan(sl__cudnn *own, const sl__cudnn_shape *shape,
     SL__TRY(sl__alloc(1, sizeof *made, &made));
     made->shape = *shape;
     made->backward = backward;
-    sl_status status = sl__cudnn_make(&own->f, own->handle, NULL, shape,
-                                      backward, &made->plan);
+    sl_status status =
+        make_plan(&own->f, own->handle, shape, backward, &made->plan);
     if (status) {
         free(made);
         return status;
@@ -446,14 +431,11 @@ sl_status sl__cudnn_find(sl__gpu *gpu, sl__cudnn *own,
 
 /* --------------------------------------------------------------- opening -- */
 
-sl_status sl__cudnn_load(sl__cudnn_functions *f)
+static sl_status load(sl__cudnn_functions *f)
 {
     static const char *const names[] = {"libcudnn.so.9",
                                         SL__CUDA_FOLDER "libcudnn.so.9", NULL};
-    static const struct {
-        const char *name;
-        size_t at;
-    } functions[] = {
+    static const sl__cuda_name functions[] = {
         {"cudnnCreate", offsetof(sl__cudnn_functions, open)},
         {"cudnnSetStream", offsetof(sl__cudnn_functions, set_stream)},
         {"cudnnBackendCreateDescriptor", offsetof(sl__cudnn_functions, create)},
@@ -464,12 +446,8 @@ sl_status sl__cudnn_load(sl__cudnn_functions *f)
         {"cudnnBackendFinalize", offsetof(sl__cudnn_functions, finalize)},
         {"cudnnBackendExecute", offsetof(sl__cudnn_functions, execute)},
     };
-    void *library;
-    SL__TRY(sl__cuda_library(names, &library));
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-        SL__TRY(sl__cuda_symbol(library, functions[i].name,
-                                (char *)f + functions[i].at));
-    return SL_OK;
+    return sl__cuda_library(names, functions,
+                            sizeof functions / sizeof *functions, f);
 }
 
 static sl__cudnn *open_new(sl__gpu *gpu)
@@ -477,7 +455,7 @@ static sl__cudnn *open_new(sl__gpu *gpu)
     sl__cudnn *own;
     if (sl__alloc(1, sizeof *own, &own))
         return NULL;
-    sl_status status = sl__cudnn_load(&own->f);
+    sl_status status = load(&own->f);
     if (!status)
         status = sl__gpu_enter(gpu);
     if (!status) {

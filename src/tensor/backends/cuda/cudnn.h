@@ -72,19 +72,6 @@ typedef struct sl__cudnn_plan {
 /* Loads cuDNN and opens it on a GPU, once; NULL where it is not there. */
 void sl__cudnn_open(sl__gpu *gpu, sl__cudnn **out);
 
-#if SL__HAS_CUDNN
-/* Plans the forward or backward of a geometry, for a handle, or without a GPU
- * for what a descriptor says of one. */
-sl_status sl__cudnn_make(const sl__cudnn_functions *f, cudnnHandle_t handle,
-                         cudnnBackendDescriptor_t device,
-                         const sl__cudnn_shape *shape, bool backward,
-                         sl__cudnn_plan *out);
-void sl__cudnn_drop(const sl__cudnn_functions *f, sl__cudnn_plan *plan);
-
-/* Loads the functions. */
-sl_status sl__cudnn_load(sl__cudnn_functions *f);
-#endif
-
 /* The plan of a geometry, made when it is first asked for. */
 sl_status sl__cudnn_find(sl__gpu *gpu, sl__cudnn *own,
                          const sl__cudnn_shape *shape, bool backward,

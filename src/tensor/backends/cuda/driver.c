@@ -25,21 +25,7 @@ sl_status sl__cuda_check(CUresult result, const char *what)
                    text ? text : "an unknown error", (int)result, what);
 }
 
-sl_status sl__cuda_library(const char *const *names, void **out)
-{
-    char reason[300] = "";
-    *out = NULL;
-    for (int i = 0; names[i] && !*out; i++) {
-        *out = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-        if (i == 0 && !*out)
-            snprintf(reason, sizeof reason, "%s", dlerror());
-    }
-    return *out ? SL_OK
-                : sl_fail(SL_ENOTFOUND, "%s cannot be loaded: %s", names[0],
-                          reason);
-}
-
-sl_status sl__cuda_symbol(void *library, const char *name, void *out)
+static sl_status find_symbol(void *library, const char *name, void *out)
 {
     void *found = dlsym(library, name);
     if (!found)
@@ -48,12 +34,32 @@ sl_status sl__cuda_symbol(void *library, const char *name, void *out)
     return SL_OK;
 }
 
+sl_status sl__cuda_library(const char *const *names,
+                           const sl__cuda_name *functions, size_t count,
+                           void *out)
+{
+    char reason[300] = "";
+    void *library = NULL;
+    for (int i = 0; names[i] && !library; i++) {
+        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        if (i == 0 && !library)
+            snprintf(reason, sizeof reason, "%s", dlerror());
+    }
+    if (!library)
+        return sl_fail(SL_ENOTFOUND, "%s cannot be loaded: %s", names[0],
+                       reason);
+    for (size_t i = 0; i < count; i++)
+        SL__TRY(find_symbol(library, functions[i].name,
+                            (char *)out + functions[i].at));
+    return SL_OK;
+}
+
 /* Without its functions, `sl__cuda` stays as it was. */
 static sl_status find_functions(void *library)
 {
     sl__cuda_driver found = {.version = 0};
 #define DRIVER(name)                                                           \
-    SL__TRY(sl__cuda_symbol(library, SL__WORDS(name), &found.name##_));
+    SL__TRY(find_symbol(library, SL__WORDS(name), &found.name##_));
 #include "tensor/backends/cuda/driver.def"
 #undef DRIVER
     sl__cuda = found;
@@ -69,7 +75,7 @@ static sl_status load(void)
         return sl_fail(SL_ENOTFOUND,
                        "there is no NVIDIA driver here (libcuda.so.1)");
     /* A driver that is too old also lacks functions. */
-    if (sl__cuda_symbol(library, "cuDriverGetVersion", &ask) == SL_OK)
+    if (find_symbol(library, "cuDriverGetVersion", &ask) == SL_OK)
         ask(&version);
     if (version < OLDEST)
         return sl_fail(SL_ENOTFOUND,

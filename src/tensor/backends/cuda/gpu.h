@@ -35,9 +35,14 @@ sl_status sl__cuda_load(int *out_gpus);
 #define SL__CUDA_FOLDER "/usr/local/cuda/lib64/"
 
 /* Loads a library that is needed beside the driver: the first of `names`, which
- * ends with NULL, that can be. */
-sl_status sl__cuda_library(const char *const *names, void **out);
-sl_status sl__cuda_symbol(void *library, const char *name, void *out);
+ * ends with NULL, that can be; and finds its functions. */
+typedef struct sl__cuda_name {
+    const char *name;
+    size_t at; /* where its address goes, in a struct of functions */
+} sl__cuda_name;
+sl_status sl__cuda_library(const char *const *names,
+                           const sl__cuda_name *functions, size_t count,
+                           void *out);
 
 /* Fails with what the driver says of a result. */
 sl_status sl__cuda_check(CUresult result, const char *what);
