@@ -14,6 +14,27 @@
 #include <assert.h>
 #include <string.h>
 
+bool sl__adds_directly(const sl__diff *diff, const sl_tensor *tensor,
+                       sl_dtype dtype)
+{
+    const sl_tensor *base = tensor->base;
+    return tensor->needs_gradient && base->leaf == SL__PARAMETER &&
+           !tensor->expanded && sl__is_dense(tensor) &&
+           diff->parameters[base->leaf_index]->dtype == dtype;
+}
+
+/* Whether a node that adds computes this, as its first result or as a further
+ * one. */
+static bool is_result(const sl_tensor *gradient)
+{
+    const sl__node *node = gradient->node;
+    for (int i = 0; i < SL__RESULTS_MAX; i++) {
+        if (node->results[i] == gradient)
+            return sl__ops[node->op].traits & SL__ADDS && (i == 0 || node->adds);
+    }
+    return false;
+}
+
 /* Makes `gradient` add to the gradient of the parameter under `view`, where the
  * view lies in the parameter. */
 static void accumulate(sl__diff *diff, const sl_tensor *view,
@@ -23,9 +44,8 @@ static void accumulate(sl__diff *diff, const sl_tensor *view,
     sl__node *node = gradient->node;
     bool direct =
         node && (size_t)gradient->id >= diff->fresh &&
-        gradient->base == gradient && node->results[0] == gradient &&
+        gradient->base == gradient && is_result(gradient) &&
         gradient->dtype == total->dtype &&
-        sl__ops[node->op].traits & SL__ADDS &&
         (sl__ops[node->op].traits & SL__STRIDED || sl__is_dense(view));
     if (!direct) {
         gradient = sl__emit(
@@ -42,6 +62,25 @@ static void accumulate(sl__diff *diff, const sl_tensor *view,
     memcpy(gradient->stride, view->stride, sizeof view->stride);
 }
 
+/* Lets the gradient of a norm, whose node is the latest, add what is known of the
+ * gradient already; false: it cannot. */
+static bool add_in_norm(sl__diff *diff, sl_tensor *gradient, sl_tensor *known)
+{
+    enum { OWN = 4 };
+    sl__node *node = gradient->node;
+    sl_tensor **operands;
+    if (!node || node->op != SL__NORM_GRAD || node->operand_count != OWN ||
+        (size_t)gradient->id < diff->fresh || !sl__is_dense(known) ||
+        known->dtype != gradient->dtype ||
+        SL__TAKE(&diff->graph->arena, OWN + 1, &operands))
+        return false;
+    memcpy(operands, node->operands, OWN * sizeof *operands);
+    operands[OWN] = known;
+    node->operands = operands;
+    node->operand_count++;
+    return true;
+}
+
 void sl__contribute(sl__diff *diff, sl_tensor *tensor, sl_tensor *gradient)
 {
     if (!gradient || !tensor->needs_gradient)
@@ -54,7 +93,7 @@ void sl__contribute(sl__diff *diff, sl_tensor *tensor, sl_tensor *gradient)
     if (tensor->dtype == SL_BF16)
         gradient = sl__emit_cast(gradient, SL_BF16);
     sl_tensor **sum = &diff->sums[tensor->id];
-    if (*sum) {
+    if (*sum && !add_in_norm(diff, gradient, *sum)) {
         sl_tensor *both[] = {*sum, gradient};
         gradient = sl__emit_like(diff->graph, SL__ADD, (sl__attributes){0}, 2,
                                  both, tensor);

@@ -32,6 +32,11 @@ typedef struct sl__diff {
  * that gradient. The arrays of `out` are in the graph's arena. */
 sl_status sl__differentiate(sl_graph *graph, sl__diff *out);
 
+/* Whether a kernel that adds to dense results adds to this tensor's gradient in
+ * place, if it computes in `dtype`. */
+bool sl__adds_directly(const sl__diff *diff, const sl_tensor *tensor,
+                       sl_dtype dtype);
+
 /* Adds `gradient`, shaped like `tensor`, to the tensor's gradient, if it needs
  * one. */
 void sl__contribute(sl__diff *diff, sl_tensor *tensor, sl_tensor *gradient);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Fewer kernels and less memory: the gradients of one attention are computed in
- * one call, parts of a concat are written in place, and a product applies the
- * activation after it. No value that is read changes. */
+ * one call, a norm computes the sum that it is of, parts of a concat are written
+ * in place, and a product applies the activation after it. No value that is read
+ * changes. */
 #include "tensor/program.h"
 
 #include "base/try.h"
@@ -41,6 +42,72 @@ void sl__merge_attention_grads(sl_graph *graph, uint8_t *sets)
             sets[k] = 0;
         }
     }
+}
+
+/* -------------------------------------------------------- sums and norms -- */
+
+static bool reads(const sl__node *node, const sl_tensor *base)
+{
+    for (int i = 0; i < node->operand_count; i++) {
+        if (node->operands[i]->base == base)
+            return true;
+    }
+    return false;
+}
+
+/* The sum that a norm is of, if nothing reads it before; else NULL. */
+static sl__node *find_sum(const sl_graph *graph, const sl__node *norm)
+{
+    const sl_tensor *x = norm->operands[0];
+    sl__node *sum = x->node;
+    if (norm->backward || !sum || sum->op != SL__ADD || x->base != x)
+        return NULL;
+    for (int i = 0; i < 2; i++) {
+        const sl_tensor *part = sum->operands[i];
+        if (part->dtype != x->dtype || !sl__is_dense(part) ||
+            !sl__same_shape(part, x))
+            return NULL;
+    }
+    for (int i = sum->index + 1; i < norm->index; i++) {
+        if (reads(graph->nodes[i], x))
+            return NULL;
+    }
+    return sum;
+}
+
+/* Makes the norm compute the sum, too: (a, b, weight [, bias]) -> (sum, y,
+ * statistics). The node of the sum is left empty, and in no program. */
+static sl_status merge_sum(sl_graph *graph, sl__node *norm, sl__node *sum)
+{
+    sl_tensor **operands;
+    int weights = norm->operand_count - 1;
+    SL__TRY(SL__TAKE(&graph->arena, 2 + weights, &operands));
+    memcpy(operands, sum->operands, 2 * sizeof *operands);
+    memcpy(operands + 2, norm->operands + 1,
+           (size_t)weights * sizeof *operands);
+    norm->op = SL__ADD_NORM;
+    norm->operands = operands;
+    norm->operand_count = 2 + weights;
+    norm->results[2] = norm->results[1];
+    norm->results[1] = norm->results[0];
+    norm->results[0] = sum->results[0];
+    norm->results[0]->node = norm;
+    sum->results[0] = NULL;
+    sum->operand_count = 0;
+    return SL_OK;
+}
+
+sl_status sl__merge_sums_into_norms(sl_graph *graph)
+{
+    for (size_t i = 0; i < graph->node_count; i++) {
+        sl__node *norm = graph->nodes[i];
+        if (norm->op != SL__LAYER_NORM && norm->op != SL__RMS_NORM)
+            continue;
+        sl__node *sum = find_sum(graph, norm);
+        if (sum)
+            SL__TRY(merge_sum(graph, norm, sum));
+    }
+    return SL_OK;
 }
 
 /* --------------------------------------------------------- concat parts -- */
@@ -110,15 +177,6 @@ sl_status sl__place_concat_parts(sl_stage *stage)
 static bool is_activation(sl__op op)
 {
     return op == SL__RELU || op == SL__GELU_TANH || op == SL__GELU_ERF;
-}
-
-static bool reads(const sl__node *node, const sl_tensor *base)
-{
-    for (int i = 0; i < node->operand_count; i++) {
-        if (node->operands[i]->base == base)
-            return true;
-    }
-    return false;
 }
 
 /* The activation directly after a product, if nothing else reads the product's

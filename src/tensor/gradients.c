@@ -89,15 +89,35 @@ GRADIENT_OF_TWO(gelu_erf, GELU_ERF, node->operands[0])
 GRADIENT_OF_TWO(silu, SILU, node->operands[0])
 GRADIENT_OF_TWO(softmax, SOFTMAX, node->results[0])
 
+/* Of weight and bias: by one kernel, where that can add to both. */
+static void contribute_weights(sl__diff *diff, const sl__node *node,
+                               sl_tensor *dy)
+{
+    sl_tensor *x = node->operands[0], *weight = node->operands[1];
+    sl_tensor *bias = node->operand_count == 3 ? node->operands[2] : NULL;
+    bool both = bias && sl__adds_directly(diff, weight, weight->dtype) &&
+                sl__adds_directly(diff, bias, weight->dtype);
+    if (weight->needs_gradient) {
+        sl_tensor *gradient = EMIT(SL__NORM_WEIGHT_GRAD, none, weight, dy, x,
+                                   node->results[1]);
+        sl_tensor *second = gradient && both
+                                ? sl__add_result(gradient->node, weight->dtype,
+                                                 1, bias->shape)
+                                : NULL;
+        sl__contribute(diff, weight, gradient);
+        if (second)
+            sl__contribute(diff, bias, second);
+    }
+    if (bias && !both)
+        CONTRIBUTE(bias,
+                   sl__emit_reduce(dy, 1, weight->dtype, 1, weight->shape));
+}
+
 RULE(layer_norm)
 {
     sl_tensor *x = node->operands[0], *weight = node->operands[1];
     sl_tensor *statistics = node->results[1];
-    CONTRIBUTE(weight,
-               EMIT(SL__NORM_WEIGHT_GRAD, none, weight, dy, x, statistics));
-    if (node->operand_count == 3)
-        CONTRIBUTE(node->operands[2],
-                   sl__emit_reduce(dy, 1, weight->dtype, 1, weight->shape));
+    contribute_weights(diff, node, dy);
     CONTRIBUTE(
         x, EMIT(SL__NORM_GRAD, node->attributes, x, dy, x, weight, statistics));
 }

@@ -94,7 +94,7 @@ struct sl__node {
     sl_tensor *results[SL__RESULTS_MAX];
     sl__attributes attributes;
     bool backward;   /* autodiff made it */
-    bool adds;       /* adds to its first result */
+    bool adds;       /* adds to its results */
     int64_t *starts; /* of concat: where each part begins in the result,
                         SL_DIMS_MAX numbers per part */
 };

@@ -281,10 +281,11 @@ sl_status sl__split(sl_stage *stage);
 
 /* ------------------------------------------------------------- fuse.c -- */
 
-/* Merges the gradients of one attention that share a program, lets parts of a
- * concat be written in place, and gives activations to the products before
- * them. The first two change the graph: parts of a concat before sl__split,
- * attention within it. */
+/* Merges the gradients of one attention that share a program, and sums with the
+ * norms of them; lets parts of a concat be written in place, and gives
+ * activations to the products before them. The first three change the graph:
+ * sums and parts of a concat before sl__split, attention within it. */
+sl_status sl__merge_sums_into_norms(sl_graph *graph);
 void sl__merge_attention_grads(sl_graph *graph, uint8_t *sets);
 sl_status sl__place_concat_parts(sl_stage *stage);
 void sl__fuse_activations(sl_stage *stage, sl_program program);

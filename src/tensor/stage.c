@@ -362,6 +362,7 @@ static sl_status run_passes(sl_stage *stage, const sl_graph *graph)
         SL__TRY(sl__differentiate(stage->graph, &stage->diff));
         SL__TRY(bind_input_gradients(stage->graph, &stage->diff));
     }
+    SL__TRY(sl__merge_sums_into_norms(stage->graph));
     SL__TRY(sl__place_concat_parts(stage));
     SL__TRY(sl__split(stage));
     SL__TRY(sl__compute_touches(stage));

@@ -259,6 +259,22 @@ static sl_tensor *make_rms_norm(maker *m)
     return sl_rms_norm(x, leaf(m, 1, &last), 1e-2);
 }
 
+/* A block with a residual: the sum is normed, and read again after that. */
+static sl_tensor *make_residual_norm(maker *m)
+{
+    int64_t shape[] = {size(m), size(m)};
+    sl_tensor *h = leaf(m, 2, shape), *x = leaf(m, 2, shape), *y;
+    if (toss(m)) /* a row that is broadcast is not summed in the norm */
+        x = leaf(m, 1, &shape[1]);
+    h = sl_add(h, x);
+    if (toss(m))
+        h = sl_silu(h); /* neither is what is not a sum */
+    sl_tensor *weight = leaf(m, 1, &shape[1]);
+    y = toss(m) ? sl_rms_norm(h, weight, 1e-2)
+                : sl_layer_norm(h, weight, leaf(m, 1, &shape[1]), 1e-2);
+    return toss(m) ? sl_add(h, sl_silu(y)) : sl_add(sl_silu(y), sl_scale(h, 2));
+}
+
 static sl_tensor *make_softmax(maker *m)
 {
     return sl_softmax(sl_scale(maybe_transposed(m, any(m)), 3));
@@ -448,6 +464,7 @@ static const struct {
     {"silu", make_silu},
     {"layer_norm", make_layer_norm},
     {"rms_norm", make_rms_norm},
+    {"residual_norm", make_residual_norm},
     {"softmax", make_softmax},
     {"embedding", make_embedding},
     {"add_positions", make_add_positions},

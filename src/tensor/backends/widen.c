@@ -106,8 +106,7 @@ static sl_status run_widened(const sl__kernel *kernel, void *const *p,
     char *scratch = p[kernel->arg_count - 1];
     void **q = (void **)scratch;
     for (int i = 0; i < w->count; i++) {
-        bool is_read = i < kernel->operand_count ||
-                       (kernel->adds && i == kernel->operand_count);
+        bool is_read = i < kernel->operand_count || kernel->adds;
         q[i] = w->moved[i] == NOT_MOVED ? p[i] : scratch + w->moved[i];
         if (w->moved[i] != NOT_MOVED && is_read)
             widen(kernel, i, p[i], q[i]);

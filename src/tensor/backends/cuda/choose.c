@@ -330,13 +330,16 @@ static sl_status launch_columns(const sl__cuda_stream *stream,
         return sl__cuda_launch(stream, SL__CUDA_columns_any, c->columns, 1, 128,
                                c);
     if (c->rows <= FEW_ROWS)
-        return sl__cuda_launch(stream, SL__CUDA_columns_short,
-                               (c->columns + 31) / 32, 1, 256, c);
-    SL__TRY(sl__cuda_launch(stream, SL__CUDA_columns_eights,
-                            (c->columns + COLUMNS_BLOCK - 1) / COLUMNS_BLOCK,
-                            c->parts, COLUMNS_BLOCK, c));
+        return sl__cuda_launch(
+            stream,
+            c->x ? SL__CUDA_columns_short_norm : SL__CUDA_columns_short,
+            (c->columns + 31) / 32, 1, 256, c);
+    SL__TRY(sl__cuda_launch(
+        stream, c->x ? SL__CUDA_columns_eights_norm : SL__CUDA_columns_eights,
+        (c->columns + COLUMNS_BLOCK - 1) / COLUMNS_BLOCK, c->parts,
+        COLUMNS_BLOCK, c));
     return sl__cuda_launch(stream, SL__CUDA_columns_end, (c->columns + 31) / 32,
-                           1, 256, c);
+                           c->plain ? 2 : 1, 256, c);
 }
 
 static sl_status run_norm_weight_grad(RUN)
@@ -346,6 +349,7 @@ static sl_status run_norm_weight_grad(RUN)
     c.x = p[1];
     c.saved = p[2];
     c.out = p[3];
+    c.plain = p[4];
     c.partial = scratch_of(kernel, p);
     return launch_columns(sl__cuda_of(run->stream), &c);
 }
@@ -374,8 +378,8 @@ static void prepare_columns(const sl__gpu *gpu, sl__kernel *kernel,
     c->adds = kernel->adds;
     c->number = is_norm ? 1 : kernel->node->attributes.number;
     c->parts = columns_parts(gpu, c->rows, c->columns);
-    kernel->scratch_bytes =
-        sl__aligned(c->parts * c->columns * (int64_t)sizeof(float));
+    kernel->scratch_bytes = sl__aligned((is_norm ? 2 : 1) * c->parts *
+                                        c->columns * (int64_t)sizeof(float));
 }
 
 static sl_status run_reduce(RUN)
@@ -448,17 +452,27 @@ static sl_status launch_rows(const sl__cuda_stream *stream, bool by_warp,
                            (rows + WARPS - 1) / WARPS, 1, 32 * WARPS, params);
 }
 
+/* Where the weight of a norm is among the operands, and how many results there
+ * are before it: behind a sum that is computed first, or not. */
+static int norm_weight(const sl__kernel *kernel)
+{
+    return kernel->node->op == SL__ADD_NORM ? 2 : 1;
+}
+
 static sl_status run_norm(RUN)
 {
     norm_params n = ((const prepared *)kernel->private)->p.norm;
-    int result = kernel->operand_count;
+    int weight = norm_weight(kernel), result = kernel->operand_count;
+    int normed = result + weight - 1;
     n.x = p[0];
-    n.weight = p[1];
-    n.bias = result == 3 ? p[2] : NULL;
-    n.y = p[result];
-    n.saved = p[result + 1];
+    n.b = weight == 2 ? p[1] : NULL;
+    n.weight = p[weight];
+    n.bias = result == weight + 2 ? p[weight + 1] : NULL;
+    n.sum = weight == 2 ? p[result] : NULL;
+    n.y = p[normed];
+    n.saved = p[normed + 1];
     bool by_warp = is_narrow(kernel) && n.dtype[4] == DT_F32 &&
-                   reads_eights(n.columns, result + 1, p);
+                   reads_eights(n.columns, normed + 1, p);
     return launch_rows(sl__cuda_of(run->stream), by_warp, SL__CUDA_norm_3,
                        n.rows, n.columns, &n);
 }
@@ -468,12 +482,13 @@ static void prepare_norm(const sl__gpu *gpu, sl__kernel *kernel, prepared *own)
     (void)gpu;
     norm_params *n = &own->p.norm;
     const sl__arg *args = kernel->args;
-    int result = kernel->operand_count;
+    int weight = norm_weight(kernel);
+    int normed = kernel->operand_count + weight - 1;
     n->dtype[0] = args[0].dtype;
-    n->dtype[1] = args[1].dtype;
-    n->dtype[2] = args[2].dtype;
-    n->dtype[3] = args[result].dtype;
-    n->dtype[4] = args[result + 1].dtype;
+    n->dtype[1] = args[weight].dtype;
+    n->dtype[2] = args[weight + 1].dtype;
+    n->dtype[3] = args[normed].dtype;
+    n->dtype[4] = args[normed + 1].dtype;
     n->centred = kernel->node->attributes.flag;
     n->columns = sl__last_size(&args[0]);
     n->rows = row_count(&args[0]);
@@ -486,10 +501,12 @@ static sl_status run_norm_grad(RUN)
     n.dy = p[0];
     n.x = p[1];
     n.weight = p[2];
+    int result = kernel->operand_count;
     n.saved = p[3];
-    n.dx = p[4];
+    n.further = result == 5 ? p[4] : NULL;
+    n.dx = p[result];
     bool by_warp = is_narrow(kernel) && n.dtype[3] == DT_F32 &&
-                   reads_eights(n.columns, 5, p);
+                   reads_eights(n.columns, result + 1, p);
     return launch_rows(sl__cuda_of(run->stream), by_warp, SL__CUDA_norm_grad_3,
                        n.rows, n.columns, &n);
 }
@@ -499,8 +516,9 @@ static void prepare_norm_grad(const sl__gpu *gpu, sl__kernel *kernel,
 {
     (void)gpu;
     norm_grad_params *n = &own->p.norm_grad;
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 4; i++)
         n->dtype[i] = kernel->args[i].dtype;
+    n->dtype[4] = result_of(kernel)->dtype;
     n->centred = kernel->node->attributes.flag;
     n->columns = sl__last_size(&kernel->args[1]);
     n->rows = row_count(&kernel->args[1]);
@@ -704,6 +722,7 @@ static const choice choices[SL__OP_COUNT] = {
     [SL__NORM_WEIGHT_GRAD] = {run_norm_weight_grad, prepare_columns},
     [SL__LAYER_NORM] = {run_norm, prepare_norm},
     [SL__RMS_NORM] = {run_norm, prepare_norm},
+    [SL__ADD_NORM] = {run_norm, prepare_norm},
     [SL__NORM_GRAD] = {run_norm_grad, prepare_norm_grad},
     [SL__SOFTMAX] = {run_softmax, prepare_softmax},
     [SL__SOFTMAX_GRAD] = {run_softmax, prepare_softmax},

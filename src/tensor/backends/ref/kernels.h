@@ -146,13 +146,11 @@ static sl_status KERNEL(matmul)(ARGS)
 
 /* x (R, C), weight (C) [, bias (C)] -> y (R, C), mean and 1/deviation (R, 2).
  * Without `flag` the mean is taken as 0. */
-static sl_status KERNEL(norm)(ARGS)
+static sl_status KERNEL(norm_rows)(const sl__kernel *kernel, const REAL *x,
+                                   const REAL *weight, const REAL *bias,
+                                   REAL *y, REAL *saved)
 {
-    (void)run;
     const sl__attributes *attributes = &kernel->node->attributes;
-    const REAL *x = p[0], *weight = p[1];
-    const REAL *bias = kernel->operand_count == 3 ? p[2] : NULL;
-    REAL *y = p[kernel->operand_count], *saved = p[kernel->operand_count + 1];
     int64_t columns = sl__last_size(&kernel->args[0]);
     int64_t rows = sl__arg_count(&kernel->args[0]) / columns;
     for (int64_t r = 0; r < rows; r++, x += columns, y += columns, saved += 2) {
@@ -174,21 +172,45 @@ static sl_status KERNEL(norm)(ARGS)
 
 static sl_status KERNEL(layer_norm)(ARGS)
 {
-    return KERNEL(norm)(kernel, p, run);
+    int results = kernel->operand_count;
+    (void)run;
+    return KERNEL(norm_rows)(kernel, p[0], p[1], results == 3 ? p[2] : NULL,
+                             p[results], p[results + 1]);
 }
 
 static sl_status KERNEL(rms_norm)(ARGS)
 {
-    return KERNEL(norm)(kernel, p, run);
+    return KERNEL(layer_norm)(kernel, p, run);
 }
 
-/* dy, x (R, C), weight (C), saved (R, 2) -> dx (R, C). With g = dy * weight and
- * n the normed x: dx = scale * (g - mean(g) - n * mean(g * n)). */
+/* a, b (R, C), weight (C) [, bias (C)] -> x = a + b, y, saved: x as it is
+ * stored, which may be as bf16, is normed. */
+static sl_status KERNEL(add_norm)(ARGS)
+{
+    int results = kernel->operand_count;
+    const REAL *a = p[0], *b = p[1];
+    REAL *x = p[results];
+    bool rounds = kernel->node->results[0]->dtype == SL_BF16;
+    int64_t count = sl__arg_count(&kernel->args[0]);
+    (void)run;
+    for (int64_t i = 0; i < count; i++) {
+        x[i] = a[i] + b[i];
+        if (rounds)
+            x[i] = sl__from_bf16(sl__to_bf16((float)x[i]));
+    }
+    return KERNEL(norm_rows)(kernel, x, p[2], results == 4 ? p[3] : NULL,
+                             p[results + 1], p[results + 2]);
+}
+
+/* dy, x (R, C), weight (C), saved (R, 2) [, further (R, C)] -> dx (R, C). With
+ * g = dy * weight and n the normed x: dx = scale * (g - mean(g) - n * mean(g *
+ * n)) [+ further, another gradient of x]. */
 static sl_status KERNEL(norm_grad)(ARGS)
 {
     (void)run;
     const REAL *dy = p[0], *x = p[1], *weight = p[2], *saved = p[3];
-    REAL *dx = p[4];
+    const REAL *further = kernel->operand_count == 5 ? p[4] : NULL;
+    REAL *dx = p[kernel->operand_count];
     bool centred = kernel->node->attributes.flag;
     int64_t columns = sl__last_size(&kernel->args[1]);
     int64_t rows = sl__arg_count(&kernel->args[1]) / columns;
@@ -204,29 +226,35 @@ static sl_status KERNEL(norm_grad)(ARGS)
         product /= (double)columns;
         for (int64_t c = 0; c < columns; c++)
             dx[c] = (REAL)(scale * ((double)dy[c] * weight[c] - sum -
-                                    (x[c] - mean) * scale * product));
+                                    (x[c] - mean) * scale * product) +
+                           (further ? further[c] : 0));
         dy += columns;
         x += columns;
         dx += columns;
+        further = further ? further + columns : NULL;
     }
     return SL_OK;
 }
 
-/* dy, x (R, C), saved (R, 2) -> dweight (C). */
+/* dy, x (R, C), saved (R, 2) -> dweight (C) [, dbias (C)]. */
 static sl_status KERNEL(norm_weight_grad)(ARGS)
 {
     (void)run;
     const REAL *dy = p[0], *x = p[1], *saved = p[2];
-    REAL *out = p[3];
+    REAL *out = p[3], *bias = p[4];
     int64_t columns = sl__last_size(&kernel->args[1]);
     int64_t rows = sl__arg_count(&kernel->args[1]) / columns;
     for (int64_t c = 0; c < columns; c++) {
-        double sum = 0;
-        for (int64_t r = 0; r < rows; r++)
+        double sum = 0, all = 0;
+        for (int64_t r = 0; r < rows; r++) {
             sum += (double)dy[r * columns + c] *
                    ((double)x[r * columns + c] - saved[2 * r]) *
                    saved[2 * r + 1];
+            all += dy[r * columns + c];
+        }
         out[c] = (REAL)(kernel->adds ? out[c] + sum : sum);
+        if (bias)
+            bias[c] = (REAL)(kernel->adds ? bias[c] + all : all);
     }
     return SL_OK;
 }

@@ -107,6 +107,7 @@ const sl__vector_kernels VECTOR(sl__vector) = {
             [SL__SILU] = silu,
             [SL__DROPOUT] = dropout,
             [SL__LAYER_NORM] = layer_norm,
+            [SL__ADD_NORM] = add_norm,
             [SL__RMS_NORM] = rms_norm,
             [SL__SOFTMAX] = softmax,
             [SL__ATTENTION] = attention,

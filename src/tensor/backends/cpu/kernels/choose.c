@@ -136,8 +136,9 @@ static const char *dtypes_on_bf16(const sl__kernel *kernel)
     case SL__REDUCE: return "hf";
     case SL__MSE: return "hff";
     case SL__CROSS_ENTROPY: return "hxff";
-    case SL__NORM_GRAD: return "hhffh";
-    case SL__NORM_WEIGHT_GRAD: return "hhff";
+    case SL__ADD_NORM: return kernel->operand_count == 4 ? "hhffhhf" : "hhfhhf";
+    case SL__NORM_GRAD: return kernel->operand_count == 5 ? "hhffhh" : "hhffh";
+    case SL__NORM_WEIGHT_GRAD: return "hhfff";
     case SL__EMBEDDING_GRAD: return "hxf";
     case SL__ATTENTION_GRAD: return "hhhhhfhhh";
     case SL__MSE_GRAD: return "fhfh";

@@ -4,19 +4,29 @@
 
 /* ---------------------------------------------------------------- norms -- */
 
-static void norm_part(void *data, int worker, int64_t from, int64_t to)
+/* With `sums`, of an add_norm, what is normed is the sum of the first two
+ * operands, which is stored first. */
+INLINE void norm_rows(const work *w, bool sums, int64_t from, int64_t to)
 {
-    (void)worker;
-    const work *w = data;
     const sl__kernel *kernel = w->kernel;
-    int operands = kernel->operand_count;
+    int operands = kernel->operand_count, first = sums ? 2 : 1;
     bool centred = kernel->node->attributes.flag;
-    const float *weight = w->p[1], *bias = operands == 3 ? w->p[2] : NULL;
+    void *const *results = w->p + operands + sums;
+    const float *weight = w->p[first];
+    const float *bias = operands == first + 2 ? w->p[first + 1] : NULL;
     int64_t columns = columns_of(&kernel->args[0]);
     for (int64_t r = from; r < to; r++) {
         const element *x = (const element *)w->p[0] + r * columns;
-        element *y = (element *)w->p[operands] + r * columns;
-        float *saved = (float *)w->p[operands + 1] + 2 * r;
+        element *y = (element *)results[0] + r * columns;
+        float *saved = (float *)results[1] + 2 * r;
+        if (sums) {
+            const element *b = (const element *)w->p[1] + r * columns;
+            element *sum = (element *)w->p[operands] + r * columns;
+            WALK(columns, store(sum + i, load(x + i) + load(b + i)),
+                 store_part(sum + i, load_part(x + i, n) + load_part(b + i, n),
+                            n));
+            x = sum;
+        }
         vf total = {0}, square = {0};
         if (centred)
             WALK(columns, total += load(x + i), total += load_part(x + i, n));
@@ -49,6 +59,23 @@ static void norm_part(void *data, int worker, int64_t from, int64_t to)
     }
 }
 
+static void norm_part(void *data, int worker, int64_t from, int64_t to)
+{
+    (void)worker;
+    norm_rows(data, false, from, to);
+}
+
+static void add_norm_part(void *data, int worker, int64_t from, int64_t to)
+{
+    (void)worker;
+    norm_rows(data, true, from, to);
+}
+
+static sl_status add_norm(ARGS)
+{
+    return spread_rows(kernel, p, run, &kernel->args[0], add_norm_part);
+}
+
 static sl_status layer_norm(ARGS)
 {
     return spread_rows(kernel, p, run, &kernel->args[0], norm_part);
@@ -64,13 +91,16 @@ static void norm_grad_part(void *data, int worker, int64_t from, int64_t to)
     (void)worker;
     const work *w = data;
     bool centred = w->kernel->node->attributes.flag;
+    int operands = w->kernel->operand_count;
     const float *weight = w->p[2];
     int64_t columns = columns_of(&w->kernel->args[1]);
     for (int64_t r = from; r < to; r++) {
+        const element *further =
+            operands == 5 ? (const element *)w->p[4] + r * columns : NULL;
         const element *dy = (const element *)w->p[0] + r * columns;
         const element *x = (const element *)w->p[1] + r * columns;
         const float *saved = (const float *)w->p[3] + 2 * r;
-        element *dx = (element *)w->p[4] + r * columns;
+        element *dx = (element *)w->p[operands] + r * columns;
         float mean = saved[0], scale = saved[1];
         vf sums = {0}, products = {0};
         WALK(
@@ -91,13 +121,14 @@ static void norm_grad_part(void *data, int worker, int64_t from, int64_t to)
             columns,
             {
                 vf g = load(dy + i) * load(weight + i) - sum;
-                store(dx + i, scale * (g - (load(x + i) - mean) * product));
+                vf own = scale * (g - (load(x + i) - mean) * product);
+                store(dx + i, further ? own + load(further + i) : own);
             },
             {
                 vf g = load_part(dy + i, n) * load_part(weight + i, n) - sum;
+                vf own = scale * (g - (load_part(x + i, n) - mean) * product);
                 store_part(dx + i,
-                           scale * (g - (load_part(x + i, n) - mean) * product),
-                           n);
+                           further ? own + load_part(further + i, n) : own, n);
             });
     }
 }
@@ -126,7 +157,7 @@ INLINE void store_totals(float *out, const double *totals, int64_t n,
     }
 }
 
-/* Columns from..to of the gradient of a norm's weight. Threads divide the
+/* Columns from..to of the gradients of a norm's weight and bias. Threads divide the
  * columns, counted in vectors. */
 static void norm_weight_grad_part(void *data, int worker, int64_t from,
                                   int64_t to)
@@ -135,24 +166,29 @@ static void norm_weight_grad_part(void *data, int worker, int64_t from,
     const work *w = data;
     const element *dy = w->p[0], *x = w->p[1];
     const float *saved = w->p[2];
+    float *bias = w->p[4];
     int64_t columns = columns_of(&w->kernel->args[1]);
     int64_t rows = sl__arg_count(&w->kernel->args[1]) / columns;
     for (int64_t at = from * LANES; at < to * LANES; at += LANES) {
         int64_t n = columns - at < LANES ? columns - at : LANES;
-        double totals[LANES] = {0};
+        double totals[LANES] = {0}, plain[LANES] = {0};
         for (int64_t first = 0; first < rows; first += FEW_ROWS) {
             int64_t end = rows - first < FEW_ROWS ? rows : first + FEW_ROWS;
-            vf sum = {0};
+            vf sum = {0}, all = {0};
             for (int64_t r = first; r < end; r++) {
                 const element *g = dy + r * columns + at;
                 const element *z = x + r * columns + at;
                 vf gv = n == LANES ? load(g) : load_part(g, n);
                 vf zv = n == LANES ? load(z) : load_part(z, n);
                 sum += gv * (zv - saved[2 * r]) * saved[2 * r + 1];
+                all += gv;
             }
             add_lanes(totals, sum);
+            add_lanes(plain, all);
         }
         store_totals((float *)w->p[3] + at, totals, n, 1, w->kernel->adds);
+        if (bias)
+            store_totals(bias + at, plain, n, 1, w->kernel->adds);
     }
 }
 

@@ -97,6 +97,16 @@ __device__ __forceinline__ void put8(void *data, int dtype, int64_t i,
     to[1] = make_float4(v.at[4], v.at[5], v.at[6], v.at[7]);
 }
 
+/* As they are when they have been stored. */
+__device__ __forceinline__ void round8(int dtype, eight &v)
+{
+    if (dtype != DT_BF16)
+        return;
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+        v.at[k] = __bfloat162float(__float2bfloat16(v.at[k]));
+}
+
 template <class C> __device__ __forceinline__ C warp_sum(C x)
 {
 #pragma unroll

@@ -20,6 +20,14 @@ template <int N> __device__ void norm_row(const norm_params &p, int64_t row)
         if (c >= p.columns)
             break;
         x[n] = get8(p.x, p.dtype[0], row * p.columns + c);
+        if (p.b) {
+            const eight b = get8(p.b, p.dtype[0], row * p.columns + c);
+#pragma unroll
+            for (int k = 0; k < 8; k++)
+                x[n].at[k] += b.at[k];
+            put8(p.sum, p.dtype[0], row * p.columns + c, x[n]);
+            round8(p.dtype[0], x[n]);
+        }
 #pragma unroll
         for (int k = 0; k < 8; k++)
             sum += x[n].at[k];
@@ -76,16 +84,22 @@ KERNEL norm_any(const norm_params p)
 {
     int64_t at = blockIdx.x * p.columns;
     double sum = 0, square = 0;
+    const void *from = p.b ? p.sum : p.x;
+    for (int64_t c = threadIdx.x; c < p.columns && p.b; c += blockDim.x)
+        put(p.sum, p.dtype[0], at + c,
+            get<double>(p.x, p.dtype[0], at + c) +
+                get<double>(p.b, p.dtype[0], at + c));
+    /* Each thread reads what it has written. */
     for (int64_t c = threadIdx.x; c < p.columns && p.centred; c += blockDim.x)
-        sum += get<double>(p.x, p.dtype[0], at + c);
+        sum += get<double>(from, p.dtype[0], at + c);
     double mean = block_sum(sum) / (double)p.columns;
     for (int64_t c = threadIdx.x; c < p.columns; c += blockDim.x) {
-        double x = get<double>(p.x, p.dtype[0], at + c) - mean;
+        double x = get<double>(from, p.dtype[0], at + c) - mean;
         square += x * x;
     }
     double scale = 1 / sqrt(block_sum(square) / (double)p.columns + p.epsilon);
     for (int64_t c = threadIdx.x; c < p.columns; c += blockDim.x) {
-        double x = get<double>(p.x, p.dtype[0], at + c) - mean;
+        double x = get<double>(from, p.dtype[0], at + c) - mean;
         double y = x * scale * get<double>(p.weight, p.dtype[1], c);
         put(p.y, p.dtype[3], at + c,
             y + (p.bias ? get<double>(p.bias, p.dtype[2], c) : 0));
@@ -97,7 +111,7 @@ KERNEL norm_any(const norm_params p)
 }
 
 /* With g = dy * weight and n the normed x:
- * dx = scale * (g - mean(g) - n * mean(g * n)). */
+ * dx = scale * (g - mean(g) - n * mean(g * n)) [+ further]. */
 template <int N>
 __device__ void norm_grad_row(const norm_grad_params &p, int64_t row)
 {
@@ -132,6 +146,13 @@ __device__ void norm_grad_row(const norm_grad_params &p, int64_t row)
 #pragma unroll
         for (int k = 0; k < 8; k++)
             dx.at[k] = saved.y * (g[i].at[k] - sum - n[i].at[k] * product);
+        if (p.further) {
+            const eight further =
+                get8(p.further, p.dtype[4], row * p.columns + c);
+#pragma unroll
+            for (int k = 0; k < 8; k++)
+                dx.at[k] += further.at[k];
+        }
         put8(p.dx, p.dtype[4], row * p.columns + c, dx);
     }
 }
@@ -167,7 +188,10 @@ KERNEL norm_grad_any(const norm_grad_params p)
         double g = get<double>(p.dy, p.dtype[0], at + c) *
                    get<double>(p.weight, p.dtype[2], c);
         double n = (get<double>(p.x, p.dtype[1], at + c) - mean) * scale;
-        put(p.dx, p.dtype[4], at + c, scale * (g - sum - n * product));
+        double further =
+            p.further ? get<double>(p.further, p.dtype[4], at + c) : 0;
+        put(p.dx, p.dtype[4], at + c,
+            scale * (g - sum - n * product) + further);
     }
 }
 

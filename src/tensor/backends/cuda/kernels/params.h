@@ -79,12 +79,12 @@ typedef struct reduce_params {
     double number;
 } reduce_params;
 
-/* Sums over the rows of a matrix: of dy, or with `x` of dy times the normed
- * x. */
+/* Sums over the rows of a matrix: of dy, or with `x` of dy times the normed x,
+ * and then `plain` is the sum of dy, or NULL. */
 typedef struct columns_params {
     const void *dy, *x, *saved;
-    void *out;
-    void *partial; /* (parts, columns) in f32 */
+    void *out, *plain;
+    void *partial; /* (1 or 2, parts, columns) in f32 */
     int dtype[4];  /* of dy, x, saved, out */
     int adds;
     int parts;
@@ -92,9 +92,10 @@ typedef struct columns_params {
     double number;
 } columns_params;
 
+/* Of x; or with `b` of x + b, which is written to `sum`. */
 typedef struct norm_params {
-    const void *x, *weight, *bias;
-    void *y, *saved;
+    const void *x, *b, *weight, *bias;
+    void *sum, *y, *saved;
     int dtype[5]; /* of x, weight, bias, y, saved */
     int centred;
     int64_t rows, columns;
@@ -103,6 +104,7 @@ typedef struct norm_params {
 
 typedef struct norm_grad_params {
     const void *dy, *x, *weight, *saved;
+    const void *further; /* another gradient of x, of dx's dtype; or NULL */
     void *dx;
     int dtype[5]; /* of dy, x, weight, saved, dx */
     int centred;

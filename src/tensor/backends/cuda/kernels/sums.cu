@@ -56,113 +56,156 @@ KERNEL reduce_each(const reduce_params p)
 
 /* ------------------------------------------------- over the rows alone -- */
 
-/* What row `r` adds to eight columns. */
+/* What row `r` adds to eight columns; OF_NORM: of both sums, first that of the
+ * normed x. */
+template <bool OF_NORM>
 __device__ __forceinline__ void add_row(const columns_params &p, int64_t r,
-                                        int64_t column, float sum[8])
+                                        int64_t column,
+                                        float sum[1 + OF_NORM][8])
 {
     eight dy = get8(p.dy, p.dtype[0], r * p.columns + column);
-    if (!p.x) {
 #pragma unroll
-        for (int k = 0; k < 8; k++)
-            sum[k] += dy.at[k];
+    for (int k = 0; k < 8; k++)
+        sum[OF_NORM][k] += dy.at[k];
+    if (!OF_NORM)
         return;
-    }
     eight x = get8(p.x, p.dtype[1], r * p.columns + column);
     const float2 saved = ((const float2 *)p.saved)[r];
 #pragma unroll
     for (int k = 0; k < 8; k++)
-        sum[k] += dy.at[k] * (x.at[k] - saved.x) * saved.y;
+        sum[0][k] += dy.at[k] * (x.at[k] - saved.x) * saved.y;
+}
+
+/* Writes a sum of a column, or adds it. */
+__device__ __forceinline__ void put_sum(const columns_params &p, int which,
+                                        int64_t column, float sum)
+{
+    void *out = which ? p.plain : p.out;
+    if (!out)
+        return;
+    sum *= (float)p.number;
+    if (p.adds)
+        sum += get<float>(out, p.dtype[3], column);
+    put(out, p.dtype[3], column, sum);
 }
 
 /* For a few rows: blocks of 4 x 64 threads, each with 32 columns and all
  * rows. */
-KERNEL columns_short(const columns_params p)
+template <bool OF_NORM> __device__ void sum_short(const columns_params &p)
 {
-    __shared__ float sums[64][32 + 1];
+    __shared__ float sums[1 + OF_NORM][64][32 + 1];
     int lane = threadIdx.x % 4, line = threadIdx.x / 4;
     int64_t column = ((int64_t)blockIdx.x * 4 + lane) * 8;
-    float sum[8] = {0};
+    float sum[1 + OF_NORM][8] = {};
     if (column < p.columns) {
 #pragma unroll 4
         for (int64_t r = line; r < p.rows; r += 64)
-            add_row(p, r, column, sum);
+            add_row<OF_NORM>(p, r, column, sum);
     }
 #pragma unroll
-    for (int k = 0; k < 8; k++)
-        sums[line][lane * 8 + k] = sum[k];
+    for (int which = 0; which <= OF_NORM; which++) {
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            sums[which][line][lane * 8 + k] = sum[which][k];
+    }
     __syncthreads();
     /* Each warp sums four of the columns. */
     for (int c = threadIdx.x / 32; c < 32; c += 8) {
         int i = threadIdx.x % 32;
-        float all = warp_sum(sums[i][c] + sums[i + 32][c]);
         int64_t own = (int64_t)blockIdx.x * 32 + c;
-        if (i || own >= p.columns)
-            continue;
-        all *= (float)p.number;
-        if (p.adds)
-            all += get<float>(p.out, p.dtype[3], own);
-        put(p.out, p.dtype[3], own, all);
+#pragma unroll
+        for (int which = 0; which <= OF_NORM; which++) {
+            float all = warp_sum(sums[which][i][c] + sums[which][i + 32][c]);
+            if (i == 0 && own < p.columns)
+                put_sum(p, which, own, all);
+        }
     }
+}
+
+KERNEL columns_short(const columns_params p)
+{
+    sum_short<false>(p);
+}
+
+KERNEL columns_short_norm(const columns_params p)
+{
+    sum_short<true>(p);
 }
 
 /* Blocks of 32 x 8 threads. Each thread sums eight columns of every eighth row
  * of its part; then the block sums the eight. */
-KERNEL columns_eights(const columns_params p)
+template <bool OF_NORM> __device__ void sum_eights(const columns_params &p)
 {
     __shared__ float sums[8][32][8 + 1];
     int lane = threadIdx.x % 32, line = threadIdx.x / 32;
     int64_t column = ((int64_t)blockIdx.x * 32 + lane) * 8;
     int64_t each = (p.rows + p.parts - 1) / p.parts;
     int64_t first = blockIdx.y * each, end = first + each;
-    float sum[8] = {0};
+    float sum[1 + OF_NORM][8] = {};
     end = end < p.rows ? end : p.rows;
     if (column < p.columns) {
 #pragma unroll 4
         for (int64_t r = first + line; r < end; r += 8)
-            add_row(p, r, column, sum);
+            add_row<OF_NORM>(p, r, column, sum);
     }
 #pragma unroll
-    for (int k = 0; k < 8; k++)
-        sums[line][lane][k] = sum[k];
-    __syncthreads();
-    /* Thread t sums column t of the 256 of this block. */
-    float all = 0;
-    for (int i = 0; i < 8; i++)
-        all += sums[i][threadIdx.x / 8][threadIdx.x % 8];
-    int64_t own = (int64_t)blockIdx.x * 256 + threadIdx.x;
-    if (own < p.columns)
-        ((float *)p.partial)[blockIdx.y * p.columns + own] = all;
+    for (int which = 0; which <= OF_NORM; which++) {
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            sums[line][lane][k] = sum[which][k];
+        __syncthreads();
+        /* Thread t sums column t of the 256 of this block. */
+        float all = 0;
+        for (int i = 0; i < 8; i++)
+            all += sums[i][threadIdx.x / 8][threadIdx.x % 8];
+        int64_t own = (int64_t)blockIdx.x * 256 + threadIdx.x;
+        int64_t part = (int64_t)which * p.parts + blockIdx.y;
+        if (own < p.columns)
+            ((float *)p.partial)[part * p.columns + own] = all;
+    }
 }
 
-/* Blocks of 32 x 8 threads: each of the eight sums every eighth part. */
+KERNEL columns_eights(const columns_params p)
+{
+    sum_eights<false>(p);
+}
+
+KERNEL columns_eights_norm(const columns_params p)
+{
+    sum_eights<true>(p);
+}
+
+/* Blocks of 32 x 8 threads, a row of blocks for each sum: each of the eight sums
+ * every eighth part. */
 KERNEL columns_end(const columns_params p)
 {
     __shared__ float sums[8][32 + 1];
     int lane = threadIdx.x % 32, line = threadIdx.x / 32;
     int64_t c = blockIdx.x * (int64_t)32 + lane;
+    const float *partial = (const float *)p.partial +
+                           (int64_t)blockIdx.y * p.parts * p.columns;
     float sum = 0;
 #pragma unroll 4
     for (int i = line; i < p.parts && c < p.columns; i += 8)
-        sum += ((const float *)p.partial)[i * p.columns + c];
+        sum += partial[i * p.columns + c];
     sums[line][lane] = sum;
     __syncthreads();
     if (line || c >= p.columns)
         return;
     for (int i = 1; i < 8; i++)
         sum += sums[i][lane];
-    sum *= (float)p.number;
-    if (p.adds)
-        sum += get<float>(p.out, p.dtype[3], c);
-    put(p.out, p.dtype[3], c, sum);
+    put_sum(p, (int)blockIdx.y, c, sum);
 }
 
 /* The same for any dtypes and sizes: one block for each column. */
 KERNEL columns_any(const columns_params p)
 {
     int64_t c = blockIdx.x;
-    double sum = 0;
+    double sum = 0, plain = 0;
     for (int64_t r = threadIdx.x; r < p.rows; r += blockDim.x) {
         double dy = get<double>(p.dy, p.dtype[0], r * p.columns + c);
+        plain += dy;
         if (p.x) {
             double x = get<double>(p.x, p.dtype[1], r * p.columns + c);
             dy *= (x - get<double>(p.saved, p.dtype[2], 2 * r)) *
@@ -171,11 +214,18 @@ KERNEL columns_any(const columns_params p)
         sum += dy;
     }
     sum = block_sum(sum) * p.number;
+    if (p.plain)
+        plain = block_sum(plain);
     if (threadIdx.x)
         return;
     if (p.adds)
         sum += get<double>(p.out, p.dtype[3], c);
     put(p.out, p.dtype[3], c, sum);
+    if (!p.plain)
+        return;
+    if (p.adds)
+        plain += get<double>(p.plain, p.dtype[3], c);
+    put(p.plain, p.dtype[3], c, plain);
 }
 
 /* ------------------------------------------------------ of squares -- */
