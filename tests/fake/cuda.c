@@ -293,15 +293,16 @@ CUresult cuGraphLaunch(CUgraphExec made, CUstream stream)
 
 /* ------------------------------------------------------------------ work -- */
 
-CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy,
-                        unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                        unsigned shared, CUstream stream, void **parameters,
-                        void **extra)
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function,
+                          void **parameters, void **extra)
 {
-    (void)shared;
+    CUstream stream = config->hStream;
+    unsigned blocks = config->gridDimX * config->gridDimY * config->gridDimZ;
+    unsigned threads =
+        config->blockDimX * config->blockDimY * config->blockDimZ;
     (void)extra;
     need_context();
-    if (!gx || !gy || !gz || !bx || !by || !bz || bx * by * bz > 1024)
+    if (!blocks || !threads || threads > 1024)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&mutex);
     if (strcmp(function->name, "stamp") == 0)
@@ -404,9 +405,19 @@ CUresult cuMemFreeHost(void *memory)
 
 /* --------------------------------------------------------------- objects -- */
 
-CUresult cuStreamCreate(CUstream *out, unsigned flags)
+CUresult cuCtxGetStreamPriorityRange(int *least, int *most)
+{
+    need_context();
+    *least = 0;
+    *most = -5;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority)
 {
     (void)flags;
+    if (priority > 0 || priority < -5)
+        return CUDA_ERROR_INVALID_VALUE;
     *out = calloc(1, sizeof **out);
     return CUDA_SUCCESS;
 }

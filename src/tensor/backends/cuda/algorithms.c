@@ -233,7 +233,8 @@ static sl_status open_bench(const sl__cublas *cublas, sl__cuda_product *product,
                             bench *b)
 {
     enum { SOME = 0x3c }; /* 0.0115 in bf16 and f32 */
-    SL__CUDA(cuStreamCreate_(&b->stream, CU_STREAM_NON_BLOCKING));
+    SL__CUDA(
+        cuStreamCreateWithPriority_(&b->stream, CU_STREAM_NON_BLOCKING, 0));
     SL__CUDA(cuEventCreate_(&b->start, CU_EVENT_DEFAULT));
     SL__CUDA(cuEventCreate_(&b->end, CU_EVENT_DEFAULT));
     SL__CUDA(cuMemAlloc_(&b->workspace, WORKSPACE_MAX));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Attention and its gradient: in bf16 by cuDNN, unless every run shall have the
- * same bits; else on tensor cores for heads of up to 64, else by plain kernels.
- * All save the same, so any may follow any. */
+ * same bits or there is little of it; else on tensor cores for heads of up to 64,
+ * else by plain kernels. All save the same, so any may follow any. */
 #include "tensor/backends/cuda/cudnn.h"
 
 #include "base/memory.h"
@@ -16,7 +16,8 @@ enum { THREADS = 128, TILE = 64, FLASH_SIZE = 64, EIGHT = 8 };
 /* kernel->private */
 typedef struct attention {
     attention_params p;
-    bool flash; /* the geometry allows it */
+    bool flash;    /* the geometry allows it */
+    bool is_short; /* too few tiles to fill the GPU */
     sl__cudnn *cudnn;
     const sl__cudnn_plan *plan; /* cuDNN's; or NULL */
 } attention;
@@ -87,10 +88,14 @@ static sl_status run_forward(RUN)
                            a.length * a.batch * a.heads, 1, THREADS, &a);
 }
 
-/* By query first, which also gives what is needed by key. */
-static sl_status run_flash(const sl__cuda_stream *stream,
+/* By query first, which also gives what is needed by key; or both at once, and
+ * each finds that by itself. */
+static sl_status run_flash(const sl__cuda_stream *stream, bool at_once,
                            const attention_params *a)
 {
+    if (at_once && (a->result[1] || a->result[2]))
+        return sl__cuda_launch(stream, SL__CUDA_flash_both, 2 * tiles_of(a), 1,
+                               THREADS, a);
     SL__TRY(sl__cuda_launch(stream, SL__CUDA_flash_query, tiles_of(a), 1,
                             THREADS, a));
     return a->result[1] || a->result[2]
@@ -136,8 +141,8 @@ static sl_status run_backward(RUN)
     if (own->plan && are_aligned(p, 9))
         return run_cudnn_backward(own, kernel, p, run);
     if (own->flash && are_aligned(p, 9)) {
-        a.base = p[kernel->arg_count - 1];
-        return run_flash(stream, &a);
+        a.base = own->is_short ? NULL : p[kernel->arg_count - 1];
+        return run_flash(stream, own->is_short, &a);
     }
     if (a.result[0])
         SL__TRY(sl__cuda_launch(stream,
@@ -204,7 +209,7 @@ static sl_status prepare_cudnn(sl__gpu *gpu, sl__kernel *kernel, bool backward,
 sl_status sl__cuda_prepare_attention(const sl__device *device,
                                      sl__kernel *kernel)
 {
-    enum { CUDNN_SIZE = 128 };
+    enum { CUDNN_SIZE = 128, TILES_EACH = 2 };
     attention *own;
     const sl__arg *args = kernel->args;
     bool backward = kernel->node->op == SL__ATTENTION_GRAD, fits = true;
@@ -233,9 +238,11 @@ sl_status sl__cuda_prepare_attention(const sl__device *device,
     fits = fits && a->size % EIGHT == 0 && a->saved_dtype == DT_F32 &&
            a->length < INT32_MAX / 2;
     own->flash = fits && a->size <= FLASH_SIZE;
-    if (own->flash && backward)
+    own->is_short =
+        own->flash && tiles_of(a) <= TILES_EACH * device->gpu->processors;
+    if (own->flash && backward && !own->is_short)
         kernel->scratch_bytes = rows_bytes(a);
-    return fits && a->size <= CUDNN_SIZE && a->length > 1 &&
+    return fits && a->size <= CUDNN_SIZE && a->length > 1 && !own->is_short &&
                    !device->deterministic
                ? prepare_cudnn(device->gpu, kernel, backward, own)
                : SL_OK;

@@ -28,12 +28,24 @@ sl_status sl__cuda_launch(const sl__cuda_stream *stream, sl__cuda_kernel which,
     if (blocks > BLOCKS_MAX || rows > ROWS_MAX)
         return sl_fail(SL_EINVAL, "%lld x %lld blocks are too many for a GPU",
                        (long long)blocks, (long long)rows);
+    /* The kernel itself waits for what comes before it (device.cuh). */
+    CUlaunchAttribute early = {
+        .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        .value.programmaticStreamSerializationAllowed = 1};
+    const CUlaunchConfig config = {.gridDimX = (unsigned)blocks,
+                                   .gridDimY = (unsigned)rows,
+                                   .gridDimZ = 1,
+                                   .blockDimX = (unsigned)threads,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .hStream = stream->handle,
+                                   .attrs = &early,
+                                   .numAttrs = gpu->major >= 9};
     SL__TRY(sl__gpu_enter(gpu));
-    CUresult result = sl__cuda.cuLaunchKernel_(
-        gpu->functions[which], (unsigned)blocks, (unsigned)rows, 1,
-        (unsigned)threads, 1, 1, 0, stream->handle, arguments, NULL);
+    CUresult result = sl__cuda.cuLaunchKernelEx_(
+        &config, gpu->functions[which], arguments, NULL);
     sl__gpu_leave(gpu);
-    return sl__cuda_check(result, "cuLaunchKernel");
+    return sl__cuda_check(result, "cuLaunchKernelEx");
 }
 
 int64_t sl__cuda_blocks(const sl__cuda_stream *stream, int64_t count)

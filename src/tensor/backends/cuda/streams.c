@@ -31,25 +31,38 @@ static CUstream handle_of(const sl__stream *stream)
 
 /* -------------------------------------------------------------- streams -- */
 
-sl_status sl__cuda_open_stream(sl__device *device, sl__stream **out)
+/* Of what can run, the GPU takes what is urgent first: what others wait for. */
+static sl_status create(CUstream *out, bool is_urgent)
+{
+    int least, most;
+    SL__CUDA(cuCtxGetStreamPriorityRange_(&least, &most));
+    SL__CUDA(cuStreamCreateWithPriority_(out, CU_STREAM_NON_BLOCKING,
+                                         is_urgent ? most : least));
+    return SL_OK;
+}
+
+static sl_status open_stream(sl__gpu *gpu, bool is_urgent, sl__stream **out)
 {
     sl__cuda_stream *stream;
     SL__TRY(sl__alloc(1, sizeof *stream, &stream));
     stream->stream.buffers = &sl__cuda_buffers;
-    stream->gpu = device->gpu;
+    stream->gpu = gpu;
     pthread_mutex_init(&stream->opening, NULL);
-    sl_status status = sl__gpu_enter(device->gpu);
+    sl_status status = sl__gpu_enter(gpu);
     if (!status) {
-        status = sl__cuda_check(
-            sl__cuda.cuStreamCreate_(&stream->handle, CU_STREAM_NON_BLOCKING),
-            "cuStreamCreate");
-        sl__gpu_leave(device->gpu);
+        status = create(&stream->handle, is_urgent);
+        sl__gpu_leave(gpu);
     }
     if (status)
         free(stream);
     else
         *out = &stream->stream;
     return status;
+}
+
+sl_status sl__cuda_open_stream(sl__device *device, sl__stream **out)
+{
+    return open_stream(device->gpu, true, out);
 }
 
 void sl__cuda_drop_stream(sl__cuda_stream *own)
@@ -95,10 +108,9 @@ static sl_status side(sl__stream *stream, int which, sl__stream **out)
     int index = which < 0 ? 0 : 1 + which % (SL__CUDA_SIDES - 1);
     sl__cuda_stream *own = sl__cuda_of(stream);
     sl__cuda_stream *found = find_side(own, index, NULL);
-    sl__device device = {own->gpu, true};
     if (!found) {
         sl__stream *made;
-        SL__TRY(sl__cuda_open_stream(&device, &made));
+        SL__TRY(open_stream(own->gpu, which >= 0, &made));
         found = find_side(own, index, sl__cuda_of(made));
         if (&found->stream != made)
             sl__cuda_drop_stream(sl__cuda_of(made));

@@ -172,32 +172,32 @@ template <class C> __device__ void backward_key(const attention_params &p)
     }
 }
 
-KERNEL attention_f32(const attention_params p)
+KERNEL(attention_f32, attention_params)
 {
     forward<float>(p);
 }
 
-KERNEL attention_f64(const attention_params p)
+KERNEL(attention_f64, attention_params)
 {
     forward<double>(p);
 }
 
-KERNEL attention_query_f32(const attention_params p)
+KERNEL(attention_query_f32, attention_params)
 {
     backward_query<float>(p);
 }
 
-KERNEL attention_query_f64(const attention_params p)
+KERNEL(attention_query_f64, attention_params)
 {
     backward_query<double>(p);
 }
 
-KERNEL attention_key_f32(const attention_params p)
+KERNEL(attention_key_f32, attention_params)
 {
     backward_key<float>(p);
 }
 
-KERNEL attention_key_f64(const attention_params p)
+KERNEL(attention_key_f64, attention_params)
 {
     backward_key<double>(p);
 }

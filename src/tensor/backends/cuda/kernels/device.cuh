@@ -9,7 +9,28 @@
 
 #include <cuda_bf16.h>
 
-#define KERNEL extern "C" __global__ void
+/* Blocks until what was enqueued before on the stream is done and can be seen.
+ * Kernels are launched before that, so that they need not start then. */
+__device__ __forceinline__ void await_earlier()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* A kernel: KERNEL(name, the struct it is given) { ... } with its parameters in
+ * `p`; KERNEL_OF also says the most threads of a block. */
+#define KERNEL_AS(bound, name, params)                                         \
+    static __device__ __forceinline__ void name##_body(const params &p);       \
+    extern "C" __global__ void bound name(const __grid_constant__ params p)    \
+    {                                                                          \
+        await_earlier();                                                       \
+        name##_body(p);                                                        \
+    }                                                                          \
+    static __device__ __forceinline__ void name##_body(const params &p)
+#define KERNEL(name, params) KERNEL_AS(, name, params)
+#define KERNEL_OF(threads, name, params)                                       \
+    KERNEL_AS(__launch_bounds__(threads), name, params)
 
 /* As sl__step_block and sl__update_block (checked in choose.c). */
 struct step_block {

@@ -49,13 +49,13 @@ template <class C> __device__ void map_one(const map_params &p, int64_t i)
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;           \
          i < (count); i += gridDim.x * (int64_t)blockDim.x)
 
-KERNEL map_f32(const map_params p)
+KERNEL(map_f32, map_params)
 {
     EACH(i, p.count)
     map_one<float>(p, i);
 }
 
-KERNEL map_f64(const map_params p)
+KERNEL(map_f64, map_params)
 {
     EACH(i, p.count)
     map_one<double>(p, i);
@@ -76,7 +76,7 @@ __device__ __forceinline__ float quick_slope(float x)
     return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * inner;
 }
 
-KERNEL gelu_half(const map_params p)
+KERNEL(gelu_half, map_params)
 {
     EACH(n, p.count / 8)
     {
@@ -88,7 +88,7 @@ KERNEL gelu_half(const map_params p)
     }
 }
 
-KERNEL gelu_half_grad(const map_params p)
+KERNEL(gelu_half_grad, map_params)
 {
     EACH(n, p.count / 8)
     {
@@ -102,7 +102,7 @@ KERNEL gelu_half_grad(const map_params p)
 
 /* Two of the same dtype, of which the second is repeated: positions that are
  * added to every sequence. `shape[0]` has its count. */
-KERNEL map_repeated(const map_params p)
+KERNEL(map_repeated, map_params)
 {
     const int64_t period = p.shape[0] / 8;
     EACH(n, p.count / 8)
@@ -117,7 +117,7 @@ KERNEL map_repeated(const map_params p)
 }
 
 /* Dense, aligned, in f32 and bf16; a multiple of eight elements. */
-KERNEL map_eights(const map_params p)
+KERNEL(map_eights, map_params)
 {
     EACH(n, p.count / 8)
     {
@@ -147,7 +147,7 @@ template <class T> __device__ void move_one(const move_params &p, int64_t i)
     ((T *)p.to)[at[1]] = ((const T *)p.from)[at[0]];
 }
 
-KERNEL move(const move_params p)
+KERNEL(move, move_params)
 {
     EACH(i, p.count)
     {
@@ -162,13 +162,13 @@ KERNEL move(const move_params p)
 }
 
 /* The loss scale of the microbatch. */
-KERNEL seed(const map_params p)
+KERNEL(seed, map_params)
 {
     put(p.out, p.dtype[2], 0, ((const step_block *)p.block)->loss_scale);
 }
 
 /* When the work before it is done, on the clock of the GPU. */
-KERNEL stamp(const stamp_params p)
+KERNEL(stamp, stamp_params)
 {
     unsigned long long now;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));

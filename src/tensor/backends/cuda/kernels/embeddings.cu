@@ -5,7 +5,7 @@
 #include "device.cuh"
 
 /* A block for each position. */
-KERNEL embedding(const embedding_params p)
+KERNEL(embedding, embedding_params)
 {
     int64_t i = blockIdx.x, id = integer(p.ids, p.dtype[1], i);
     bool is_known = id >= 0 && id < p.rows;
@@ -17,7 +17,7 @@ KERNEL embedding(const embedding_params p)
                      : 0.0);
 }
 
-KERNEL embedding_eights(const embedding_params p)
+KERNEL(embedding_eights, embedding_params)
 {
     int64_t i = blockIdx.x, id = integer(p.ids, p.dtype[1], i);
     bool is_known = id >= 0 && id < p.rows;
@@ -33,7 +33,7 @@ KERNEL embedding_eights(const embedding_params p)
 
 /* For each position: the first with the same id, and how many come before it.
  * Also, at `start`, how many there are. All ids are compared with all. */
-KERNEL group_count(const embedding_params p)
+KERNEL(group_count, embedding_params)
 {
     enum { TILE = 1024 };
     __shared__ int4 tile[TILE / 4];
@@ -75,7 +75,7 @@ KERNEL group_count(const embedding_params p)
 }
 
 /* Turns counts into places where groups start. One block. */
-KERNEL group_start(const embedding_params p)
+KERNEL(group_start, embedding_params)
 {
     __shared__ int sums[1024];
     int64_t each = (p.count + blockDim.x - 1) / blockDim.x;
@@ -100,7 +100,7 @@ KERNEL group_start(const embedding_params p)
     }
 }
 
-KERNEL group_order(const embedding_params p)
+KERNEL(group_order, embedding_params)
 {
     int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
     if (i < p.count && p.first[i] >= 0)
@@ -130,12 +130,12 @@ template <class C> __device__ void sum_group(const embedding_params &p)
     }
 }
 
-KERNEL embedding_grad_f32(const embedding_params p)
+KERNEL(embedding_grad_f32, embedding_params)
 {
     sum_group<float>(p);
 }
 
-KERNEL embedding_grad_f64(const embedding_params p)
+KERNEL(embedding_grad_f64, embedding_params)
 {
     sum_group<double>(p);
 }

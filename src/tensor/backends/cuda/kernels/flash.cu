@@ -149,14 +149,14 @@ struct place_of {
 };
 
 __device__ __forceinline__ place_of find_place(const attention_params &p,
-                                               bool last_first)
+                                               int64_t block, bool last_first)
 {
     place_of at;
     int64_t heads = p.batch * p.heads;
     int tiles = (int)((p.length + TILE - 1) / TILE);
-    int order = (int)(blockIdx.x / heads);
+    int order = (int)(block / heads);
     at.tile = last_first ? tiles - 1 - order : order;
-    at.head = blockIdx.x % heads;
+    at.head = block % heads;
     at.b = at.head / p.heads;
     at.h = at.head % p.heads;
     return at;
@@ -194,10 +194,10 @@ __device__ __forceinline__ void store_rows(const attention_params &p, int which,
 
 /* ------------------------------------------------------------- forward -- */
 
-KERNEL __launch_bounds__(THREADS) flash_forward(const attention_params p)
+KERNEL_OF(THREADS, flash_forward, attention_params)
 {
     __shared__ __align__(128) char memory[5][TILE_BYTES];
-    const place_of at = find_place(p, true);
+    const place_of at = find_place(p, blockIdx.x, true);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int length = (int)p.length, first = at.tile * TILE;
     const uint32_t q_tile = shared_address(memory[0]);
@@ -326,11 +326,24 @@ __device__ __forceinline__ float dot_pairs(uint32_t a, uint32_t b)
     return x.x * y.x + x.y * y.y;
 }
 
-/* dq of a tile of queries, if it is wanted, and their dy . out. */
-KERNEL __launch_bounds__(THREADS) flash_query(const attention_params p)
+/* What a tile of queries brings beside its rows: by query, log2 of the sum of
+ * exponentials, and dy . out. */
+struct beside {
+    float bias[TILE], base[TILE];
+};
+
+/* What a block of backward shares: tiles, and what is beside two of them. */
+struct shared_tiles {
+    __align__(128) char tiles[4][TILE_BYTES];
+    beside besides[2];
+};
+
+/* dq of a tile of queries, if it is wanted, and their dy . out, for by_key. */
+__device__ __forceinline__ void by_query(const attention_params &p,
+                                         int64_t block, shared_tiles &shared)
 {
-    __shared__ __align__(128) char memory[4][TILE_BYTES];
-    const place_of at = find_place(p, true);
+    char(*memory)[TILE_BYTES] = shared.tiles;
+    const place_of at = find_place(p, block, true);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int length = (int)p.length, first = at.tile * TILE;
     const __nv_bfloat16 *k = head_of(p, K, p.k, at),
@@ -368,7 +381,7 @@ KERNEL __launch_bounds__(THREADS) flash_query(const attention_params p)
         bias[half] =
             there ? ((const float *)p.saved)[at.head * p.length + row] * LOG2E
                   : INFINITY;
-        if (there && lane % 4 == 0)
+        if (there && lane % 4 == 0 && p.base)
             p.base[at.head * p.length + row] = base[half];
     }
     if (!p.result[0])
@@ -431,32 +444,55 @@ KERNEL __launch_bounds__(THREADS) flash_query(const attention_params p)
     store_rows(p, R0, p.result[0], at, first + warp * 16, sum);
 }
 
-/* What a tile of queries brings beside its rows: by query, log2 of the sum of
- * exponentials, and dy . out. */
-struct beside {
-    float bias[TILE], base[TILE];
-};
+/* dy . out of a row; two threads for each. */
+__device__ __forceinline__ float base_of(const attention_params &p,
+                                         const place_of &at, int row)
+{
+    const uint4 *dy = (const uint4 *)(head_of(p, DY, p.dy, at) +
+                                      row * p.stride[DY][1]);
+    const uint4 *out = (const uint4 *)(head_of(p, OUT, p.out, at) +
+                                       row * p.stride[OUT][1]);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < SIZE / 16; i++) {
+        int piece = 2 * i + threadIdx.x % 2;
+        if (piece * 8 >= p.size || row >= p.length)
+            continue;
+        const uint4 a = dy[piece], b = out[piece];
+        sum += dot_pairs(a.x, b.x) + dot_pairs(a.y, b.y) +
+               dot_pairs(a.z, b.z) + dot_pairs(a.w, b.w);
+    }
+    return sum + __shfl_xor_sync(0xffffffffu, sum, 1);
+}
 
+/* OWN: dy . out is computed here; else by_query has done so before. */
+template <bool OWN>
 __device__ __forceinline__ void load_beside(const attention_params &p,
                                             const place_of &at, int first,
                                             beside *out)
 {
-    int i = threadIdx.x, row = first + i;
-    if (i >= TILE)
-        return;
+    int i = threadIdx.x / 2, row = first + i;
     bool there = row < p.length;
+    float base = OWN     ? base_of(p, at, row)
+                 : there ? p.base[at.head * p.length + row]
+                         : 0;
+    if (threadIdx.x % 2)
+        return;
     out->bias[i] =
         there ? ((const float *)p.saved)[at.head * p.length + row] * LOG2E
               : INFINITY;
-    out->base[i] = there ? p.base[at.head * p.length + row] : 0;
+    out->base[i] = base;
 }
 
 /* dk and dv of a tile of keys. */
-KERNEL __launch_bounds__(THREADS) flash_key(const attention_params p)
+template <bool OWN>
+__device__ __forceinline__ void by_key(const attention_params &p, int64_t block,
+                                       shared_tiles &shared)
 {
-    __shared__ __align__(128) char memory[4][TILE_BYTES];
-    __shared__ beside besides[2];
-    const place_of at = find_place(p, false);
+    static_assert(THREADS == 2 * TILE, "two threads for each row of a tile");
+    char(*memory)[TILE_BYTES] = shared.tiles;
+    beside *besides = shared.besides;
+    const place_of at = find_place(p, block, false);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int length = (int)p.length, first = at.tile * TILE;
     const int tiles = (length + TILE - 1) / TILE;
@@ -484,7 +520,7 @@ KERNEL __launch_bounds__(THREADS) flash_key(const attention_params p)
     load_tile(shared_address(memory[1]), dy, p.stride[DY][1], first, length,
               p.size);
     end_loads();
-    load_beside(p, at, first, &besides[0]);
+    load_beside<OWN>(p, at, first, &besides[0]);
     for (int tile = at.tile; tile < tiles; tile++) {
         const int turn = (tile - at.tile) % 2, which = turn * 2;
         const int other = 2 - which;
@@ -497,7 +533,7 @@ KERNEL __launch_bounds__(THREADS) flash_key(const attention_params p)
             load_tile(shared_address(memory[other + 1]), dy, p.stride[DY][1],
                       (tile + 1) * TILE, length, p.size);
             end_loads();
-            load_beside(p, at, (tile + 1) * TILE, &besides[1 - turn]);
+            load_beside<OWN>(p, at, (tile + 1) * TILE, &besides[1 - turn]);
             wait_loads<1>();
         } else {
             wait_loads<0>();
@@ -547,4 +583,28 @@ KERNEL __launch_bounds__(THREADS) flash_key(const attention_params p)
         store_rows(p, R1, p.result[1], at, first + warp * 16, dk);
     if (p.result[2])
         store_rows(p, R2, p.result[2], at, first + warp * 16, dv);
+}
+
+KERNEL_OF(THREADS, flash_query, attention_params)
+{
+    __shared__ shared_tiles shared;
+    by_query(p, blockIdx.x, shared);
+}
+
+KERNEL_OF(THREADS, flash_key, attention_params)
+{
+    __shared__ shared_tiles shared;
+    by_key<false>(p, blockIdx.x, shared);
+}
+
+/* Both at once, where there are too few tiles to fill the GPU: keys by the second
+ * half of the blocks. */
+KERNEL_OF(THREADS, flash_both, attention_params)
+{
+    __shared__ shared_tiles shared;
+    int64_t half = gridDim.x / 2, block = blockIdx.x;
+    if (block < half)
+        by_query(p, block, shared);
+    else
+        by_key<true>(p, block - half, shared);
 }

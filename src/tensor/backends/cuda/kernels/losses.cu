@@ -67,7 +67,7 @@ __device__ void end_row(const loss_params &p, int64_t row, double most,
     p.terms[row] = term;
 }
 
-KERNEL loss_any(const loss_params p)
+KERNEL(loss_any, loss_params)
 {
     int64_t at = blockIdx.x * p.columns;
     double most = -INFINITY, sum = 0;
@@ -82,7 +82,7 @@ KERNEL loss_any(const loss_params p)
 }
 
 /* Reads the logits once. */
-KERNEL loss_eights(const loss_params p)
+KERNEL(loss_eights, loss_params)
 {
     int64_t at = blockIdx.x * p.columns;
     soft<float> own = {-INFINITY, 0};
@@ -115,7 +115,7 @@ __device__ int64_t count_labels(const loss_params &p)
 
 /* The mean over the rows that count. Labels out of range do not, as in the
  * specification. One block. */
-KERNEL loss_end(const loss_params p)
+KERNEL(loss_end, loss_params)
 {
     double sum = 0, counted = 0;
     for (int64_t r = threadIdx.x; r < p.rows; r += blockDim.x) {
@@ -130,7 +130,7 @@ KERNEL loss_end(const loss_params p)
 }
 
 /* Before the gradient: what all rows are multiplied by. One block. */
-KERNEL loss_factor(const loss_params p)
+KERNEL(loss_factor, loss_params)
 {
     int64_t counted = count_labels(p);
     if (threadIdx.x == 0)
@@ -148,7 +148,7 @@ __device__ int64_t label_of(const loss_params &p, int64_t row)
     return p.ignore;
 }
 
-KERNEL loss_grad_any(const loss_params p)
+KERNEL(loss_grad_any, loss_params)
 {
     int64_t row = blockIdx.x, at = row * p.columns, label = label_of(p, row);
     double most = get<double>(p.saved, p.dtype[3], 2 * row);
@@ -161,7 +161,7 @@ KERNEL loss_grad_any(const loss_params p)
     }
 }
 
-KERNEL loss_grad_eights(const loss_params p)
+KERNEL(loss_grad_eights, loss_params)
 {
     int64_t row = blockIdx.x, at = row * p.columns, label = label_of(p, row);
     const float2 saved = ((const float2 *)p.saved)[row];
@@ -182,7 +182,7 @@ KERNEL loss_grad_eights(const loss_params p)
 /* ------------------------------------------------- mean squared error -- */
 
 /* One block. */
-KERNEL mse(const mse_params p)
+KERNEL(mse, mse_params)
 {
     double sum = 0;
     for (int64_t i = threadIdx.x; i < p.count; i += blockDim.x) {
@@ -195,7 +195,7 @@ KERNEL mse(const mse_params p)
         put(p.out, p.dtype[3], 0, sum / (double)p.count);
 }
 
-KERNEL mse_grad(const mse_params p)
+KERNEL(mse_grad, mse_params)
 {
     double factor =
         p.sign * 2.0 * get<double>(p.dloss, p.dtype[2], 0) / (double)p.count;

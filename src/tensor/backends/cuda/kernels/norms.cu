@@ -67,20 +67,20 @@ template <int N> __device__ void norm_row(const norm_params &p, int64_t row)
     if (row >= p.rows)                                                         \
     return
 
-KERNEL norm_3(const norm_params p)
+KERNEL(norm_3, norm_params)
 {
     WARP_ROW;
     norm_row<3>(p, row);
 }
 
-KERNEL norm_8(const norm_params p)
+KERNEL(norm_8, norm_params)
 {
     WARP_ROW;
     norm_row<EIGHTS>(p, row);
 }
 
 /* Any dtypes and sizes: a block for each row. */
-KERNEL norm_any(const norm_params p)
+KERNEL(norm_any, norm_params)
 {
     int64_t at = blockIdx.x * p.columns;
     double sum = 0, square = 0;
@@ -157,19 +157,19 @@ __device__ void norm_grad_row(const norm_grad_params &p, int64_t row)
     }
 }
 
-KERNEL norm_grad_3(const norm_grad_params p)
+KERNEL(norm_grad_3, norm_grad_params)
 {
     WARP_ROW;
     norm_grad_row<3>(p, row);
 }
 
-KERNEL norm_grad_8(const norm_grad_params p)
+KERNEL(norm_grad_8, norm_grad_params)
 {
     WARP_ROW;
     norm_grad_row<EIGHTS>(p, row);
 }
 
-KERNEL norm_grad_any(const norm_grad_params p)
+KERNEL(norm_grad_any, norm_grad_params)
 {
     int64_t at = blockIdx.x * p.columns;
     double mean = get<double>(p.saved, p.dtype[3], 2 * (int64_t)blockIdx.x);
@@ -197,7 +197,7 @@ KERNEL norm_grad_any(const norm_grad_params p)
 
 /* -------------------------------------------------------------- softmax -- */
 
-KERNEL softmax(const softmax_params p)
+KERNEL(softmax, softmax_params)
 {
     int64_t at = blockIdx.x * p.columns;
     double most = -INFINITY, sum = 0;
@@ -212,7 +212,7 @@ KERNEL softmax(const softmax_params p)
             exp(get<double>(p.x, p.dtype[0], at + c) - most) / sum);
 }
 
-KERNEL softmax_grad(const softmax_params p)
+KERNEL(softmax_grad, softmax_params)
 {
     int64_t at = blockIdx.x * p.columns;
     double sum = 0;

@@ -22,7 +22,7 @@ __device__ double rounded(double x, int dtype)
     }
 }
 
-KERNEL product(const product_params p)
+KERNEL(product, product_params)
 {
     int64_t count = p.batch * p.m * p.n;
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count;

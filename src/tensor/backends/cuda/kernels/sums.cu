@@ -24,7 +24,7 @@ template <class C> __device__ void reduce_one(const reduce_params &p)
     }
 }
 
-KERNEL reduce(const reduce_params p)
+KERNEL(reduce, reduce_params)
 {
     reduce_one<double>(p);
 }
@@ -49,7 +49,7 @@ template <class C> __device__ void reduce_some(const reduce_params &p)
     }
 }
 
-KERNEL reduce_each(const reduce_params p)
+KERNEL(reduce_each, reduce_params)
 {
     reduce_some<double>(p);
 }
@@ -122,12 +122,12 @@ template <bool OF_NORM> __device__ void sum_short(const columns_params &p)
     }
 }
 
-KERNEL columns_short(const columns_params p)
+KERNEL(columns_short, columns_params)
 {
     sum_short<false>(p);
 }
 
-KERNEL columns_short_norm(const columns_params p)
+KERNEL(columns_short_norm, columns_params)
 {
     sum_short<true>(p);
 }
@@ -166,19 +166,19 @@ template <bool OF_NORM> __device__ void sum_eights(const columns_params &p)
     }
 }
 
-KERNEL columns_eights(const columns_params p)
+KERNEL(columns_eights, columns_params)
 {
     sum_eights<false>(p);
 }
 
-KERNEL columns_eights_norm(const columns_params p)
+KERNEL(columns_eights_norm, columns_params)
 {
     sum_eights<true>(p);
 }
 
 /* Blocks of 32 x 8 threads, a row of blocks for each sum: each of the eight sums
  * every eighth part. */
-KERNEL columns_end(const columns_params p)
+KERNEL(columns_end, columns_params)
 {
     __shared__ float sums[8][32 + 1];
     int lane = threadIdx.x % 32, line = threadIdx.x / 32;
@@ -199,7 +199,7 @@ KERNEL columns_end(const columns_params p)
 }
 
 /* The same for any dtypes and sizes: one block for each column. */
-KERNEL columns_any(const columns_params p)
+KERNEL(columns_any, columns_params)
 {
     int64_t c = blockIdx.x;
     double sum = 0, plain = 0;
@@ -242,7 +242,7 @@ template <class P> __device__ int part_of(const P &p, int64_t block)
 }
 
 /* Blocks of 256 threads, each with SQUARES_BLOCK elements. */
-KERNEL squares_begin(const squares_params p)
+KERNEL(squares_begin, squares_params)
 {
     int part = part_of(p, blockIdx.x);
     int64_t first = (blockIdx.x - p.start[part]) * (int64_t)SQUARES_BLOCK;
@@ -273,7 +273,7 @@ KERNEL squares_begin(const squares_params p)
 }
 
 /* One block. */
-KERNEL squares_end(const squares_params p)
+KERNEL(squares_end, squares_params)
 {
     double all = 0;
     for (int part = 0; part < p.count; part++) {

@@ -82,7 +82,7 @@ __device__ void update_range(const update_params &p, const update_part &part,
         update_one<X, T>(p, part, s, i);
 }
 
-KERNEL update(const update_params p)
+KERNEL(update, update_params)
 {
     const update_block block = *(const update_block *)p.block;
     __shared__ double whole[2];
@@ -124,7 +124,7 @@ KERNEL update(const update_params p)
 }
 
 /* As in PyTorch, which adds 1e-6 to the norm. */
-KERNEL clip(const clip_params p)
+KERNEL(clip, clip_params)
 {
     update_block *block = (update_block *)p.block;
     double norm = sqrt(block->squares);
