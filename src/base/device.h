@@ -50,13 +50,17 @@ typedef struct sl__buffer_ops {
     /* Of devices that work while this process goes on; NULL for others.
      * mark: notes what has been enqueued so far; after: makes later work wait
      * for that; unmark: the caller no longer needs the mark; side: a stream
-     * beside this one, for messages from rank `which`, or for work beside its
-     * own (-1); it is closed with this one. */
+     * beside this one, for messages from rank `which` or for one of the kinds of
+     * work below; it is closed with this one. */
     sl_status (*mark)(sl__stream *stream, sl__mark **out);
     sl_status (*after)(sl__stream *stream, const sl__mark *mark);
     void (*unmark)(sl__mark *mark);
     sl_status (*side)(sl__stream *stream, int which, sl__stream **out);
 } sl__buffer_ops;
+
+/* Work on a stream beside: what is not waited for soon, and gives way to all
+ * else; half of an OVERLAP_F_B. */
+enum { SL__SIDE_GIVES_WAY = -1, SL__SIDE_HALF = -2, SL__SIDE_KINDS = 2 };
 
 /* The stream struct of a backend begins with it. */
 struct sl__stream {
@@ -120,6 +124,18 @@ static inline sl_status sl__device_move(sl__stream *to_stream, void *to,
     if (sl__is_host(from_stream))
         return sl__device_write(to_stream, to, from, bytes);
     return sl__device_copy(to_stream, to, from, bytes);
+}
+
+/* Makes `later` wait for all that `earlier` has been given. */
+static inline sl_status sl__device_join(sl__stream *later, sl__stream *earlier)
+{
+    sl__mark *mark;
+    sl_status status = earlier->buffers->mark(earlier, &mark);
+    if (status)
+        return status;
+    status = later->buffers->after(later, mark);
+    later->buffers->unmark(mark);
+    return status;
 }
 
 static inline sl_status sl__device_add(sl__stream *stream, sl_dtype dtype,

@@ -30,7 +30,8 @@ static bool is_result(const sl_tensor *gradient)
     const sl__node *node = gradient->node;
     for (int i = 0; i < SL__RESULTS_MAX; i++) {
         if (node->results[i] == gradient)
-            return sl__ops[node->op].traits & SL__ADDS && (i == 0 || node->adds);
+            return sl__ops[node->op].traits & SL__ADDS &&
+                   (i == 0 || node->adds);
     }
     return false;
 }

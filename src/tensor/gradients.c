@@ -98,12 +98,12 @@ static void contribute_weights(sl__diff *diff, const sl__node *node,
     bool both = bias && sl__adds_directly(diff, weight, weight->dtype) &&
                 sl__adds_directly(diff, bias, weight->dtype);
     if (weight->needs_gradient) {
-        sl_tensor *gradient = EMIT(SL__NORM_WEIGHT_GRAD, none, weight, dy, x,
-                                   node->results[1]);
-        sl_tensor *second = gradient && both
-                                ? sl__add_result(gradient->node, weight->dtype,
-                                                 1, bias->shape)
-                                : NULL;
+        sl_tensor *gradient =
+            EMIT(SL__NORM_WEIGHT_GRAD, none, weight, dy, x, node->results[1]);
+        sl_tensor *second =
+            gradient && both
+                ? sl__add_result(gradient->node, weight->dtype, 1, bias->shape)
+                : NULL;
         sl__contribute(diff, weight, gradient);
         if (second)
             sl__contribute(diff, bias, second);

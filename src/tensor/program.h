@@ -233,6 +233,10 @@ sl_status sl__memory_begin_step(sl_memory *memory,
  * sl__memory_check. */
 sl_status sl__stage_enqueue(const sl_stage *stage, sl_program program,
                             sl_memory *memory, int slot);
+/* The same on another stream of the device, which must have been made to wait
+ * for that of the memory, and be waited for. */
+sl_status sl__stage_enqueue_on(sl__stream *stream, const sl_stage *stage,
+                               sl_program program, sl_memory *memory, int slot);
 sl_status sl__stage_enqueue_group(const sl_stage *stage, sl_memory *memory,
                                   const int *slots, int count);
 

@@ -8,9 +8,9 @@
 #include "base/arguments.h"
 #include "base/try.h"
 
-static sl__run make_run(const sl_memory *memory, const microbatch *slot)
+static sl__run make_run(sl__stream *stream, const microbatch *slot)
 {
-    return (sl__run){.stream = memory->stream, .block = slot->block};
+    return (sl__run){.stream = stream, .block = slot->block};
 }
 
 static sl_status run_kernel(const sl__kernel *kernel, void *const *bases,
@@ -51,41 +51,30 @@ static sl_status run_in_lane(const sl_stage *stage, sl_memory *memory,
                             : SL_OK;
 }
 
-/* Makes `later` wait for all that `earlier` has been given. */
-static sl_status join(sl__stream *later, sl__stream *earlier)
-{
-    sl__mark *mark;
-    SL__TRY(earlier->buffers->mark(earlier, &mark));
-    sl_status status = later->buffers->after(later, mark);
-    later->buffers->unmark(mark);
-    return status;
-}
-
 static sl_status walk_lanes(const sl_stage *stage, sl_memory *memory,
-                            const microbatch *slot, sl__stream *beside)
+                            const microbatch *slot, const sl__run *run,
+                            sl__stream *beside)
 {
-    const sl__run run = make_run(memory, slot);
-    sl__run other = run;
+    sl__run other = *run;
     other.stream = beside;
-    SL__TRY(join(beside, run.stream));
+    SL__TRY(sl__device_join(beside, run->stream));
     for (size_t i = 0; i < stage->programs[SL_PROGRAM_B].count; i++)
         SL__TRY(run_in_lane(stage, memory, slot, i,
-                            stage->lanes[i].is_beside ? &other : &run));
-    return join(run.stream, beside);
+                            stage->lanes[i].is_beside ? &other : run));
+    return sl__device_join(run->stream, beside);
 }
 
 /* Runs B on two streams; the second joins the first at its end. */
 static sl_status run_lanes(const sl_stage *stage, sl_memory *memory,
-                           const microbatch *slot)
+                           const microbatch *slot, const sl__run *run)
 {
-    enum { BESIDE = -1 }; /* no rank's messages */
-    const sl__buffer_ops *buffers = memory->stream->buffers;
+    const sl__buffer_ops *buffers = run->stream->buffers;
     size_t count = stage->programs[SL_PROGRAM_B].count;
     sl__stream *beside;
-    SL__TRY(buffers->side(memory->stream, BESIDE, &beside));
-    sl_status status = walk_lanes(stage, memory, slot, beside);
+    SL__TRY(buffers->side(run->stream, SL__SIDE_GIVES_WAY, &beside));
+    sl_status status = walk_lanes(stage, memory, slot, run, beside);
     if (status)
-        (void)join(memory->stream, beside);
+        (void)sl__device_join(run->stream, beside);
     for (size_t i = 0; i < count; i++) {
         if (memory->marks[i])
             buffers->unmark(memory->marks[i]);
@@ -95,28 +84,30 @@ static sl_status run_lanes(const sl_stage *stage, sl_memory *memory,
 }
 
 static sl_status run_kernels(const sl_stage *stage, sl_program program,
-                             sl_memory *memory, const microbatch *slot)
+                             sl_memory *memory, const microbatch *slot,
+                             sl__stream *stream)
 {
     const sl__kernel *kernel = stage->kernels[program];
     const sl__kernel *end = kernel + stage->programs[program].count;
-    const sl__run run = make_run(memory, slot);
+    const sl__run run = make_run(stream, slot);
     SL__TRY(pack_changed(memory, slot, &run));
     if (program == SL_PROGRAM_B && memory->marks)
-        return run_lanes(stage, memory, slot);
+        return run_lanes(stage, memory, slot, &run);
     for (; kernel < end; kernel++)
         SL__TRY(run_kernel(kernel, slot->bases, memory->pointers, &run));
     return SL_OK;
 }
 
 /* A thread calls these around what it enqueues. */
-static sl_status begin(const sl_memory *memory)
+static sl_status begin(const sl_memory *memory, sl__stream *stream)
 {
-    return memory->stage->backend->device.begin(memory->stream);
+    return memory->stage->backend->device.begin(stream);
 }
 
-static sl_status end(const sl_memory *memory, sl_status status)
+static sl_status end(const sl_memory *memory, sl__stream *stream,
+                     sl_status status)
 {
-    sl_status ended = memory->stage->backend->device.end(memory->stream);
+    sl_status ended = memory->stage->backend->device.end(stream);
     return status ? status : ended;
 }
 
@@ -126,9 +117,9 @@ sl_status sl__memory_pack(sl_memory *memory)
         memory->stage->packs.count == 0)
         return SL_OK;
     const microbatch *slot = &memory->slots[0];
-    const sl__run run = make_run(memory, slot);
-    SL__TRY(begin(memory));
-    return end(memory, pack_changed(memory, slot, &run));
+    const sl__run run = make_run(memory->stream, slot);
+    SL__TRY(begin(memory, run.stream));
+    return end(memory, run.stream, pack_changed(memory, slot, &run));
 }
 
 /* --------------------------------------------------------------- states -- */
@@ -163,8 +154,9 @@ static sl_status check_run(const sl_stage *stage, sl_program program,
     return SL_OK;
 }
 
-sl_status sl__stage_enqueue(const sl_stage *stage, sl_program program,
-                            sl_memory *memory, int slot_index)
+sl_status sl__stage_enqueue_on(sl__stream *stream, const sl_stage *stage,
+                               sl_program program, sl_memory *memory,
+                               int slot_index)
 {
     static const slot_state after[SL_PROGRAM_COUNT] = {SLOT_F, SLOT_I,
                                                        SLOT_EMPTY, SLOT_EMPTY};
@@ -177,11 +169,18 @@ sl_status sl__stage_enqueue(const sl_stage *stage, sl_program program,
         slot->state = status ? SLOT_EMPTY : after[program];
         return status;
     }
-    SL__TRY(begin(memory));
-    sl_status status = end(memory, run_kernels(stage, program, memory, slot));
+    SL__TRY(begin(memory, stream));
+    sl_status status =
+        end(memory, stream, run_kernels(stage, program, memory, slot, stream));
     /* After a failed run, only F can use the slot. */
     slot->state = status ? SLOT_EMPTY : after[program];
     return status;
+}
+
+sl_status sl__stage_enqueue(const sl_stage *stage, sl_program program,
+                            sl_memory *memory, int slot)
+{
+    return sl__stage_enqueue_on(memory->stream, stage, program, memory, slot);
 }
 
 /* --------------------------------------------------------------- blocks -- */
@@ -282,7 +281,7 @@ static sl_status run_others(sl_memory *memory, const int *slots, int count)
     size_t kernel_count = stage->programs[SL_PROGRAM_W].count;
     for (int i = 0; i < count; i++) {
         const microbatch *slot = &memory->slots[slots[i]];
-        const sl__run run = make_run(memory, slot);
+        const sl__run run = make_run(memory->stream, slot);
         SL__TRY(pack_changed(memory, slot, &run));
         for (size_t k = 0; k < kernel_count; k++) {
             if (!kernels[k].groups)
@@ -301,7 +300,7 @@ static sl_status run_grouped(const sl__kernel *kernel, sl_memory *memory,
     int stride = memory->stage->arg_count_max;
     for (int first = 0; first < count; first += SL__GROUP_MAX) {
         int left = count - first;
-        sl__run run = make_run(memory, &memory->slots[slots[first]]);
+        sl__run run = make_run(memory->stream, &memory->slots[slots[first]]);
         run.group = left < SL__GROUP_MAX ? left : SL__GROUP_MAX;
         run.group_stride = stride;
         for (int i = 0; i < run.group; i++)
@@ -348,8 +347,9 @@ sl_status sl__stage_enqueue_group(const sl_stage *stage, sl_memory *memory,
         return SL_OK;
     }
     sl__memory_count_discarded(memory->owner, DISCARDED_GRADIENTS, 0);
-    SL__TRY(begin(memory));
-    sl_status status = end(memory, run_group(memory, slots, count));
+    SL__TRY(begin(memory, memory->stream));
+    sl_status status =
+        end(memory, memory->stream, run_group(memory, slots, count));
     for (int i = 0; i < count; i++)
         memory->slots[slots[i]].state = SLOT_EMPTY;
     return status;

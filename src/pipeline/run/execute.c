@@ -64,6 +64,28 @@ static sl_status run_group(const sl__instruction *i, const sl__binding *binding)
                                    binding->group, count);
 }
 
+static sl_status enqueue_on(sl__stream *stream, const sl__instruction *i)
+{
+    return sl__stage_enqueue_on(stream, i->u.run.program_stage,
+                                i->u.run.program, i->u.run.memory,
+                                i->u.run.slot);
+}
+
+/* Runs both halves of an overlap at once, the first on a stream beside. */
+static sl_status run_halves(const sl_pipeline *pipeline,
+                            const sl__instruction *i)
+{
+    sl__stream *stream = pipeline->stream, *beside;
+    SL__TRY(stream->buffers->side(stream, SL__SIDE_HALF, &beside));
+    SL__TRY(sl__device_join(beside, stream));
+    sl_status status = enqueue_on(beside, i);
+    if (!status)
+        status = enqueue_on(stream, i + 1);
+    /* Also after a failure: a recording ends on the stream that began it. */
+    sl_status joined = sl__device_join(stream, beside);
+    return status ? status : joined;
+}
+
 /* Runs a program, or joined ones, by a custom function if there is one, else by
  * enqueueing the kernel calls (tensor/run.c). */
 static sl_status run(const sl_pipeline *pipeline, const sl__instruction *i,
@@ -71,7 +93,8 @@ static sl_status run(const sl_pipeline *pipeline, const sl__instruction *i,
 {
     const sl_action_function *function = i->u.run.function;
     if (!function && i->joined)
-        return run_group(i, binding);
+        return i->u.run.program == SL_PROGRAM_W ? run_group(i, binding)
+                                                : run_halves(pipeline, i);
     if (!function)
         return sl__stage_enqueue(i->u.run.program_stage, i->u.run.program,
                                  i->u.run.memory, i->u.run.slot);

@@ -336,7 +336,20 @@ static sl_status emit_run(sl__binder *b, const sl_action *action, bool joined)
     return emit(b, &out);
 }
 
-/* Emits one action, or two that a custom function runs as one. */
+/* Whether the halves of an overlap run as one: in a custom function, or at once
+ * on two streams, where they are of two memories. */
+static bool runs_as_one(const sl__binder *b, const sl_action *halves)
+{
+    if (find_function(b, SL_OVERLAP_F_B))
+        return true;
+    return b->pipeline->backend->graphs && !find_function(b, halves[0].kind) &&
+           !find_function(b, halves[1].kind) &&
+           sl__variant_of(b->binding, halves[0].stage, halves[0].microbatch) !=
+               sl__variant_of(b->binding, halves[1].stage,
+                              halves[1].microbatch);
+}
+
+/* Emits one action, or two that run as one. */
 static sl_status emit_compute(sl__binder *b, const sl_action *actions,
                               int count)
 {
@@ -379,7 +392,7 @@ static sl_status emit_action(sl__binder *b, const sl_action *cell)
                                             : emit_state(b, cell);
     default: break;
     }
-    if (count == 2 && find_function(b, SL_OVERLAP_F_B))
+    if (count == 2 && runs_as_one(b, parts))
         return emit_compute(b, parts, 2);
     for (int i = 0; i < count; i++)
         SL__TRY(emit_compute(b, &parts[i], 1));

@@ -66,8 +66,8 @@ typedef enum sl__instruction_kind {
 
 typedef struct sl__instruction {
     sl__instruction_kind kind;
-    bool joined;      /* runs as one with the next: halves of an overlap in a
-                    custom function, or adjacent W's of a stage */
+    bool joined;      /* runs as one with the next: halves of an overlap, or
+                    adjacent W's of a stage */
     bool timed;       /* the clock is read after it */
     sl_action action; /* its cell; for a wait within a compute, the RECV */
     union {

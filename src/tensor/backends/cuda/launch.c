@@ -42,8 +42,8 @@ sl_status sl__cuda_launch(const sl__cuda_stream *stream, sl__cuda_kernel which,
                                    .attrs = &early,
                                    .numAttrs = gpu->major >= 9};
     SL__TRY(sl__gpu_enter(gpu));
-    CUresult result = sl__cuda.cuLaunchKernelEx_(
-        &config, gpu->functions[which], arguments, NULL);
+    CUresult result = sl__cuda.cuLaunchKernelEx_(&config, gpu->functions[which],
+                                                 arguments, NULL);
     sl__gpu_leave(gpu);
     return sl__cuda_check(result, "cuLaunchKernelEx");
 }

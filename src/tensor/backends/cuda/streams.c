@@ -104,13 +104,14 @@ static sl__cuda_stream *find_side(sl__cuda_stream *own, int index,
  * none is opened while `opening` is held. */
 static sl_status side(sl__stream *stream, int which, sl__stream **out)
 {
-    /* The first is for what is beside, not for messages. */
-    int index = which < 0 ? 0 : 1 + which % (SL__CUDA_SIDES - 1);
+    int index =
+        which < 0 ? -1 - which
+                  : SL__SIDE_KINDS + which % (SL__CUDA_SIDES - SL__SIDE_KINDS);
     sl__cuda_stream *own = sl__cuda_of(stream);
     sl__cuda_stream *found = find_side(own, index, NULL);
     if (!found) {
         sl__stream *made;
-        SL__TRY(open_stream(own->gpu, which >= 0, &made));
+        SL__TRY(open_stream(own->gpu, which != SL__SIDE_GIVES_WAY, &made));
         found = find_side(own, index, sl__cuda_of(made));
         if (&found->stream != made)
             sl__cuda_drop_stream(sl__cuda_of(made));
