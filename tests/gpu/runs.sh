@@ -11,14 +11,17 @@ bad() {
     failed=$((failed + 1))
     echo "FAILED: $*"
 }
+begun=$(date +%s)
+said() { echo "$(($(date +%s) - begun)) s: $*"; }
 awk 'BEGIN { for (i = 0; i < 400; i++) print "The schedule", i, "waits for rank", i % 7 }' >"$tmp/text"
 small="--layers 4 --d 128 --heads 4 --seq 64 --batch 16 --steps 12 --eval-every 0 --seed 3"
 log() { # NAME OPTIONS...: the losses of a run
     name=$1
     rm -f "$tmp/$name.csv"
     shift
-    "$sluice" train "$tmp/text" $small --log "$tmp/$name.csv" "$@" >"$tmp/out" 2>&1 ||
-        bad "$name: $(tail -n 1 "$tmp/out")"
+    timeout 60 "$sluice" train "$tmp/text" $small --log "$tmp/$name.csv" "$@" \
+        >"$tmp/out" 2>&1 || bad "$name: exit $?, $(tail -n 1 "$tmp/out")"
+    said "$name $*"
     cut -d, -f2 "$tmp/$name.csv" >"$tmp/$name"
 }
 same() { cmp -s "$tmp/$1" "$tmp/$2" || bad "$1 and $2 differ"; }
