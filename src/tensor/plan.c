@@ -40,14 +40,21 @@ static void touch(sl__touch *touches, const sl_tensor *tensor, size_t call,
 }
 
 /* Until which call the memory of a call is kept: for some more where it runs
- * beside them, so that they need not wait for it. */
+ * beside them, so that they need not wait for it; for many more where it is
+ * little. */
 static size_t kept_until(const sl_stage *stage, int p, size_t at)
 {
-    enum { BEHIND = 8 };
+    enum { BEHIND = 8, FAR_BEHIND = 40, LITTLE = 4 << 20 };
     const sl__kernel_calls *calls = &stage->programs[p];
+    const sl__node *node = calls->data[at].node;
+    const sl__kernel *kernel = calls->data[at].kernel;
+    int64_t bytes = kernel ? kernel->scratch_bytes : 0;
     if (!sl__is_beside(stage, p, &calls->data[at]))
         return at;
-    return at + BEHIND < calls->count ? at + BEHIND : calls->count - 1;
+    for (int i = 0; i < node->operand_count; i++)
+        bytes += sl__bytes(node->operands[i]);
+    size_t end = at + (bytes <= LITTLE ? FAR_BEHIND : BEHIND);
+    return end < calls->count ? end : calls->count - 1;
 }
 
 static void touch_calls(const sl_stage *stage, int p)

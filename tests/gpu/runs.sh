@@ -78,7 +78,7 @@ here=$(loss) there=$(loss --device cuda)
     >"$tmp/out" 2>&1 || bad "generate: $(cat "$tmp/out")"
 
 # Faults.
-"$sluice" train "$tmp/text" --layers 96 --d 16384 --heads 128 --seq 1024 --batch 64 -m 1 \
+"$sluice" train "$tmp/text" --layers 96 --d 16384 --heads 128 --seq 64 --batch 1 -m 1 \
     --device cuda --steps 1 >"$tmp/out" 2>&1 && bad "a model that cannot fit fits"
 grep -q 'out of memory: a pool of' "$tmp/out" || bad "memory: $(cat "$tmp/out")"
 "$sluice" train "$tmp/text" $small --device cuda --lr 1e30 --clip 0 >"$tmp/out" 2>&1 &&

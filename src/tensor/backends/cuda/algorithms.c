@@ -251,46 +251,98 @@ static sl_status open_bench(const sl__cublas *cublas, sl__cuda_product *product,
     return SL_OK;
 }
 
-/* Milliseconds of one product; FAILS if the algorithm does. */
-#define FAILS 1e30f
-static float time_one(const sl__cublas *cublas, sl__cuda_product *product,
-                      const bench *b, const cublasLtMatmulAlgo_t *algorithm,
-                      size_t workspace, int times)
+static bool multiply(const sl__cublas *cublas, sl__cuda_product *product,
+                     const bench *b, const cublasLtMatmulHeuristicResult_t *how)
 {
     const float one = 1;
-    float ms = FAILS;
-    sl__cuda.cuEventRecord_(b->start, b->stream);
-    for (int i = 0; i < times; i++) {
-        if (cublas->f.multiply(cublas->handle, &product->description, &one,
-                               (const void *)b->memory[0], &product->a,
-                               (const void *)b->memory[1], &product->b,
-                               &product->beta, (const void *)b->memory[2],
-                               &product->d, (void *)b->memory[2], &product->d,
-                               algorithm, (void *)b->workspace, workspace,
-                               b->stream))
-            return ms;
-    }
-    sl__cuda.cuEventRecord_(b->end, b->stream);
-    if (sl__cuda.cuEventSynchronize_(b->end) ||
-        sl__cuda.cuEventElapsedTime_(&ms, b->start, b->end))
-        return FAILS;
-    return ms / (float)times;
+    return cublas->f.multiply(
+               cublas->handle, &product->description, &one,
+               (const void *)b->memory[0], &product->a,
+               (const void *)b->memory[1], &product->b, &product->beta,
+               (const void *)b->memory[2], &product->d, (void *)b->memory[2],
+               &product->d, &how->algo, (void *)b->workspace,
+               how->workspaceSize, b->stream) == CUBLAS_STATUS_SUCCESS;
 }
 
-/* The fastest candidate: each is timed in several rounds, of which the best
- * counts. */
+/* Milliseconds of what `begin` to `end` is around; FAILS if it failed. */
+#define FAILS 1e30f
+static float elapsed(const bench *b)
+{
+    float ms;
+    return sl__cuda.cuEventSynchronize_(b->end) ||
+                   sl__cuda.cuEventElapsedTime_(&ms, b->start, b->end)
+               ? FAILS
+               : ms;
+}
+
+/* Of one product. */
+static float time_once(const sl__cublas *cublas, sl__cuda_product *product,
+                       const bench *b,
+                       const cublasLtMatmulHeuristicResult_t *how)
+{
+    sl__cuda.cuEventRecord_(b->start, b->stream);
+    if (!multiply(cublas, product, b, how))
+        return FAILS;
+    sl__cuda.cuEventRecord_(b->end, b->stream);
+    return elapsed(b);
+}
+
+/* Of one of several products in a graph, as a step has them: some algorithms
+ * clear memory first, which takes longer there. */
+static float time_in_graph(const sl__cublas *cublas, sl__cuda_product *product,
+                           const bench *b,
+                           const cublasLtMatmulHeuristicResult_t *how,
+                           int times)
+{
+    CUgraph graph = NULL;
+    CUgraphExec made = NULL;
+    float ms = FAILS;
+    bool runs = true;
+    if (sl__cuda.cuStreamBeginCapture_(b->stream,
+                                       CU_STREAM_CAPTURE_MODE_RELAXED))
+        return FAILS;
+    for (int i = 0; i < times && runs; i++)
+        runs = multiply(cublas, product, b, how);
+    if (!sl__cuda.cuStreamEndCapture_(b->stream, &graph) && runs &&
+        !sl__cuda.cuGraphInstantiate_(&made, graph, 0)) {
+        sl__cuda.cuEventRecord_(b->start, b->stream);
+        sl__cuda.cuGraphLaunch_(made, b->stream);
+        sl__cuda.cuEventRecord_(b->end, b->stream);
+        ms = elapsed(b);
+    }
+    if (made)
+        sl__cuda.cuGraphExecDestroy_(made);
+    if (graph)
+        sl__cuda.cuGraphDestroy_(graph);
+    return ms < FAILS ? ms / (float)times : FAILS;
+}
+
+/* The fastest candidate. All run once, which also warms up; then each is timed in
+ * several rounds, of which the best counts. What takes long is timed once more,
+ * and of what takes very long the first runs of a few must do. */
 static int fastest(const sl__cublas *cublas, sl__cuda_product *product,
                    const cublasLtMatmulHeuristicResult_t *found, int count,
                    const bench *b)
 {
-    enum { ROUNDS = 4, WARM = 1 };
-    float best[CANDIDATES];
+    enum { ROUNDS = 4, FEW = 4, TIMES_MAX = 32 };
+    const float round_ms = 0.5f, long_ms = 2, very_long_ms = 50;
+    float best[CANDIDATES] = {0}, least = FAILS;
     int which = 0;
-    for (int r = 0; r < WARM + ROUNDS; r++) {
+    for (int i = 0; i < count; i++) {
+        best[i] = time_once(cublas, product, b, &found[i]);
+        least = best[i] < least ? best[i] : least;
+        if (i + 1 >= FEW && least < FAILS && least > very_long_ms)
+            count = i + 1;
+    }
+    int rounds = least > very_long_ms ? 0 : least > long_ms ? 1 : ROUNDS;
+    int times = least < FAILS ? 1 + (int)(round_ms / (least + 1e-3f)) : 1;
+    times = times < TIMES_MAX ? times : TIMES_MAX;
+    for (int r = 0; r < rounds; r++) {
         for (int i = 0; i < count; i++) {
-            float ms = time_one(cublas, product, b, &found[i].algo,
-                                found[i].workspaceSize, r < WARM ? 1 : 4);
-            if (r <= WARM || ms < best[i])
+            float ms = best[i] < FAILS
+                           ? time_in_graph(cublas, product, b, &found[i], times)
+                           : FAILS;
+            if (r == 0 || ms < best[i])
                 best[i] = ms;
         }
     }
@@ -307,8 +359,7 @@ static int first_that_runs(const sl__cublas *cublas, sl__cuda_product *product,
                            int count, const bench *b)
 {
     for (int i = 0; i < count; i++) {
-        if (time_one(cublas, product, b, &found[i].algo, found[i].workspaceSize,
-                     1) < FAILS)
+        if (time_once(cublas, product, b, &found[i]) < FAILS)
             return i;
     }
     return -1;

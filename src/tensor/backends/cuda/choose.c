@@ -307,7 +307,7 @@ static sl_status run_seed(RUN)
 
 /* ----------------------------------------------------------------- sums -- */
 
-enum { COLUMNS_BLOCK = 256, PARTS_MAX = 128, LINES = 8, FEW_ROWS = 1024 };
+enum { COLUMNS_BLOCK = 256, PARTS_MAX = 64, LINES = 8, FEW_ROWS = 1024 };
 
 /* Into how many parts the rows are divided, so that the GPU is filled. */
 static int columns_parts(const sl__gpu *gpu, int64_t rows, int64_t columns)
@@ -671,11 +671,11 @@ static sl_status run_embedding_grad(RUN)
         SL__TRY(sl__device_clear(run->stream, e.out,
                                  (size_t)(e.rows * e.columns) *
                                      sl_dtype_bytes(e.dtype[2])));
-    /* Ids out of range leave places of the order unwritten. */
-    SL__TRY(sl__device_clear(run->stream, e.order,
-                             (size_t)e.count * sizeof *e.order));
-    int64_t blocks = (e.count + 127) / 128;
-    SL__TRY(sl__cuda_launch(stream, SL__CUDA_group_count, blocks, 1, 128, &e));
+    enum { PARTS_MOST = 8, PART = 1024 };
+    int64_t blocks = (e.count + 127) / 128, parts = (e.count + PART - 1) / PART;
+    SL__TRY(sl__cuda_launch(stream, SL__CUDA_group_begin, blocks, 1, 128, &e));
+    SL__TRY(sl__cuda_launch(stream, SL__CUDA_group_count, blocks,
+                            parts < PARTS_MOST ? parts : PARTS_MOST, 128, &e));
     SL__TRY(sl__cuda_launch(stream, SL__CUDA_group_start, e.count > 0, 1,
                             ONE_BLOCK, &e));
     SL__TRY(sl__cuda_launch(stream, SL__CUDA_group_order, blocks, 1, 128, &e));

@@ -160,11 +160,28 @@ static uint32_t alignment_of(const sl_tensor *tensor, sl_dtype dtype)
     return (uint32_t)(at & -at);
 }
 
+/* Multiprocessors for a product; 0: all. Weight gradients of few rows, which run
+ * beside others, wait for memory: half of the GPU is enough for them, and what
+ * others wait for finds room beside them. By the operands and the result, which
+ * is read and written. */
+static int processors_for(const sl__gpu *gpu, const sl__kernel *kernel,
+                          const sl__cuda_product *lt)
+{
+    const double least_flops = 100; /* for each byte */
+    double bytes = (double)(lt->bytes[0] + lt->bytes[1] + 2 * lt->bytes[2]);
+    bool is_weight =
+        kernel->node->results[0]->base->leaf == SL__PARAMETER_GRADIENT;
+    return is_weight && 2 * lt->multiplies < least_flops * bytes
+               ? gpu->processors / 2
+               : 0;
+}
+
 /* Describes the product for cuBLASLt; false: it does not take it. The rows of a
  * row-major result are the columns of cuBLASLt's, which computes the transposed
  * product then: its A is our second operand. */
-static bool describe(const sl__cublas *cublas, const sl__kernel *kernel,
-                     const sl_dtype *dtypes, sl_dtype out, sl__cuda_product *lt)
+static bool describe(const sl__gpu *gpu, const sl__cublas *cublas,
+                     const sl__kernel *kernel, const sl_dtype *dtypes,
+                     sl_dtype out, sl__cuda_product *lt)
 {
     sl__matmul_sizes s = sl__matmul_geometry(kernel);
     bool has_bias = kernel->operand_count == 3;
@@ -213,12 +230,17 @@ static bool describe(const sl__cublas *cublas, const sl__kernel *kernel,
     set_layout(cublas, &lt->a, &a, da, batch, &lt->bytes[0]);
     set_layout(cublas, &lt->b, &b, db, batch, &lt->bytes[1]);
     set_layout(cublas, &lt->d, &d, out, batch, &lt->bytes[2]);
+    int processors = processors_for(gpu, kernel, lt);
+    if (processors)
+        cublas->f.set_product(&lt->description,
+                              CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &processors,
+                              sizeof processors);
     snprintf(lt->key, sizeof lt->key,
-             "%s %s bias %d adds %d at %u %u %u batch %d: %lldx%lldx%lld "
+             "%s %s bias %d adds %d on %d at %u %u %u batch %d: %lldx%lldx%lld "
              "%c%lld+%lld %c%lld+%lld %lld+%lld",
              sl_dtype_text(da), sl_dtype_text(out), has_bias, kernel->adds,
-             lt->alignment[0], lt->alignment[1], lt->alignment[2], batch,
-             (long long)d.rows, (long long)d.columns, (long long)s.k,
+             processors, lt->alignment[0], lt->alignment[1], lt->alignment[2],
+             batch, (long long)d.rows, (long long)d.columns, (long long)s.k,
              a.transposed ? 'T' : 'N', (long long)a.lead, (long long)a.batch,
              b.transposed ? 'T' : 'N', (long long)b.lead, (long long)b.batch,
              (long long)d.lead, (long long)d.batch);
@@ -320,7 +342,7 @@ static sl_status prepare(sl__gpu *gpu, sl__packs *packs, sl__kernel *kernel,
     if (fits) {
         SL__TRY(sl__cublas_open(gpu, &own->cublas));
         own->lt.fits =
-            describe(own->cublas, kernel, dtypes, out->dtype, &own->lt);
+            describe(gpu, own->cublas, kernel, dtypes, out->dtype, &own->lt);
     }
     if (own->lt.fits)
         SL__TRY(sl__cublas_choose(gpu, own->cublas, &own->lt));

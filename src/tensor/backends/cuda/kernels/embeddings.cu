@@ -31,28 +31,52 @@ KERNEL(embedding_eights, embedding_params)
     }
 }
 
-/* For each position: the first with the same id, and how many come before it.
- * Also, at `start`, how many there are. All ids are compared with all. */
+/* Grouping: for each position the first with the same id, how many come before
+ * it, and at a first one how many there are; then where each group starts; then
+ * the positions in order. All ids are compared with all. */
+
+/* An id, or -1 if there is no such row. */
+__device__ __forceinline__ int known_id(const embedding_params &p, int64_t i)
+{
+    int64_t id = integer(p.ids, p.dtype[1], i);
+    if (id >= 0 && id < p.rows)
+        return (int)id;
+    note_fault(p.block, p.kernel, id, i);
+    return -1;
+}
+
+KERNEL(group_begin, embedding_params)
+{
+    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    if (i >= p.count)
+        return;
+    p.first[i] = INT32_MAX;
+    p.place[i] = p.start[i] = 0;
+    /* Ids out of range leave places of the order unwritten. */
+    p.order[i] = 0;
+}
+
+/* Blocks of 128 threads, one for each position, and rows of blocks that each
+ * compare with a part of all. */
 KERNEL(group_count, embedding_params)
 {
     enum { TILE = 1024 };
     __shared__ int4 tile[TILE / 4];
     int i = blockIdx.x * blockDim.x + threadIdx.x;
-    int count = (int)p.count;
-    int64_t given = i < count ? integer(p.ids, p.dtype[1], i) : -1;
-    bool is_known = given >= 0 && given < p.rows;
-    int own = is_known ? (int)given : -1, first = INT32_MAX, before = 0,
-        all = 0;
-    for (int from = 0; from < count; from += TILE) {
+    int count = (int)p.count, own = i < count ? known_id(p, i) : -1;
+    int first = INT32_MAX, before = 0, all = 0;
+    for (int from = blockIdx.y * TILE; from < count;
+         from += gridDim.y * TILE) {
+        int fours = min(TILE, count - from + 3) / 4;
         __syncthreads();
-        for (int k = threadIdx.x; k < TILE; k += blockDim.x) {
+        for (int k = threadIdx.x; k < 4 * fours; k += blockDim.x) {
             int64_t id =
                 from + k < count ? integer(p.ids, p.dtype[1], from + k) : -2;
             ((int *)tile)[k] = id >= 0 && id < p.rows ? (int)id : -2;
         }
         __syncthreads();
 #pragma unroll 8
-        for (int k = 0; k < TILE / 4; k++) {
+        for (int k = 0; k < fours; k++) {
             const int4 four = tile[k];
             int at = from + 4 * k;
             if (four.x == own)
@@ -65,16 +89,21 @@ KERNEL(group_count, embedding_params)
                 first = min(first, at + 3), before += at + 3 < i, all++;
         }
     }
-    if (i >= count)
+    if (own < 0 || !all)
         return;
-    if (!is_known)
-        note_fault(p.block, p.kernel, given, i);
-    p.first[i] = is_known ? first : -1;
-    p.place[i] = before;
-    p.start[i] = first == i ? all : 0;
+    /* Of whole numbers, in any order. */
+    atomicMin(&p.first[i], first);
+    atomicAdd(&p.place[i], before);
+    atomicAdd(&p.start[i], all);
 }
 
-/* Turns counts into places where groups start. One block. */
+/* What a position adds to the starts of the groups after its own. */
+__device__ __forceinline__ int size_at(const embedding_params &p, int64_t i)
+{
+    return p.first[i] == i ? p.start[i] : 0;
+}
+
+/* One block. */
 KERNEL(group_start, embedding_params)
 {
     __shared__ int sums[1024];
@@ -83,7 +112,7 @@ KERNEL(group_start, embedding_params)
     int sum = 0;
     end = end < p.count ? end : p.count;
     for (int64_t i = from; i < end; i++)
-        sum += p.start[i];
+        sum += size_at(p, i);
     sums[threadIdx.x] = sum;
     __syncthreads();
     for (int by = 1; by < (int)blockDim.x; by *= 2) {
@@ -94,16 +123,16 @@ KERNEL(group_start, embedding_params)
     }
     int at = threadIdx.x ? sums[threadIdx.x - 1] : 0;
     for (int64_t i = from; i < end; i++) {
-        int count = p.start[i];
+        int size = size_at(p, i);
         p.start[i] = at;
-        at += count;
+        at += size;
     }
 }
 
 KERNEL(group_order, embedding_params)
 {
     int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
-    if (i < p.count && p.first[i] >= 0)
+    if (i < p.count && p.first[i] != INT32_MAX)
         p.order[p.start[p.first[i]] + p.place[i]] = (int)i;
 }
 

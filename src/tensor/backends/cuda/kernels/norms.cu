@@ -12,7 +12,7 @@ enum { EIGHTS = 8 };
 template <int N> __device__ void norm_row(const norm_params &p, int64_t row)
 {
     int lane = threadIdx.x % 32;
-    eight x[N];
+    eight x[N], weight[N], bias[N];
     float sum = 0;
 #pragma unroll
     for (int n = 0; n < N; n++) {
@@ -20,6 +20,9 @@ template <int N> __device__ void norm_row(const norm_params &p, int64_t row)
         if (c >= p.columns)
             break;
         x[n] = get8(p.x, p.dtype[0], row * p.columns + c);
+        weight[n] = get8(p.weight, p.dtype[1], c);
+        if (p.bias)
+            bias[n] = get8(p.bias, p.dtype[2], c);
         if (p.b) {
             const eight b = get8(p.b, p.dtype[0], row * p.columns + c);
 #pragma unroll
@@ -49,13 +52,11 @@ template <int N> __device__ void norm_row(const norm_params &p, int64_t row)
         int64_t c = (n * 32 + lane) * 8;
         if (c >= p.columns)
             break;
-        eight weight = get8(p.weight, p.dtype[1], c), bias, y;
-        if (p.bias)
-            bias = get8(p.bias, p.dtype[2], c);
+        eight y;
 #pragma unroll
         for (int k = 0; k < 8; k++)
-            y.at[k] = (x[n].at[k] - mean) * scale * weight.at[k] +
-                      (p.bias ? bias.at[k] : 0);
+            y.at[k] = (x[n].at[k] - mean) * scale * weight[n].at[k] +
+                      (p.bias ? bias[n].at[k] : 0);
         put8(p.y, p.dtype[3], row * p.columns + c, y);
     }
     if (lane == 0)
@@ -117,7 +118,7 @@ __device__ void norm_grad_row(const norm_grad_params &p, int64_t row)
 {
     int lane = threadIdx.x % 32;
     const float2 saved = ((const float2 *)p.saved)[row];
-    eight g[N], n[N];
+    eight g[N], n[N], further[N];
     float sum = 0, product = 0;
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -127,6 +128,8 @@ __device__ void norm_grad_row(const norm_grad_params &p, int64_t row)
         g[i] = get8(p.dy, p.dtype[0], row * p.columns + c);
         n[i] = get8(p.x, p.dtype[1], row * p.columns + c);
         eight weight = get8(p.weight, p.dtype[2], c);
+        if (p.further)
+            further[i] = get8(p.further, p.dtype[4], row * p.columns + c);
 #pragma unroll
         for (int k = 0; k < 8; k++) {
             g[i].at[k] *= weight.at[k];
@@ -146,13 +149,9 @@ __device__ void norm_grad_row(const norm_grad_params &p, int64_t row)
 #pragma unroll
         for (int k = 0; k < 8; k++)
             dx.at[k] = saved.y * (g[i].at[k] - sum - n[i].at[k] * product);
-        if (p.further) {
-            const eight further =
-                get8(p.further, p.dtype[4], row * p.columns + c);
 #pragma unroll
-            for (int k = 0; k < 8; k++)
-                dx.at[k] += further.at[k];
-        }
+        for (int k = 0; k < 8 && p.further; k++)
+            dx.at[k] += further[i].at[k];
         put8(p.dx, p.dtype[4], row * p.columns + c, dx);
     }
 }
