@@ -58,9 +58,14 @@ typedef struct sl__buffer_ops {
     sl_status (*side)(sl__stream *stream, int which, sl__stream **out);
 } sl__buffer_ops;
 
-/* Work on a stream beside: what is not waited for soon, and gives way to all
- * else; half of an OVERLAP_F_B. */
-enum { SL__SIDE_GIVES_WAY = -1, SL__SIDE_HALF = -2, SL__SIDE_KINDS = 2 };
+/* Work on a stream beside: half of an OVERLAP_F_B; what is not waited for soon,
+ * and gives way to all else, on two streams. */
+enum {
+    SL__SIDE_HALF = -1,
+    SL__SIDE_GIVES_WAY = -2,
+    SL__SIDE_GIVES_WAY_2 = -3,
+    SL__SIDE_KINDS = 3,
+};
 
 /* The stream struct of a backend begins with it. */
 struct sl__stream {

@@ -39,21 +39,24 @@ static void touch(sl__touch *touches, const sl_tensor *tensor, size_t call,
     t->writers += writes;
 }
 
+sl__behind sl__lanes_behind = {.much = 8, .little = 40};
+
 /* Until which call the memory of a call is kept: for some more where it runs
  * beside them, so that they need not wait for it; for many more where it is
  * little. */
 static size_t kept_until(const sl_stage *stage, int p, size_t at)
 {
-    enum { BEHIND = 8, FAR_BEHIND = 40, LITTLE = 4 << 20 };
+    enum { LITTLE = 26 << 20 };
     const sl__kernel_calls *calls = &stage->programs[p];
     const sl__node *node = calls->data[at].node;
     const sl__kernel *kernel = calls->data[at].kernel;
     int64_t bytes = kernel ? kernel->scratch_bytes : 0;
-    if (!sl__is_beside(stage, p, &calls->data[at]))
+    if (sl__lane_of(stage, p, &calls->data[at]) == SL__LANE_MAIN)
         return at;
     for (int i = 0; i < node->operand_count; i++)
         bytes += sl__bytes(node->operands[i]);
-    size_t end = at + (bytes <= LITTLE ? FAR_BEHIND : BEHIND);
+    size_t end = at + (size_t)(bytes <= LITTLE ? sl__lanes_behind.little
+                                               : sl__lanes_behind.much);
     return end < calls->count ? end : calls->count - 1;
 }
 

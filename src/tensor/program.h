@@ -96,15 +96,16 @@ typedef struct sl__piece_of {
     int64_t bytes;
 } sl__piece_of;
 
-/* How a kernel of B runs on a device that works on by itself: beside the others,
- * and after which of the other lane's kernels; SL__LANE_START: only after what
- * came before B. */
-typedef struct sl__lane {
-    bool is_beside;
-    bool is_awaited; /* a kernel of the other lane comes after it */
-    int after;
-} sl__lane;
+/* How a kernel of B runs on a device that works on by itself: in which lane, and
+ * after which kernel of each other lane; SL__LANE_START: only after what came
+ * before B. */
+enum { SL__LANE_MAIN, SL__LANE_PRODUCTS, SL__LANE_SUMS, SL__LANES };
 enum { SL__LANE_START = -1 };
+typedef struct sl__lane {
+    int lane;
+    bool is_awaited; /* a kernel of another lane comes after it */
+    int after[SL__LANES];
+} sl__lane;
 
 struct sl_stage {
     sl_stage_options options;
@@ -299,8 +300,15 @@ bool sl__is_message(const sl_stage *stage, const sl_tensor *base);
 
 /* ------------------------------------------------------------ lanes.c -- */
 
-/* Whether a call runs beside the others of its program. */
-bool sl__is_beside(const sl_stage *stage, int p, const sl__kernel_call *call);
+/* The lane of a call of a program. */
+int sl__lane_of(const sl_stage *stage, int p, const sl__kernel_call *call);
+
+/* For how many calls the memory of one that runs beside them is kept, by how much
+ * it is. Tests set it. */
+typedef struct sl__behind {
+    int much, little;
+} sl__behind;
+extern sl__behind sl__lanes_behind;
 
 /* Finds what waits for what. Requires: kernels whose args have places. */
 sl_status sl__assign_lanes(sl_stage *stage);

@@ -41,40 +41,53 @@ static sl_status run_in_lane(const sl_stage *stage, sl_memory *memory,
                              const microbatch *slot, size_t at,
                              const sl__run *run)
 {
-    const sl__lane *lane = &stage->lanes[at];
+    const sl__lane *own = &stage->lanes[at];
     const sl__buffer_ops *buffers = run->stream->buffers;
-    if (lane->after != SL__LANE_START)
-        SL__TRY(buffers->after(run->stream, memory->marks[lane->after]));
+    for (int lane = 0; lane < SL__LANES; lane++) {
+        if (own->after[lane] != SL__LANE_START)
+            SL__TRY(
+                buffers->after(run->stream, memory->marks[own->after[lane]]));
+    }
     SL__TRY(run_kernel(&stage->kernels[SL_PROGRAM_B][at], slot->bases,
                        memory->pointers, run));
-    return lane->is_awaited ? buffers->mark(run->stream, &memory->marks[at])
-                            : SL_OK;
+    return own->is_awaited ? buffers->mark(run->stream, &memory->marks[at])
+                           : SL_OK;
 }
 
 static sl_status walk_lanes(const sl_stage *stage, sl_memory *memory,
-                            const microbatch *slot, const sl__run *run,
-                            sl__stream *beside)
+                            const microbatch *slot,
+                            const sl__run runs[SL__LANES])
 {
-    sl__run other = *run;
-    other.stream = beside;
-    SL__TRY(sl__device_join(beside, run->stream));
+    for (int lane = 1; lane < SL__LANES; lane++)
+        SL__TRY(sl__device_join(runs[lane].stream, runs[0].stream));
     for (size_t i = 0; i < stage->programs[SL_PROGRAM_B].count; i++)
-        SL__TRY(run_in_lane(stage, memory, slot, i,
-                            stage->lanes[i].is_beside ? &other : run));
-    return sl__device_join(run->stream, beside);
+        SL__TRY(
+            run_in_lane(stage, memory, slot, i, &runs[stage->lanes[i].lane]));
+    return SL_OK;
 }
 
-/* Runs B on two streams; the second joins the first at its end. */
+/* Runs B on a stream for each lane; those beside join the first at its end, also
+ * after a failure: a recording ends on the stream that began it. */
 static sl_status run_lanes(const sl_stage *stage, sl_memory *memory,
                            const microbatch *slot, const sl__run *run)
 {
+    static const int sides[SL__LANES] = {
+        [SL__LANE_PRODUCTS] = SL__SIDE_GIVES_WAY,
+        [SL__LANE_SUMS] = SL__SIDE_GIVES_WAY_2};
     const sl__buffer_ops *buffers = run->stream->buffers;
     size_t count = stage->programs[SL_PROGRAM_B].count;
-    sl__stream *beside;
-    SL__TRY(buffers->side(run->stream, SL__SIDE_GIVES_WAY, &beside));
-    sl_status status = walk_lanes(stage, memory, slot, run, beside);
-    if (status)
-        (void)sl__device_join(run->stream, beside);
+    sl__run runs[SL__LANES];
+    for (int lane = 0; lane < SL__LANES; lane++) {
+        runs[lane] = *run;
+        if (lane != SL__LANE_MAIN)
+            SL__TRY(
+                buffers->side(run->stream, sides[lane], &runs[lane].stream));
+    }
+    sl_status status = walk_lanes(stage, memory, slot, runs);
+    for (int lane = 1; lane < SL__LANES; lane++) {
+        sl_status joined = sl__device_join(run->stream, runs[lane].stream);
+        status = status ? status : joined;
+    }
     for (size_t i = 0; i < count; i++) {
         if (memory->marks[i])
             buffers->unmark(memory->marks[i]);

@@ -250,6 +250,20 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
     return CUDA_SUCCESS;
 }
 
+/* The fake's cuBLASLt records nothing. */
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
+{
+    (void)graph, (void)nodes;
+    *count = 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
+{
+    (void)node, (void)type;
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult cuGraphInstantiate(CUgraphExec *out, CUgraph graph,
                             unsigned long long flags)
 {

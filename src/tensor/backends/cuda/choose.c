@@ -332,7 +332,7 @@ static sl_status launch_columns(const sl__cuda_stream *stream,
     if (c->rows <= FEW_ROWS)
         return sl__cuda_launch(
             stream, c->x ? SL__CUDA_columns_short_norm : SL__CUDA_columns_short,
-            (c->columns + 31) / 32, 1, 256, c);
+            (c->columns + 15) / 16, 1, 256, c);
     SL__TRY(sl__cuda_launch(
         stream, c->x ? SL__CUDA_columns_eights_norm : SL__CUDA_columns_eights,
         (c->columns + COLUMNS_BLOCK - 1) / COLUMNS_BLOCK, c->parts,

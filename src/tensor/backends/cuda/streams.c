@@ -111,7 +111,7 @@ static sl_status side(sl__stream *stream, int which, sl__stream **out)
     sl__cuda_stream *found = find_side(own, index, NULL);
     if (!found) {
         sl__stream *made;
-        SL__TRY(open_stream(own->gpu, which != SL__SIDE_GIVES_WAY, &made));
+        SL__TRY(open_stream(own->gpu, which > SL__SIDE_GIVES_WAY, &made));
         found = find_side(own, index, sl__cuda_of(made));
         if (&found->stream != made)
             sl__cuda_drop_stream(sl__cuda_of(made));

@@ -89,17 +89,18 @@ __device__ __forceinline__ void put_sum(const columns_params &p, int which,
     put(out, p.dtype[3], column, sum);
 }
 
-/* For a few rows: blocks of 4 x 64 threads, each with 32 columns and all
+/* For a few rows: blocks of 2 x 128 threads, each with 16 columns and all
  * rows. */
 template <bool OF_NORM> __device__ void sum_short(const columns_params &p)
 {
-    __shared__ float sums[1 + OF_NORM][64][32 + 1];
-    int lane = threadIdx.x % 4, line = threadIdx.x / 4;
-    int64_t column = ((int64_t)blockIdx.x * 4 + lane) * 8;
+    enum { LINES = 128, COLUMNS = 16 };
+    __shared__ float sums[1 + OF_NORM][LINES][COLUMNS + 1];
+    int lane = threadIdx.x % 2, line = threadIdx.x / 2;
+    int64_t column = ((int64_t)blockIdx.x * 2 + lane) * 8;
     float sum[1 + OF_NORM][8] = {};
     if (column < p.columns) {
 #pragma unroll 4
-        for (int64_t r = line; r < p.rows; r += 64)
+        for (int64_t r = line; r < p.rows; r += LINES)
             add_row<OF_NORM>(p, r, column, sum);
     }
 #pragma unroll
@@ -109,13 +110,15 @@ template <bool OF_NORM> __device__ void sum_short(const columns_params &p)
             sums[which][line][lane * 8 + k] = sum[which][k];
     }
     __syncthreads();
-    /* Each warp sums four of the columns. */
-    for (int c = threadIdx.x / 32; c < 32; c += 8) {
+    /* Each warp sums two of the columns. */
+    for (int c = threadIdx.x / 32; c < COLUMNS; c += 8) {
         int i = threadIdx.x % 32;
-        int64_t own = (int64_t)blockIdx.x * 32 + c;
+        int64_t own = (int64_t)blockIdx.x * COLUMNS + c;
 #pragma unroll
         for (int which = 0; which <= OF_NORM; which++) {
-            float all = warp_sum(sums[which][i][c] + sums[which][i + 32][c]);
+            float all = warp_sum(sums[which][i][c] + sums[which][i + 32][c] +
+                                 sums[which][i + 64][c] +
+                                 sums[which][i + 96][c]);
             if (i == 0 && own < p.columns)
                 put_sum(p, which, own, all);
         }
