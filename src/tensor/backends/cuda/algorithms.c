@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CANDIDATES = 12, WORKSPACE_MAX = 32 << 20 };
+enum { CANDIDATES = 20, WITH_WORKSPACE = 12, WORKSPACE_MAX = 32 << 20 };
 
 sl_status sl__cublas_check(cublasStatus_t result, const char *what)
 {
@@ -392,13 +392,12 @@ static bool compares(const sl__cuda_product *product)
     return tunes() && product->multiplies > small;
 }
 
-static sl_status choose(sl__gpu *gpu, const sl__cublas *cublas,
-                        sl__cuda_product *product, sl__choice *out,
-                        bool *out_compared)
+/* The library's proposals with so much workspace; returns how many. */
+static int propose(const sl__cublas *cublas, sl__cuda_product *product,
+                   uint64_t workspace, int most,
+                   cublasLtMatmulHeuristicResult_t *out)
 {
     cublasLtMatmulPreferenceOpaque_t preference;
-    cublasLtMatmulHeuristicResult_t found[CANDIDATES];
-    const uint64_t workspace = WORKSPACE_MAX;
     /* Parts of a sum are added in f32. In place they would be added in the order
      * in which blocks happen to end. */
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -407,11 +406,9 @@ static sl_status choose(sl__gpu *gpu, const sl__cublas *cublas,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    bench b = {0};
-    int count = 0, which = 0;
-    SL__TRY(sl__cublas_check(
-        cublas->f.init_preference(&preference, sizeof preference),
-        "a preference"));
+    int count = 0;
+    if (cublas->f.init_preference(&preference, sizeof preference))
+        return 0;
     cublas->f.set_preference(&preference,
                              CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                              &workspace, sizeof workspace);
@@ -422,13 +419,27 @@ static sl_status choose(sl__gpu *gpu, const sl__cublas *cublas,
         cublas->f.set_preference(&preference, alignments[i],
                                  &product->alignment[i < 3 ? i : 2],
                                  sizeof *product->alignment);
-    if (cublas->f.candidates(cublas->handle, &product->description, &product->a,
-                             &product->b, &product->d, &product->d, &preference,
-                             CANDIDATES, found, &count))
-        count = 0;
+    return cublas->f.candidates(cublas->handle, &product->description,
+                                &product->a, &product->b, &product->d,
+                                &product->d, &preference, most, out, &count)
+               ? 0
+               : count;
+}
+
+/* Those without workspace have none to clear first. */
+static sl_status choose(sl__gpu *gpu, const sl__cublas *cublas,
+                        sl__cuda_product *product, sl__choice *out,
+                        bool *out_compared)
+{
+    cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+    bench b = {0};
+    int which = 0;
+    int count = propose(cublas, product, WORKSPACE_MAX, WITH_WORKSPACE, found);
     product->fits = false;
     if (count == 0)
         return SL_OK;
+    if (compares(product))
+        count += propose(cublas, product, 0, CANDIDATES - count, found + count);
     SL__TRY(sl__gpu_enter(gpu));
     sl_status status = open_bench(cublas, product, &b);
     *out_compared = !status && tunes();
