@@ -107,6 +107,7 @@ typedef struct sl__pack {
     sl__kernel kernel;       /* copies it to the packed memory */
     sl__arg args[2];
     int64_t bytes;
+    bool is_cast; /* all of it, in order, as bf16: an update can write it */
 } sl__pack;
 
 typedef struct sl__packs {
@@ -162,6 +163,8 @@ typedef struct sl__update_args {
     void *value;
     void *gradient;
     void *first, *second; /* the state, in the gradient's dtype; or NULL */
+    void *half; /* where the parameter is packed as bf16, and is to be again; or
+                   NULL */
     int64_t count;
 } sl__update_args;
 

@@ -189,6 +189,17 @@ void sl__memory_mark_written(sl_memory *memory)
     memory->owner->written++;
 }
 
+void sl__memory_mark_updated(sl_memory *memory)
+{
+    const sl__packs *packs = &memory->stage->packs;
+    bool stays = memory->packed_at == memory->owner->written;
+    for (size_t i = 0; i < packs->count; i++)
+        stays = stays && packs->data[i]->is_cast;
+    sl__memory_mark_written(memory);
+    if (stays)
+        memory->packed_at = memory->owner->written;
+}
+
 sl_status sl__memory_discard(sl_memory *memory, const sl_port *port,
                              size_t first, size_t length)
 {
@@ -210,6 +221,19 @@ sl_status sl__memory_discard(sl_memory *memory, const sl_port *port,
 
 /* ---------------------------------------------------------- optimizers -- */
 
+/* Where a parameter is packed as a cast; NULL: nowhere. */
+static void *find_cast(const sl_memory *memory, int parameter)
+{
+    const sl__packs *packs = &memory->stage->packs;
+    for (size_t i = 0; i < packs->count; i++) {
+        const sl__pack *pack = packs->data[i];
+        if (pack->is_cast && pack->tensor->leaf == SL__PARAMETER &&
+            pack->tensor->leaf_index == parameter)
+            return (char *)memory->packed + pack->args[1].offset;
+    }
+    return NULL;
+}
+
 sl__update_args sl__memory_update_args(const sl_memory *memory,
                                        const sl_port *gradient, size_t first,
                                        size_t count, void *const states[2])
@@ -224,7 +248,8 @@ sl__update_args sl__memory_update_args(const sl_memory *memory,
         .value = (char *)memory->parameters + value->offset,
         .gradient = (char *)memory->gradients + slope->offset,
         .first = states ? states[0] : NULL,
-        .second = states ? states[1] : NULL};
+        .second = states ? states[1] : NULL,
+        .half = find_cast(memory, gradient->index)};
     return sl__update_part(&whole, (int64_t)first, (int64_t)count);
 }
 

@@ -213,6 +213,10 @@ sl_status sl__memory_discard(sl_memory *memory, const sl_port *port,
  * the next run packs them again. */
 void sl__memory_mark_written(sl_memory *memory);
 
+/* The same after updates of all parameters, which have also written the weights
+ * that are packed as casts. */
+void sl__memory_mark_updated(sl_memory *memory);
+
 /* What an optimizer's step on a part of a parameter, in elements, works on.
  * Takes the port of its gradient. */
 sl__update_args sl__memory_update_args(const sl_memory *memory,
@@ -246,10 +250,10 @@ sl_status sl__stage_enqueue_group(const sl_stage *stage, sl_memory *memory,
 sl_status sl__memory_check(const sl_memory *memory, int *out_slot,
                            sl_program *out_program);
 
-/* Packs changed weights now, so that the next run need not. repack: weights
- * count as changed. */
+/* Whether weights have changed since they were packed; packs them now, so that the
+ * next run need not. */
+bool sl__memory_needs_packing(const sl_memory *memory);
 sl_status sl__memory_pack(sl_memory *memory);
-void sl__memory_repack(sl_memory *memory);
 
 /* The tensor that is sent or received as a message; NULL if the stage has no
  * such message. (stage.c) */

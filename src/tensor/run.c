@@ -124,10 +124,15 @@ static sl_status end(const sl_memory *memory, sl__stream *stream,
     return status ? status : ended;
 }
 
+bool sl__memory_needs_packing(const sl_memory *memory)
+{
+    return memory->packed_at != memory->owner->written &&
+           memory->stage->packs.count > 0;
+}
+
 sl_status sl__memory_pack(sl_memory *memory)
 {
-    if (memory->packed_at == memory->owner->written ||
-        memory->stage->packs.count == 0)
+    if (!sl__memory_needs_packing(memory))
         return SL_OK;
     const microbatch *slot = &memory->slots[0];
     const sl__run run = make_run(memory->stream, slot);
@@ -261,11 +266,6 @@ sl_status sl__memory_check(const sl_memory *memory, int *out_slot,
                            sl_program *out_program)
 {
     return check_slots(memory, 0, memory->slot_count, out_slot, out_program);
-}
-
-void sl__memory_repack(sl_memory *memory)
-{
-    memory->packed_at = 0;
 }
 
 sl_status sl_stage_run(const sl_stage *stage, sl_program program,

@@ -78,6 +78,8 @@ sl__update_args sl__update_part(const sl__update_args *args, int64_t first,
         part.first = (char *)args->first + gradient_at;
     if (args->second)
         part.second = (char *)args->second + gradient_at;
+    if (args->half)
+        part.half = (uint16_t *)args->half + first;
     part.count = count;
     return part;
 }

@@ -345,7 +345,7 @@ static sl_status run_step(sl_optimizer *own, double rate,
     SL__TRY(sl__device_write(stream, own->control, block, sizeof *block));
     SL__TRY(sl__run_recorded(&own->at, &own->recording, enqueue, own));
     for (int i = 0; i < own->count; i++)
-        sl__memory_mark_written(own->items[i].memory);
+        sl__memory_mark_updated(own->items[i].memory);
     return sl__device_read(stream, block, own->control, sizeof *block);
 }
 

@@ -372,6 +372,21 @@ static sl_status enqueue(void *context)
     return SL_OK;
 }
 
+/* What is recorded finds weights packed: an optimizer has done so in its step,
+ * unless this is the first, or something else has written them. */
+static sl_status pack_before(const sl_pipeline *pipeline,
+                             const sl__binding *binding)
+{
+    bool packs = false;
+    for (int v = 0; v < binding->variant_count; v++) {
+        sl_memory *memory = binding->variants[v].memory;
+        packs = packs || sl__memory_needs_packing(memory);
+        SL__TRY(sl__memory_pack(memory));
+    }
+    /* Rank 0 replays for all, on its own stream. */
+    return packs ? pipeline->backend->device.finish(pipeline->stream) : SL_OK;
+}
+
 sl_status sl__execute(sl_pipeline *pipeline, sl__binding *binding,
                       const sl__instructions *list, const sl_batch *batch,
                       uint64_t seed)
@@ -388,9 +403,8 @@ sl_status sl__execute(sl_pipeline *pipeline, sl__binding *binding,
     SL__TRY(begin_step(pipeline, binding, seed));
     SL__TRY(sl__write_feeds(pipeline, binding, list, batch));
     at.records = sl__can_record(pipeline, binding);
-    /* What is recorded packs weights each time. */
-    for (int v = 0; v < binding->variant_count && at.records; v++)
-        sl__memory_repack(binding->variants[v].memory);
+    if (at.records)
+        SL__TRY(pack_before(pipeline, binding));
     SL__TRY(sl__run_recorded(&at, &binding->recordings[train], enqueue, &own));
     SL__TRY(end_step(pipeline, binding, list));
     pipeline->latest = list;

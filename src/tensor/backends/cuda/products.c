@@ -61,6 +61,7 @@ static sl_status find_pack(sl__packs *packs, const sl__node *node,
                                 .node = node,
                                 .activation = SL__OP_COUNT,
                                 .packs = {-1, -1, -1}};
+    pack->is_cast = true;
     *out = (int)packs->count;
     packs->data[packs->count++] = pack;
     return SL_OK;

@@ -50,6 +50,7 @@ sl_status sl__cuda_update(sl__stream *stream, const sl__update *how,
                                          .gradient = args[i].gradient,
                                          .first = args[i].first,
                                          .second = args[i].second,
+                                         .half = args[i].half,
                                          .count = args[i].count,
                                          .decay = (float)how[i].decay,
                                          .kind = kind};

@@ -178,6 +178,7 @@ typedef struct product_params {
 /* A few parameters that one launch of an optimizer updates. */
 typedef struct update_part {
     void *value, *gradient, *first, *second;
+    void *half; /* the value as bf16, which is written too; or NULL */
     int64_t count;
     float decay;
     int kind; /* of dtypes: 0 f32, 1 f64, 2 f32 with gradients in f64 */

@@ -53,6 +53,8 @@ __device__ void update_one(const update_params &p, const update_part &part,
     } else {
         adamw<X, T>(s, x[i], g[i], m[i], v[i]);
     }
+    if (part.half)
+        ((__nv_bfloat16 *)part.half)[i] = __float2bfloat16((float)x[i]);
     g[i] = 0;
 }
 
@@ -69,6 +71,11 @@ __device__ __forceinline__ void update_four(const update_part &part,
     adamw<float, float>(s, x.z, g.z, m.z, v.z);
     adamw<float, float>(s, x.w, g.w, m.w, v.w);
     *(float4 *)((float *)part.value + i) = x;
+    if (part.half) {
+        __nv_bfloat162 pairs[] = {__floats2bfloat162_rn(x.x, x.y),
+                                  __floats2bfloat162_rn(x.z, x.w)};
+        *(uint2 *)((__nv_bfloat16 *)part.half + i) = *(const uint2 *)pairs;
+    }
     *(float4 *)((float *)part.gradient + i) = make_float4(0, 0, 0, 0);
     *(float4 *)((float *)part.first + i) = m;
     *(float4 *)((float *)part.second + i) = v;
@@ -104,7 +111,8 @@ KERNEL(update, update_params)
     if (part.kind == 0) {
         const step<float> s = make_step<float>(p, part, block, whole1, whole2);
         bool aligned = ((uint64_t)part.value | (uint64_t)part.gradient |
-                        (uint64_t)part.first | (uint64_t)part.second) %
+                        (uint64_t)part.first | (uint64_t)part.second |
+                        2 * (uint64_t)part.half) %
                            16 ==
                        0;
         int64_t fours = p.is_sgd || !aligned ? first : end - (end - first) % 4;
