@@ -95,7 +95,7 @@ static sl_status run_flash(const sl__cuda_stream *stream, bool at_once,
 {
     if (at_once && (a->result[1] || a->result[2]))
         return sl__cuda_launch(stream, SL__CUDA_flash_both, 2 * tiles_of(a), 1,
-                               THREADS, a);
+                               2 * THREADS, a);
     SL__TRY(sl__cuda_launch(stream, SL__CUDA_flash_query, tiles_of(a), 1,
                             THREADS, a));
     return a->result[1] || a->result[2]

@@ -28,7 +28,8 @@ __device__ __forceinline__ uint32_t shared_address(const void *memory)
     return (uint32_t)__cvta_generic_to_shared(memory);
 }
 
-/* Copies rows of a head from row `first` on; what is beyond is 0. */
+/* Copies rows of a head from row `first` on; what is beyond is 0. By the warps of
+ * a group. */
 __device__ __forceinline__ void load_tile(uint32_t tile,
                                           const __nv_bfloat16 *head,
                                           int64_t stride, int first, int length,
@@ -36,7 +37,7 @@ __device__ __forceinline__ void load_tile(uint32_t tile,
 {
 #pragma unroll
     for (int i = 0; i < TILE * 8 / THREADS; i++) {
-        int n = i * THREADS + threadIdx.x, row = n / 8, piece = n % 8;
+        int n = i * THREADS + threadIdx.x % THREADS, row = n / 8, piece = n % 8;
         bool there = first + row < length && piece * 8 < size;
         const void *from =
             head + (there ? (first + row) * stride + piece * 8 : 0);
@@ -332,19 +333,58 @@ struct beside {
     float bias[TILE], base[TILE];
 };
 
-/* What a block of backward shares: tiles, and what is beside two of them. */
+/* What a block of backward shares: tiles, and what is beside two of them. One
+ * group of four warps has two pairs of tiles in turn; of two groups, which take
+ * every second tile and then add what they have, each has one pair. */
 struct shared_tiles {
     __align__(128) char tiles[4][TILE_BYTES];
     beside besides[2];
 };
 
+/* Waits for the warps of this group. */
+template <int GROUPS> __device__ __forceinline__ void await_group()
+{
+    if (GROUPS == 1)
+        __syncthreads();
+    else
+        asm volatile("bar.sync %0, %1;" ::"r"(1 + (int)threadIdx.x / THREADS),
+                     "n"((int)THREADS)
+                     : "memory");
+}
+
+/* Adds the sums of the second group to those of the first. All call it; ensures
+ * that the memory can be used again. */
+template <int GROUPS>
+__device__ __forceinline__ void add_groups(shared_tiles &shared,
+                                           float (*sum)[4])
+{
+    float *room = (float *)shared.tiles[2] + threadIdx.x % THREADS;
+    if (GROUPS == 1)
+        return;
+    __syncthreads();
+    if (threadIdx.x >= THREADS) {
+#pragma unroll
+        for (int n = 0; n < SIZE / 8 * 4; n++)
+            room[n * THREADS] = sum[n / 4][n % 4];
+    }
+    __syncthreads();
+    if (threadIdx.x < THREADS) {
+#pragma unroll
+        for (int n = 0; n < SIZE / 8 * 4; n++)
+            sum[n / 4][n % 4] += room[n * THREADS];
+    }
+    __syncthreads();
+}
+
 /* dq of a tile of queries, if it is wanted, and their dy . out, for by_key. */
+template <int GROUPS>
 __device__ __forceinline__ void by_query(const attention_params &p,
                                          int64_t block, shared_tiles &shared)
 {
     char(*memory)[TILE_BYTES] = shared.tiles;
     const place_of at = find_place(p, block, true);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int group = threadIdx.x / THREADS;
+    const int warp = threadIdx.x % THREADS / 32, lane = threadIdx.x % 32;
     const int length = (int)p.length, first = at.tile * TILE;
     const __nv_bfloat16 *k = head_of(p, K, p.k, at),
                         *v = head_of(p, V, p.v, at);
@@ -352,12 +392,14 @@ __device__ __forceinline__ void by_query(const attention_params &p,
     float sum[SIZE / 8][4] = {}, bias[2], base[2];
     four q[STEPS], dy[STEPS];
 
-    load_tile(shared_address(memory[0]), head_of(p, Q, p.q, at), p.stride[Q][1],
-              first, length, p.size);
-    load_tile(shared_address(memory[1]), head_of(p, DY, p.dy, at),
-              p.stride[DY][1], first, length, p.size);
-    load_tile(shared_address(memory[2]), head_of(p, OUT, p.out, at),
-              p.stride[OUT][1], first, length, p.size);
+    if (group == 0) {
+        load_tile(shared_address(memory[0]), head_of(p, Q, p.q, at),
+                  p.stride[Q][1], first, length, p.size);
+        load_tile(shared_address(memory[1]), head_of(p, DY, p.dy, at),
+                  p.stride[DY][1], first, length, p.size);
+        load_tile(shared_address(memory[2]), head_of(p, OUT, p.out, at),
+                  p.stride[OUT][1], first, length, p.size);
+    }
     end_loads();
     wait_loads<0>();
     __syncthreads();
@@ -381,30 +423,37 @@ __device__ __forceinline__ void by_query(const attention_params &p,
         bias[half] =
             there ? ((const float *)p.saved)[at.head * p.length + row] * LOG2E
                   : INFINITY;
-        if (there && lane % 4 == 0 && p.base)
+        if (there && lane % 4 == 0 && p.base && group == 0)
             p.base[at.head * p.length + row] = base[half];
     }
     if (!p.result[0])
         return;
     __syncthreads();
-    load_tile(shared_address(memory[0]), k, p.stride[K][1], 0, length, p.size);
-    load_tile(shared_address(memory[1]), v, p.stride[V][1], 0, length, p.size);
-    end_loads();
-    for (int tile = 0; tile <= at.tile; tile++) {
-        const int which = tile % 2 * 2, other = 2 - which;
+    if (GROUPS == 1) {
+        load_tile(shared_address(memory[0]), k, p.stride[K][1], 0, length,
+                  p.size);
+        load_tile(shared_address(memory[1]), v, p.stride[V][1], 0, length,
+                  p.size);
+        end_loads();
+    }
+    for (int tile = group; tile <= at.tile; tile += GROUPS) {
+        const int which = GROUPS == 1 ? tile % 2 * 2 : group * 2;
+        const int next = GROUPS == 1 ? tile + 1 : tile;
+        const int into = GROUPS == 1 ? 2 - which : which;
         const uint32_t k_tile = shared_address(memory[which]);
         const uint32_t v_tile = shared_address(memory[which + 1]);
-        if (tile < at.tile) {
-            load_tile(shared_address(memory[other]), k, p.stride[K][1],
-                      (tile + 1) * TILE, length, p.size);
-            load_tile(shared_address(memory[other + 1]), v, p.stride[V][1],
-                      (tile + 1) * TILE, length, p.size);
+        if (next <= at.tile) {
+            load_tile(shared_address(memory[into]), k, p.stride[K][1],
+                      next * TILE, length, p.size);
+            load_tile(shared_address(memory[into + 1]), v, p.stride[V][1],
+                      next * TILE, length, p.size);
             end_loads();
-            wait_loads<1>();
-        } else {
-            wait_loads<0>();
         }
-        __syncthreads();
+        if (GROUPS == 1 && next <= at.tile)
+            wait_loads<1>();
+        else
+            wait_loads<0>();
+        await_group<GROUPS>();
 #pragma unroll
         for (int n = 0; n < TILE / 16; n++) {
             float score[2][4] = {}, slope[2][4] = {};
@@ -439,9 +488,11 @@ __device__ __forceinline__ void by_query(const attention_params &p,
                 multiply(sum[2 * c + 1], left, right.at[2], right.at[3]);
             }
         }
-        __syncthreads();
+        await_group<GROUPS>();
     }
-    store_rows(p, R0, p.result[0], at, first + warp * 16, sum);
+    add_groups<GROUPS>(shared, sum);
+    if (group == 0)
+        store_rows(p, R0, p.result[0], at, first + warp * 16, sum);
 }
 
 /* dy . out of a row; two threads for each. */
@@ -455,7 +506,7 @@ __device__ __forceinline__ float base_of(const attention_params &p,
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < SIZE / 16; i++) {
-        int piece = 2 * i + threadIdx.x % 2;
+        int piece = 2 * i + (int)threadIdx.x % 2;
         if (piece * 8 >= p.size || row >= p.length)
             continue;
         const uint4 a = dy[piece], b = out[piece];
@@ -471,7 +522,7 @@ __device__ __forceinline__ void load_beside(const attention_params &p,
                                             const place_of &at, int first,
                                             beside *out)
 {
-    int i = threadIdx.x / 2, row = first + i;
+    int i = threadIdx.x % THREADS / 2, row = first + i;
     bool there = row < p.length;
     float base = OWN     ? base_of(p, at, row)
                  : there ? p.base[at.head * p.length + row]
@@ -485,7 +536,7 @@ __device__ __forceinline__ void load_beside(const attention_params &p,
 }
 
 /* dk and dv of a tile of keys. */
-template <bool OWN>
+template <int GROUPS, bool OWN>
 __device__ __forceinline__ void by_key(const attention_params &p, int64_t block,
                                        shared_tiles &shared)
 {
@@ -493,7 +544,8 @@ __device__ __forceinline__ void by_key(const attention_params &p, int64_t block,
     char(*memory)[TILE_BYTES] = shared.tiles;
     beside *besides = shared.besides;
     const place_of at = find_place(p, block, false);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int group = threadIdx.x / THREADS;
+    const int warp = threadIdx.x % THREADS / 32, lane = threadIdx.x % 32;
     const int length = (int)p.length, first = at.tile * TILE;
     const int tiles = (length + TILE - 1) / TILE;
     const __nv_bfloat16 *q = head_of(p, Q, p.q, at),
@@ -502,10 +554,12 @@ __device__ __forceinline__ void by_key(const attention_params &p, int64_t block,
     float dk[SIZE / 8][4] = {}, dv[SIZE / 8][4] = {};
     four k[STEPS], v[STEPS];
 
-    load_tile(shared_address(memory[0]), head_of(p, K, p.k, at), p.stride[K][1],
-              first, length, p.size);
-    load_tile(shared_address(memory[1]), head_of(p, V, p.v, at), p.stride[V][1],
-              first, length, p.size);
+    if (group == 0) {
+        load_tile(shared_address(memory[0]), head_of(p, K, p.k, at),
+                  p.stride[K][1], first, length, p.size);
+        load_tile(shared_address(memory[1]), head_of(p, V, p.v, at),
+                  p.stride[V][1], first, length, p.size);
+    }
     end_loads();
     wait_loads<0>();
     __syncthreads();
@@ -515,30 +569,34 @@ __device__ __forceinline__ void by_key(const attention_params &p, int64_t block,
         v[s] = left_of(shared_address(memory[1]), warp * 16, s);
     }
     __syncthreads();
-    load_tile(shared_address(memory[0]), q, p.stride[Q][1], first, length,
-              p.size);
-    load_tile(shared_address(memory[1]), dy, p.stride[DY][1], first, length,
-              p.size);
-    end_loads();
-    load_beside<OWN>(p, at, first, &besides[0]);
-    for (int tile = at.tile; tile < tiles; tile++) {
-        const int turn = (tile - at.tile) % 2, which = turn * 2;
-        const int other = 2 - which;
-        const uint32_t q_tile = shared_address(memory[which]);
-        const uint32_t dy_tile = shared_address(memory[which + 1]);
+    if (GROUPS == 1) {
+        load_tile(shared_address(memory[0]), q, p.stride[Q][1], first, length,
+                  p.size);
+        load_tile(shared_address(memory[1]), dy, p.stride[DY][1], first, length,
+                  p.size);
+        end_loads();
+        load_beside<OWN>(p, at, first, &besides[0]);
+    }
+    for (int tile = at.tile + group; tile < tiles; tile += GROUPS) {
+        const int turn = GROUPS == 1 ? (tile - at.tile) % 2 : group;
+        const int next = GROUPS == 1 ? tile + 1 : tile;
+        const int into = GROUPS == 1 ? 1 - turn : turn;
+        const uint32_t q_tile = shared_address(memory[2 * turn]);
+        const uint32_t dy_tile = shared_address(memory[2 * turn + 1]);
         const beside &own = besides[turn];
-        if (tile + 1 < tiles) {
-            load_tile(shared_address(memory[other]), q, p.stride[Q][1],
-                      (tile + 1) * TILE, length, p.size);
-            load_tile(shared_address(memory[other + 1]), dy, p.stride[DY][1],
-                      (tile + 1) * TILE, length, p.size);
+        if (next < tiles) {
+            load_tile(shared_address(memory[2 * into]), q, p.stride[Q][1],
+                      next * TILE, length, p.size);
+            load_tile(shared_address(memory[2 * into + 1]), dy,
+                      p.stride[DY][1], next * TILE, length, p.size);
             end_loads();
-            load_beside<OWN>(p, at, (tile + 1) * TILE, &besides[1 - turn]);
-            wait_loads<1>();
-        } else {
-            wait_loads<0>();
+            load_beside<OWN>(p, at, next * TILE, &besides[into]);
         }
-        __syncthreads();
+        if (GROUPS == 1 && next < tiles)
+            wait_loads<1>();
+        else
+            wait_loads<0>();
+        await_group<GROUPS>();
 #pragma unroll
         for (int n = 0; n < TILE / 16; n++) {
             float score[2][4] = {}, slope[2][4] = {};
@@ -577,34 +635,36 @@ __device__ __forceinline__ void by_key(const attention_params &p, int64_t block,
                 multiply(dk[2 * c + 1], slopes, right.at[2], right.at[3]);
             }
         }
-        __syncthreads();
+        await_group<GROUPS>();
     }
-    if (p.result[1])
+    add_groups<GROUPS>(shared, dk);
+    add_groups<GROUPS>(shared, dv);
+    if (p.result[1] && group == 0)
         store_rows(p, R1, p.result[1], at, first + warp * 16, dk);
-    if (p.result[2])
+    if (p.result[2] && group == 0)
         store_rows(p, R2, p.result[2], at, first + warp * 16, dv);
 }
 
 KERNEL_OF(THREADS, flash_query, attention_params)
 {
     __shared__ shared_tiles shared;
-    by_query(p, blockIdx.x, shared);
+    by_query<1>(p, blockIdx.x, shared);
 }
 
 KERNEL_OF(THREADS, flash_key, attention_params)
 {
     __shared__ shared_tiles shared;
-    by_key<false>(p, blockIdx.x, shared);
+    by_key<1, false>(p, blockIdx.x, shared);
 }
 
 /* Both at once, where there are too few tiles to fill the GPU: keys by the second
- * half of the blocks. */
-KERNEL_OF(THREADS, flash_both, attention_params)
+ * half of the blocks, which have two groups each. */
+KERNEL_OF(2 * THREADS, flash_both, attention_params)
 {
     __shared__ shared_tiles shared;
     int64_t half = gridDim.x / 2, block = blockIdx.x;
     if (block < half)
-        by_query(p, block, shared);
+        by_query<2>(p, block, shared);
     else
-        by_key<true>(p, block - half, shared);
+        by_key<2, true>(p, block - half, shared);
 }
