@@ -161,20 +161,23 @@ static uint32_t alignment_of(const sl_tensor *tensor, sl_dtype dtype)
     return (uint32_t)(at & -at);
 }
 
-/* Multiprocessors for a product; 0: all. Weight gradients of few rows, which run
- * beside others, wait for memory: half of the GPU is enough for them, and what
- * others wait for finds room beside them. By the operands and the result, which
- * is read and written. */
+/* Multiprocessors for a product; 0: all. In backward a small product and a weight
+ * gradient of few rows run beside each other, and a block that has found a
+ * multiprocessor keeps it. The gradient waits for memory (its result is read and
+ * written), so a quarter of the GPU does; the product, of a few microseconds on
+ * half of it, finds the rest. */
 static int processors_for(const sl__gpu *gpu, const sl__kernel *kernel,
                           const sl__cuda_product *lt)
 {
-    const double least_flops = 100; /* for each byte */
+    const double flops_per_byte = 100, small_flops = 3e9;
+    const sl__node *node = kernel->node;
+    double flops = 2 * lt->multiplies;
     double bytes = (double)(lt->bytes[0] + lt->bytes[1] + 2 * lt->bytes[2]);
-    bool is_weight =
-        kernel->node->results[0]->base->leaf == SL__PARAMETER_GRADIENT;
-    return is_weight && 2 * lt->multiplies < least_flops * bytes
-               ? gpu->processors / 2
-               : 0;
+    if (!node->backward)
+        return 0;
+    if (node->results[0]->base->leaf == SL__PARAMETER_GRADIENT)
+        return flops < flops_per_byte * bytes ? gpu->processors / 4 : 0;
+    return flops < small_flops ? gpu->processors / 2 : 0;
 }
 
 /* Describes the product for cuBLASLt; false: it does not take it. The rows of a
