@@ -31,6 +31,10 @@ typedef struct sl__buffer_ops {
     /* Zeroed, and aligned to SL__ALIGNMENT. */
     sl_status (*allocate)(sl__stream *stream, int64_t bytes, void **out);
     void (*release)(sl__stream *stream, void *memory); /* NULL is fine */
+    /* Zeroed memory of this process that the device, too, reads and writes; NULL:
+     * any will do. It may outlive the stream. */
+    sl_status (*allocate_host)(sl__stream *stream, int64_t bytes, void **out);
+    void (*release_host)(void *memory);
     sl__move_fn write; /* from memory of this process */
     sl__move_fn read;  /* to memory of this process */
     sl__move_fn copy;
@@ -93,6 +97,16 @@ static inline bool sl__is_async(const sl__stream *stream)
 {
     return stream->buffers->mark;
 }
+
+/* Allocates memory; where there is too little, the error says `what` it is for,
+ * and on a device what needs less. */
+sl_status sl__device_allocate(sl__stream *stream, const char *what,
+                              int64_t bytes, void **out);
+
+/* Zeroed memory of this process, for copies to and from a device. (device.c) */
+sl_status sl__device_allocate_host(sl__stream *stream, int64_t bytes,
+                                   void **out);
+void sl__device_release_host(const sl__buffer_ops *buffers, void *memory);
 
 static inline sl_status sl__device_write(sl__stream *stream, void *to,
                                          const void *from, size_t bytes)

@@ -245,10 +245,9 @@ int cli_choose_device(const char *verb, const char *device,
         return cli_say(verb, CLI_WRONG, "--device %s: %s", device,
                        sl_error_text());
     if (out->device >= count)
-        return cli_say(verb, CLI_WRONG,
-                       "--device %s: there %s %d GPU%s, numbered from 0",
-                       device, count == 1 ? "is" : "are", count,
-                       count == 1 ? "" : "s");
+        return cli_say(
+            verb, CLI_WRONG, "--device %s: there %s %d GPU%s, numbered from 0",
+            device, count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
     if (out->threads > 1)
         return cli_say(verb, CLI_WRONG,
                        "--threads is of CPUs, and --device %s computes",
@@ -263,8 +262,9 @@ const char *cli_precision_text(cli_precision precision, const char *device,
     char by[120];
     sl_dtype dtype = cli_dtype(precision);
     bool is_gpu = device && strncmp(device, "cuda", 4) == 0;
-    bool known =
-        !sl_backend_describe(is_gpu ? "cuda" : NULL, dtype, by, sizeof by);
+    int number = is_gpu && device[4] == ':' ? atoi(device + 5) : 0;
+    bool known = !sl_backend_describe(is_gpu ? "cuda" : NULL, number, dtype, by,
+                                      sizeof by);
     snprintf(out, 160, "%s%s%s", sl_dtype_text(dtype), known ? " by " : "",
              known ? by : "");
     return out;

@@ -72,7 +72,7 @@ int verb_devices(int argc, char **argv)
     CLI_TRY(cli_parse(VERB, &command, argc, argv, &asked));
     CLI_TRY(cli_result(VERB, sl_devices("cpu", &cpu, 1, &count)));
     CLI_TRY(cli_result(VERB,
-                       sl_backend_describe("cpu", SL_F32, how, sizeof how)));
+                       sl_backend_describe("cpu", 0, SL_F32, how, sizeof how)));
     bool usable = sl_devices("cuda", gpus, DEVICES_MAX, &found) == SL_OK;
     int shown = !usable ? 0 : found < DEVICES_MAX ? found : DEVICES_MAX;
     if (asked.json) {

@@ -169,7 +169,7 @@ sl_status sl__comm_reserve(sl_comm *comm, sl__stream *stream, int64_t bytes)
         return SL_OK;
     if (!scratch)
         SL__TRY(add_scratch(comm, &scratch));
-    SL__TRY(stream->buffers->allocate(stream, bytes, &wider));
+    SL__TRY(sl__device_allocate(stream, "sums over ranks", bytes, &wider));
     free_scratch(scratch);
     *scratch = (sl__scratch){stream, wider, (size_t)bytes};
     return SL_OK;

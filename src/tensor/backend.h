@@ -119,8 +119,8 @@ typedef struct sl__packs {
 /* A moment on a stream. */
 typedef struct sl__event {
     double seconds; /* monotonic; known once the stream is finished */
-    /* Where an asynchronous device notes the time on its own clock; else NULL.
-     * sl__graph_ops makes the memory and converts the time. */
+    /* Where an asynchronous device notes the time on its own clock, in memory of
+     * allocate_host; else NULL. sl__graph_ops converts the time. */
     volatile uint64_t *stamp;
 } sl__event;
 
@@ -175,7 +175,7 @@ typedef struct sl__kernel_ops {
                          sl__kernel *kernel);
     void (*forget)(sl__kernel *kernel);
     /* What computes in this precision, in a few words. */
-    void (*describe)(sl_dtype precision, char *out, size_t size);
+    void (*describe)(int device, sl_dtype precision, char *out, size_t size);
     /* Computes block->scale from block->squares, so that the norm is at most
      * `clip`, unless that is 0; NaN if the squares are not finite. */
     sl_status (*clip)(sl__stream *stream, sl__update_block *block, double clip);
@@ -203,11 +203,7 @@ typedef struct sl__graph_ops {
     sl_status (*end)(sl__stream *stream, void **out_graph);
     sl_status (*replay)(sl__stream *stream, void *graph);
     void (*forget)(void *graph);
-    /* Memory for the stamps of `count` events, which both the device and this
-     * process reach; and the time of one. */
-    sl_status (*open_stamps)(sl__stream *stream, size_t count,
-                             volatile uint64_t **out);
-    void (*close_stamps)(sl__stream *stream, volatile uint64_t *stamps);
+    /* The time of a stamp. */
     double (*seconds)(const sl__stream *stream, uint64_t stamp);
 } sl__graph_ops;
 

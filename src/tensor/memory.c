@@ -26,29 +26,10 @@ static void hold(sl_memory *memory, int64_t bytes)
         holding->most = holding->now;
 }
 
-/* Says which memory it is that there is not enough of, and on a device what
- * needs less. */
-static sl_status explain_shortage(const sl_memory *memory, const char *what,
-                                  sl_status status)
-{
-    char reason[SL__ERROR_TEXT_MAX];
-    if (status != SL_ENOMEM)
-        return status;
-    snprintf(reason, sizeof reason, "%.300s", sl_error_text());
-    return sl_fail(status, "%s: %s%s", what, reason,
-                   sl__is_host(memory->stream)
-                       ? ""
-                       : "; fewer or smaller microbatches, --recompute, "
-                         "--precision bf16 or more GPUs need less on one");
-}
-
 sl_status sl__memory_allocate(sl_memory *memory, const char *what,
                               int64_t bytes, void **out)
 {
-    sl__stream *stream = memory->stream;
-    sl_status status = stream->buffers->allocate(stream, bytes, out);
-    if (status)
-        return explain_shortage(memory, what, status);
+    SL__TRY(sl__device_allocate(memory->stream, what, bytes, out));
     memory->bytes += bytes;
     hold(memory, bytes);
     return SL_OK;

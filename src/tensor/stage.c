@@ -286,15 +286,15 @@ sl_status sl__backend_find(const char *name, const sl__backend **out)
                    sl__quoted(name, strlen(name), quoted), known);
 }
 
-sl_status sl_backend_describe(const char *backend, sl_dtype precision,
-                              char *out, size_t size)
+sl_status sl_backend_describe(const char *backend, int device,
+                              sl_dtype precision, char *out, size_t size)
 {
     SL__NEED(out);
     const sl__backend *found;
     SL__TRY(sl__backend_find(backend, &found));
     if (precision != SL_F32 && precision != SL_BF16)
         return sl__refuse_precision(precision);
-    found->kernels.describe(precision, out, size);
+    found->kernels.describe(device, precision, out, size);
     return SL_OK;
 }
 

@@ -46,6 +46,21 @@ for how in "-p 1 --schedule gpipe" "-p 2 --schedule 1f1b" \
     done
 done
 
+# Between processes messages are copied through memory that the driver has pinned.
+if has_mpi; then
+    step -p 1 --schedule gpipe --steps 3
+    alone=$(report pinned)
+    for how in "--schedule 1f1b" "--schedule zbv --precision bf16"; do
+        (
+            . ../comm/mpirun.sh
+            timeout 60 mpirun -n 2 "$sluice" bench step $small $how --device cuda \
+                --optimizer adamw --steps 3 >"$out" 2>"$err"
+        ) || bad "MPI, $how: $(cat "$err")"
+        [ "$(report pinned)" -gt "$alone" ] || bad "MPI: $(cat "$tmp/report"), alone $alone"
+        passed=$((passed + 1))
+    done
+fi
+
 # A file of choices that is damaged costs time, no more.
 for damage in 'printf "nonsense\n\tx\n"' 'head -c 3000 /dev/zero' \
     'tr 0-9 z <"$file.kept"' 'head -c 700 "$file.kept"'; do
@@ -77,10 +92,11 @@ run train "$tmp/text" $model --device cuda --dry-run
 [ "$status" = 0 ] && grep -q "activations" "$out" || bad "dry run: $(cat "$out" "$err")"
 
 # Too little memory.
-for bytes in 1000 300000 900000 1500000; do
+for bytes in 1000 300000 900000 1500000 1700000 2200000; do
     FAKE_CUDA_BYTES=$bytes run train "$tmp/text" $model --device cuda --steps 1
     if [ "$status" = 0 ] || [ "$(wc -l <"$err")" != 1 ] ||
-        ! grep -q 'out of memory: a pool of [0-9]* bytes, and GPU 0 has' "$err" ||
+        ! grep -Eq 'train: .*[a-z]: out of memory: a pool of [0-9]* bytes, and GPU 0 has' \
+            "$err" ||
         ! grep -q 'fewer or smaller microbatches' "$err"; then
         bad "$bytes bytes: exit $status, $(cat "$err")"
     fi

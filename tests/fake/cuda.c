@@ -7,7 +7,8 @@
  * process.
  *
  * FAKE_CUDA_BYTES: how much memory there is. FAKE_CUDA_REPORT: a file for a line
- * at exit: allocations, those after the first replay, launches, replays. */
+ * at exit: allocations, those after the first replay, launches, replays, and
+ * allocations of pinned memory. */
 #include <cuda.h>
 
 #include <pthread.h>
@@ -67,7 +68,7 @@ static struct CUctx_st {
     int unused;
 } context;
 static _Thread_local CUcontext current;
-static uint64_t allocations, late_allocations, launches, replays;
+static uint64_t allocations, late_allocations, launches, replays, pinned;
 static size_t held;
 
 static size_t capacity(void)
@@ -101,10 +102,12 @@ __attribute__((destructor)) static void report(void)
     FILE *file = path ? fopen(path, "w") : NULL;
     if (!file)
         return;
-    fprintf(file, "allocations %llu late %llu launches %llu replays %llu\n",
+    fprintf(file,
+            "allocations %llu late %llu launches %llu replays %llu pinned "
+            "%llu\n",
             (unsigned long long)allocations,
             (unsigned long long)late_allocations, (unsigned long long)launches,
-            (unsigned long long)replays);
+            (unsigned long long)replays, (unsigned long long)pinned);
     fclose(file);
 }
 
@@ -407,6 +410,10 @@ CUresult cuMemGetInfo(size_t *available, size_t *all)
 CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned flags)
 {
     (void)flags;
+    need_context();
+    pthread_mutex_lock(&mutex);
+    pinned++;
+    pthread_mutex_unlock(&mutex);
     *out = calloc(1, bytes);
     return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

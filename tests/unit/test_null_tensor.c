@@ -14,7 +14,7 @@ static void graphs(void **state)
     DOES_NOTHING(sl_graph_destroy, (NULL));
     REFUSES(graph, sl_graph_status, (NULL));
     REFUSES(graph, sl_graph_set_precision, (NULL, SL_BF16));
-    REFUSES(out, sl_backend_describe, (NULL, SL_F32, NULL, 0));
+    REFUSES(out, sl_backend_describe, (NULL, 0, SL_F32, NULL, 0));
     REFUSES(out_count, sl_devices, (NULL, NULL, 0, NULL));
     int devices;
     REFUSES(out, sl_devices, (NULL, NULL, 1, &devices));

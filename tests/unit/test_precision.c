@@ -104,9 +104,9 @@ static void only_two_precisions_exist(void **state)
     sl_scope_enter(graph, "open");
     assert_fails(sl_graph_set_precision(graph, SL_BF16), SL_EINVAL, "open");
     char text[80];
-    assert_ok(sl_backend_describe("ref", SL_BF16, text, sizeof text));
+    assert_ok(sl_backend_describe("ref", 0, SL_BF16, text, sizeof text));
     assert_string_equal(text, "plain C");
-    assert_fails(sl_backend_describe(NULL, SL_I32, text, sizeof text),
+    assert_fails(sl_backend_describe(NULL, 0, SL_I32, text, sizeof text),
                  SL_EINVAL, "precision i32, expected f32 or bf16");
     sl_graph_destroy(graph);
 }

@@ -19,15 +19,19 @@ sl_status sl__make_device_side(sl_pipeline *pipeline, sl__binding *binding)
     sl__stream *stream = pipeline->stream;
     const sl__graph_ops *graphs = pipeline->backend->graphs;
     size_t train = binding->train.count, eval = binding->eval.count;
+    void *memory;
     if (!graphs)
         return SL_OK;
-    SL__TRY(graphs->open_stamps(stream, (train > eval ? train : eval) + 1,
-                                &binding->times));
+    size_t times = (train > eval ? train : eval) + 1;
+    SL__TRY(sl__device_allocate_host(
+        stream, (int64_t)(times * sizeof *binding->times), &memory));
+    binding->times = memory;
     if (!binding->feed_bytes)
         return SL_OK;
-    SL__TRY(sl__alloc((size_t)binding->feed_bytes, 1, &binding->feed_host));
-    SL__TRY(stream->buffers->allocate(stream, binding->feed_bytes,
-                                      &binding->feed_device));
+    SL__TRY(sl__device_allocate_host(stream, binding->feed_bytes, &memory));
+    binding->feed_host = memory;
+    SL__TRY(sl__device_allocate(stream, "the batch", binding->feed_bytes,
+                                &binding->feed_device));
     pipeline->holding.now += binding->feed_bytes;
     if (pipeline->holding.now > pipeline->holding.most)
         pipeline->holding.most = pipeline->holding.now;
@@ -40,11 +44,10 @@ void sl__free_device_side(const sl_pipeline *pipeline, sl__binding *binding)
     const sl__backend *backend = pipeline->backend;
     for (int train = 0; train < 2; train++)
         sl__forget_recording(backend, &binding->recordings[train]);
-    if (binding->times)
-        backend->graphs->close_stamps(stream, binding->times);
+    sl__device_release_host(stream->buffers, (void *)binding->times);
     if (binding->feed_device)
         stream->buffers->release(stream, binding->feed_device);
-    free(binding->feed_host);
+    sl__device_release_host(stream->buffers, binding->feed_host);
 }
 
 sl_status sl__write_feeds(const sl_pipeline *pipeline,
@@ -135,9 +138,9 @@ static sl_status meet(const sl__pipeline_info *at)
 {
     int ranks[SL_COMM_MAX_RANKS];
     const sl_group group = sl__all_ranks(at->comm, ranks);
-    return group.count == 1 ? SL_OK
-                            : sl_comm_barrier(at->comm, &group, SL__TAG_END,
-                                              at->timeout_s);
+    return group.count == 1
+               ? SL_OK
+               : sl_comm_barrier(at->comm, &group, SL__TAG_END, at->timeout_s);
 }
 
 /* Between the begin and the end of the recording, on rank 0; on the others, from

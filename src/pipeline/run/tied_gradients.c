@@ -183,12 +183,14 @@ sl_status sl__make_scratch(sl_pipeline *pipeline, const sl_model *model)
     if (pipeline->device_losses)
         return SL_OK;
     void *losses, *scratch;
-    SL__TRY(stream->buffers->allocate(stream, losses_bytes(pipeline), &losses));
+    SL__TRY(
+        sl__device_allocate(stream, "losses", losses_bytes(pipeline), &losses));
     pipeline->device_losses = losses;
     pipeline->scratch_bytes = sl__scratch_bytes(pipeline, model);
     if (!called)
         return SL_OK;
-    SL__TRY(stream->buffers->allocate(stream, 2 * called, &scratch));
+    SL__TRY(
+        sl__device_allocate(stream, "tied gradients", 2 * called, &scratch));
     pipeline->scratch = scratch;
     return sl__alloc((size_t)called, 1, &pipeline->scratch_host);
 }

@@ -62,8 +62,9 @@ static void close_stream(sl__stream *stream)
     free(stream);
 }
 
-static void describe(sl_dtype precision, char *out, size_t size)
+static void describe(int device, sl_dtype precision, char *out, size_t size)
 {
+    (void)device;
     enum { MANY_ROWS = 64 };
     const sl__split_kernels *splits = sl__split_choose(1);
     if (precision == SL_BF16)

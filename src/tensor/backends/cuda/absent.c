@@ -26,9 +26,9 @@ static sl_status list(sl_device *out, int most, int *out_count)
     return refuse();
 }
 
-static void describe(sl_dtype precision, char *out, size_t size)
+static void describe(int device, sl_dtype precision, char *out, size_t size)
 {
-    (void)precision;
+    (void)device, (void)precision;
     if (size)
         *out = '\0';
 }

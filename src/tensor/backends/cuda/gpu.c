@@ -125,10 +125,12 @@ static sl_status set_clock(sl__gpu *gpu)
     enum { TRIES = 8 };
     sl__device device = {gpu, true};
     sl__stream *stream;
-    volatile uint64_t *stamp;
+    void *memory;
     double least = INFINITY;
     SL__TRY(sl__cuda_open_stream(&device, &stream));
-    sl_status status = sl__cuda_graphs.open_stamps(stream, 1, &stamp);
+    sl_status status =
+        sl__device_allocate_host(stream, sizeof(uint64_t), &memory);
+    volatile uint64_t *stamp = status ? NULL : memory;
     for (int i = 0; i < TRIES && !status; i++) {
         sl__event event = {.stamp = stamp};
         double before = sl__seconds();
@@ -144,7 +146,7 @@ static sl_status set_clock(sl__gpu *gpu)
     }
     atomic_store(&gpu->clock_set, sl__seconds());
     if (!status)
-        sl__cuda_graphs.close_stamps(stream, stamp);
+        sl__device_release_host(stream->buffers, memory);
     sl__cuda_drop_stream(sl__cuda_of(stream));
     return status;
 }
@@ -331,10 +333,10 @@ static sl_status finish(sl__stream *stream)
     return sl__cuda_check(result, "cuStreamSynchronize");
 }
 
-static void describe(sl_dtype precision, char *out, size_t size)
+static void describe(int device, sl_dtype precision, char *out, size_t size)
 {
     sl__gpu *gpu;
-    if (sl__gpu_open(0, &gpu))
+    if (sl__gpu_open(device, &gpu))
         snprintf(out, size, "no GPU");
     else
         snprintf(out, size, "%s, products by cuBLASLt%s", gpu->name,

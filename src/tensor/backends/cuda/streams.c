@@ -220,6 +220,36 @@ static void release(sl__stream *stream, void *memory)
     sl__gpu_leave(gpu);
 }
 
+/* Before memory of this process: the GPU that pinned it. */
+enum { HEADER = SL__ALIGNMENT };
+
+static sl_status allocate_host_here(sl__gpu *gpu, int64_t bytes, void **out)
+{
+    void *memory;
+    size_t size = (size_t)bytes + HEADER;
+    SL__CUDA(cuMemHostAlloc_(
+        &memory, size, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+    memset(memory, 0, size);
+    *(sl__gpu **)memory = gpu;
+    *out = (char *)memory + HEADER;
+    return SL_OK;
+}
+
+static sl_status allocate_host(sl__stream *stream, int64_t bytes, void **out)
+{
+    ON_GPU(stream, allocate_host_here(gpu_, bytes, out));
+}
+
+static void release_host(void *memory)
+{
+    void *whole = (char *)memory - HEADER;
+    sl__gpu *gpu = *(sl__gpu **)whole;
+    if (sl__gpu_enter(gpu))
+        return;
+    sl__cuda.cuMemFreeHost_(whole);
+    sl__gpu_leave(gpu);
+}
+
 static sl_status move(sl__stream *stream, void *to, const void *from,
                       size_t bytes)
 {
@@ -305,6 +335,8 @@ const sl__buffer_ops sl__cuda_buffers = {
     .kind = "GPU",
     .allocate = allocate,
     .release = release,
+    .allocate_host = allocate_host,
+    .release_host = release_host,
     .write = write_or_read,
     .read = write_or_read,
     .copy = copy,
@@ -364,32 +396,6 @@ static void forget_graph(void *graph)
         sl__cuda.cuGraphExecDestroy_(graph);
 }
 
-static sl_status open_stamps_here(size_t count, volatile uint64_t **out)
-{
-    void *memory;
-    size_t bytes = (count + 1) * sizeof **out;
-    SL__CUDA(cuMemHostAlloc_(
-        &memory, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
-    memset(memory, 0, bytes);
-    *out = memory;
-    return SL_OK;
-}
-
-static sl_status open_stamps(sl__stream *stream, size_t count,
-                             volatile uint64_t **out)
-{
-    ON_GPU(stream, open_stamps_here(count, out));
-}
-
-static void close_stamps(sl__stream *stream, volatile uint64_t *stamps)
-{
-    sl__gpu *gpu = sl__cuda_of(stream)->gpu;
-    if (!stamps || sl__gpu_enter(gpu))
-        return;
-    sl__cuda.cuMemFreeHost_((void *)stamps);
-    sl__gpu_leave(gpu);
-}
-
 static double seconds(const sl__stream *stream, uint64_t stamp)
 {
     return (double)stamp * 1e-9 +
@@ -401,7 +407,5 @@ const sl__graph_ops sl__cuda_graphs = {
     .end = end_graph,
     .replay = replay,
     .forget = forget_graph,
-    .open_stamps = open_stamps,
-    .close_stamps = close_stamps,
     .seconds = seconds,
 };

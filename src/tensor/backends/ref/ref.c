@@ -80,8 +80,9 @@ static sl_status prepare(sl__device *device, sl__packs *packs,
     return prepare_plain(device, kernel);
 }
 
-static void describe(sl_dtype precision, char *out, size_t size)
+static void describe(int device, sl_dtype precision, char *out, size_t size)
 {
+    (void)device;
     (void)precision;
     snprintf(out, size, "plain C");
 }
