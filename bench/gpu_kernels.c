@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which kernels a GPU spends a step on, by CUPTI, in any program, graphs included:
+ * Which kernels a GPU spends a step on, by CUPTI, also inside graphs:
  *
  *   cc -shared -fPIC -O2 -I/usr/local/cuda/include bench/gpu_kernels.c \
  *       -o gpu_kernels.so -L/usr/local/cuda/lib64 -lcupti

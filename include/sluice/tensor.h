@@ -263,8 +263,8 @@ typedef struct sl_device {
 SL_API sl_status sl_devices(const char *backend, sl_device *out, int most,
                             int *out_count);
 
-/* Writes what computes in this precision (SL_F32 or SL_BF16) on a device of this
- * machine, in a few words: "avx512, products by amx". NULL is the default
+/* Writes what computes in this precision (SL_F32 or SL_BF16) on a device of
+ * this machine, in a few words: "avx512, products by amx". NULL is the default
  * backend; `device` is as in sl_stage_options. */
 SL_API sl_status sl_backend_describe(const char *backend, int device,
                                      sl_dtype precision, char *out,

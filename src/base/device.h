@@ -31,8 +31,8 @@ typedef struct sl__buffer_ops {
     /* Zeroed, and aligned to SL__ALIGNMENT. */
     sl_status (*allocate)(sl__stream *stream, int64_t bytes, void **out);
     void (*release)(sl__stream *stream, void *memory); /* NULL is fine */
-    /* Zeroed memory of this process that the device, too, reads and writes; NULL:
-     * any will do. It may outlive the stream. */
+    /* Zeroed memory of this process that the device, too, reads and writes;
+     * NULL: any will do. It may outlive the stream. */
     sl_status (*allocate_host)(sl__stream *stream, int64_t bytes, void **out);
     void (*release_host)(void *memory);
     sl__move_fn write; /* from memory of this process */
@@ -51,11 +51,11 @@ typedef struct sl__buffer_ops {
      * every time. */
     sl_status (*square_sum)(sl__stream *stream, sl_dtype dtype,
                             const void *from, int64_t count, void *to);
-    /* Of devices that work while this process goes on; NULL for others.
-     * mark: notes what has been enqueued so far; after: makes later work wait
-     * for that; unmark: the caller no longer needs the mark; side: a stream
-     * beside this one, for messages from rank `which` or for one of the kinds of
-     * work below; it is closed with this one. */
+    /* Of devices that work while this process goes on; NULL for others. mark:
+     * notes what has been enqueued so far; after: makes later work wait for
+     * that; unmark: the caller no longer needs the mark; side: a stream beside
+     * this one, for messages from rank `which` or for one of the kinds of work
+     * below; it is closed with this one. */
     sl_status (*mark)(sl__stream *stream, sl__mark **out);
     sl_status (*after)(sl__stream *stream, const sl__mark *mark);
     void (*unmark)(sl__mark *mark);

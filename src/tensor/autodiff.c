@@ -63,8 +63,8 @@ static void accumulate(sl__diff *diff, const sl_tensor *view,
     memcpy(gradient->stride, view->stride, sizeof view->stride);
 }
 
-/* Lets the gradient of a norm, whose node is the latest, add what is known of the
- * gradient already; false: it cannot. */
+/* Lets the gradient of a norm, whose node is the latest, add what is known of
+ * the gradient already; false: it cannot. */
 static bool add_in_norm(sl__diff *diff, sl_tensor *gradient, sl_tensor *known)
 {
     enum { OWN = 4 };

@@ -119,8 +119,8 @@ typedef struct sl__packs {
 /* A moment on a stream. */
 typedef struct sl__event {
     double seconds; /* monotonic; known once the stream is finished */
-    /* Where an asynchronous device notes the time on its own clock, in memory of
-     * allocate_host; else NULL. sl__graph_ops converts the time. */
+    /* Where an asynchronous device notes the time on its own clock, in memory
+     * of allocate_host; else NULL. sl__graph_ops converts the time. */
     volatile uint64_t *stamp;
 } sl__event;
 
@@ -195,9 +195,9 @@ typedef struct sl__kernel_ops {
 } sl__kernel_ops;
 
 /* What is enqueued between begin and end, on this stream and on those that wait
- * for its marks, is recorded instead of done; replay enqueues all of it. Streams
- * that took part must have been waited for before the end, which outputs NULL
- * if it fails. */
+ * for its marks, is recorded instead of done; replay enqueues all of it.
+ * Streams that took part must have been waited for before the end, which
+ * outputs NULL if it fails. */
 typedef struct sl__graph_ops {
     sl_status (*begin)(sl__stream *stream);
     sl_status (*end)(sl__stream *stream, void **out_graph);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Fewer kernels and less memory: the gradients of one attention are computed in
- * one call, a norm computes the sum that it is of, parts of a concat are written
- * in place, and a product applies the activation after it. No value that is read
- * changes. */
+ * one call, a norm computes the sum that it is of, parts of a concat are
+ * written in place, and a product applies the activation after it. No value
+ * that is read changes. */
 #include "tensor/program.h"
 
 #include "base/try.h"

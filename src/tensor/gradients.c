@@ -89,13 +89,15 @@ GRADIENT_OF_TWO(gelu_erf, GELU_ERF, node->operands[0])
 GRADIENT_OF_TWO(silu, SILU, node->operands[0])
 GRADIENT_OF_TWO(softmax, SOFTMAX, node->results[0])
 
-/* Of weight and bias: by one kernel, where that can add to both. */
+/* Of weight and bias: by one kernel, where that can add to both. They are of
+ * two parameters then: its threads add to one while others add to the other. */
 static void contribute_weights(sl__diff *diff, const sl__node *node,
                                sl_tensor *dy)
 {
     sl_tensor *x = node->operands[0], *weight = node->operands[1];
     sl_tensor *bias = node->operand_count == 3 ? node->operands[2] : NULL;
-    bool both = bias && sl__adds_directly(diff, weight, weight->dtype) &&
+    bool both = bias && weight->base != bias->base &&
+                sl__adds_directly(diff, weight, weight->dtype) &&
                 sl__adds_directly(diff, bias, weight->dtype);
     if (weight->needs_gradient) {
         sl_tensor *gradient =

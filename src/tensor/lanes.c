@@ -52,8 +52,8 @@ int sl__lane_of(const sl_stage *stage, int p, const sl__kernel_call *call)
     return call->node->op == SL__MATMUL ? SL__LANE_PRODUCTS : SL__LANE_SUMS;
 }
 
-/* Finds the latest kernel of each other lane that kernel `at` must come after: it
- * comes after all earlier ones of that lane. */
+/* Finds the latest kernel of each other lane that kernel `at` must come after:
+ * it comes after all earlier ones of that lane. */
 static void find_after(const sl__kernel *kernels, sl__lane *lanes, size_t at)
 {
     sl__lane *own = &lanes[at];

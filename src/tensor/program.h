@@ -96,9 +96,9 @@ typedef struct sl__piece_of {
     int64_t bytes;
 } sl__piece_of;
 
-/* How a kernel of B runs on a device that works on by itself: in which lane, and
- * after which kernel of each other lane; SL__LANE_START: only after what came
- * before B. */
+/* How a kernel of B runs on a device that works on by itself: in which lane,
+ * and after which kernel of each other lane; SL__LANE_START: only after what
+ * came before B. */
 enum { SL__LANE_MAIN, SL__LANE_PRODUCTS, SL__LANE_SUMS, SL__LANES };
 enum { SL__LANE_START = -1 };
 typedef struct sl__lane {
@@ -250,8 +250,8 @@ sl_status sl__stage_enqueue_group(const sl_stage *stage, sl_memory *memory,
 sl_status sl__memory_check(const sl_memory *memory, int *out_slot,
                            sl_program *out_program);
 
-/* Whether weights have changed since they were packed; packs them now, so that the
- * next run need not. */
+/* Whether weights have changed since they were packed; packs them now, so that
+ * the next run need not. */
 bool sl__memory_needs_packing(const sl_memory *memory);
 sl_status sl__memory_pack(sl_memory *memory);
 
@@ -307,8 +307,8 @@ bool sl__is_message(const sl_stage *stage, const sl_tensor *base);
 /* The lane of a call of a program. */
 int sl__lane_of(const sl_stage *stage, int p, const sl__kernel_call *call);
 
-/* For how many calls the memory of one that runs beside them is kept, by how much
- * it is. Tests set it. */
+/* For how many calls the memory of one that runs beside them is kept, by how
+ * much it is. Tests set it. */
 typedef struct sl__behind {
     int much, little;
 } sl__behind;

@@ -66,8 +66,8 @@ static sl_status walk_lanes(const sl_stage *stage, sl_memory *memory,
     return SL_OK;
 }
 
-/* Runs B on a stream for each lane; those beside join the first at its end, also
- * after a failure: a recording ends on the stream that began it. */
+/* Runs B on a stream for each lane; those beside join the first at its end,
+ * also after a failure: a recording ends on the stream that began it. */
 static sl_status run_lanes(const sl_stage *stage, sl_memory *memory,
                            const microbatch *slot, const sl__run *run)
 {

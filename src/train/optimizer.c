@@ -42,8 +42,8 @@ struct sl_optimizer {
     int kinds; /* how many states each parameter has */
     int64_t steps;
     sl__optimizer_state *states;
-    /* In device memory: the update block, by parameter the sum of squares of its
-     * gradient, and scratch for these sums. */
+    /* In device memory: the update block, by parameter the sum of squares of
+     * its gradient, and scratch for these sums. */
     char *control;
     int64_t control_bytes;
     sl_memory *control_memory; /* whose bytes include `control` */

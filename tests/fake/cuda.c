@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * A driver without a GPU, for tests of what the host does: memory is this
- * process's, copies and stamps are done, kernels are only counted. Recording has
- * the rules of CUDA: streams join a recording by events, and must have been
+ * process's, copies and stamps are done, kernels are only counted. Recording
+ * has the rules of CUDA: streams join a recording by events, and must have been
  * waited for when it ends; what may not happen while one goes on ends the
  * process.
  *
- * FAKE_CUDA_BYTES: how much memory there is. FAKE_CUDA_REPORT: a file for a line
- * at exit: allocations, those after the first replay, launches, replays, and
- * allocations of pinned memory. */
+ * FAKE_CUDA_BYTES: how much memory there is. FAKE_CUDA_REPORT: a file for a
+ * line at exit: allocations, those after the first replay, launches, replays,
+ * and allocations of pinned memory. */
 #include <cuda.h>
 
 #include <pthread.h>

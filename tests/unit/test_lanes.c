@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Kernels of B on several streams: in any order that what they wait for allows, they
- * compute the same bits as one after the other. The kernels are those of the
- * CPU, which a table here claims to be of a device that works on by itself. */
+ * Kernels of B on several streams: in any order that what they wait for allows,
+ * they compute the same bits as one after the other. The kernels are those of
+ * the CPU, which a table here claims to be of a device that works on by
+ * itself. */
 #include "random_graph.h"
 #include "tensors.h"
 
@@ -32,7 +33,8 @@ static void run_kernel(const test_stage *s, size_t at)
     assert_ok(kernel->run(kernel, s->memory->pointers, &run));
 }
 
-/* Whether all that kernel `k` waits for has run; `at`: the next of each lane. */
+/* Whether all that kernel `k` waits for has run; `at`: the next of each
+ * lane. */
 static bool may_run(const sl_stage *stage, size_t k, const size_t at[SL__LANES])
 {
     const sl__lane *own = &stage->lanes[k];

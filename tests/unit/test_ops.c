@@ -249,7 +249,9 @@ static sl_tensor *make_layer_norm(maker *m)
 {
     sl_tensor *x = maybe_transposed(m, any(m));
     int64_t last = sl_tensor_shape(x)[sl_tensor_dims(x) - 1];
-    return sl_layer_norm(x, leaf(m, 1, &last), leaf(m, 1, &last), 1e-2);
+    sl_tensor *weight = leaf(m, 1, &last);
+    bool is_both = test_random_int(&m->state, 0, 3) == 0;
+    return sl_layer_norm(x, weight, is_both ? weight : leaf(m, 1, &last), 1e-2);
 }
 
 static sl_tensor *make_rms_norm(maker *m)

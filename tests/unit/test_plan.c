@@ -8,6 +8,7 @@
 #include "tensor/program.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +82,14 @@ static sl_graph *build_block(void)
     sl_output(graph, "y", sl_add(x, sl_linear(h, out, bias, SL_OUT_IN)),
               SL_GRADIENT);
     return graph;
+}
+
+static int count_op(const sl_stage *stage, sl_program program, sl__op op)
+{
+    int count = 0;
+    for (size_t i = 0; i < stage->programs[program].count; i++)
+        count += stage->programs[program].data[i].node->op == op;
+    return count;
 }
 
 static const char *const backends[] = {"ref", "cpu"};
@@ -360,6 +369,77 @@ static void b_needs_no_more_than_i_and_w(void **state)
     assert_true(smaller > 100);
 }
 
+/* The residual before the second norm is added by it, and so is the gradient
+ * that goes around each of them. The last sum is a message. */
+static void norms_add_what_is_beside_them(void **state)
+{
+    (void)state;
+    sl_graph *graph = build_block();
+    for (int i = 0; i < 4; i++) {
+        sl_stage_options options = way(i);
+        sl_stage *stage;
+        assert_ok(sl_stage_compile(graph, &options, &stage));
+        assert_int_equal(count_op(stage, SL_PROGRAM_F, SL__ADD_NORM), 1);
+        assert_int_equal(count_op(stage, SL_PROGRAM_F, SL__LAYER_NORM), 1);
+        assert_int_equal(count_op(stage, SL_PROGRAM_F, SL__ADD), 1);
+        assert_int_equal(count_op(stage, SL_PROGRAM_B, SL__NORM_GRAD), 2);
+        assert_int_equal(count_op(stage, SL_PROGRAM_B, SL__ADD), 0);
+        assert_int_equal(count_op(stage, SL_PROGRAM_I, SL__ADD), 0);
+        sl_stage_destroy(stage);
+    }
+    sl_graph_destroy(graph);
+}
+
+/* The normed sum of 2 x and -x, which is x, with a row of either as weight or
+ * bias: the sum is not written over it, though nothing reads that again. */
+static void a_sum_spares_the_weight_of_its_norm(void **state)
+{
+    enum { R = 3, C = 5, WAYS = 8 };
+    (void)state;
+    for (int k = 0; k < WAYS; k++) {
+        bool is_first = k / 2 % 2, is_bias = k / 4;
+        float x[R][C], ones[C] = {1, 1, 1, 1, 1};
+        sl_graph *graph;
+        assert_ok(sl_graph_create(&graph));
+        sl_tensor *in =
+            sl_input(graph, "x", SL_F32, SL_SHAPE(R, C), SL_NO_GRADIENT);
+        sl_tensor *w = sl_parameter(graph, "w", SL_F32, SL_SHAPE(C));
+        sl_tensor *a = sl_scale(in, 2), *b = sl_scale(in, -1);
+        sl_tensor *row =
+            sl_reshape(sl_slice(is_first ? a : b, 0, 0, 1), SL_SHAPE(C));
+        sl_output(graph, "y",
+                  sl_layer_norm(sl_add(a, b), is_bias ? w : row,
+                                is_bias ? row : w, 0),
+                  SL_NO_GRADIENT);
+        sl_stage_options options = SL_STAGE_OPTIONS_INIT;
+        options.backend = backends[k % 2];
+        options.backward = SL_BACKWARD_NONE;
+        test_stage s = test_compile(graph, &options, 1);
+        for (int i = 0; i < R * C; i++)
+            x[i / C][i % C] = (float)(i * i % 7) - 2;
+        test_put(&s, SL_PORT_PARAMETER, "w", 0, ones);
+        test_put(&s, SL_PORT_INPUT, "x", 0, x);
+        test_run(&s, "F", 0);
+        float(*y)[C] = test_get(&s, SL_PORT_OUTPUT, "y", 0, NULL);
+        for (int r = 0; r < R; r++) {
+            double mean = 0, square = 0;
+            for (int c = 0; c < C; c++)
+                mean += x[r][c] / (double)C;
+            for (int c = 0; c < C; c++)
+                square += (x[r][c] - mean) * (x[r][c] - mean) / C;
+            for (int c = 0; c < C; c++) {
+                double normed = (x[r][c] - mean) / sqrt(square);
+                double part = x[0][c] * (is_first ? 2 : -1);
+                double expected = is_bias ? normed + part : normed * part + 1;
+                assert_true(fabs(y[r][c] - expected) < 1e-5);
+            }
+        }
+        free(y);
+        test_release(&s);
+        sl_graph_destroy(graph);
+    }
+}
+
 static void views_cost_nothing(void **state)
 {
     (void)state;
@@ -417,6 +497,8 @@ int main(void)
         cmocka_unit_test(logits_make_room_for_their_gradient),
         cmocka_unit_test(a_block_saves_what_backward_reads),
         cmocka_unit_test(b_needs_no_more_than_i_and_w),
+        cmocka_unit_test(norms_add_what_is_beside_them),
+        cmocka_unit_test(a_sum_spares_the_weight_of_its_norm),
         cmocka_unit_test(views_cost_nothing),
         cmocka_unit_test(programs_read_as_text),
     };

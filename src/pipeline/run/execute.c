@@ -76,6 +76,7 @@ static sl_status run_halves(const sl_pipeline *pipeline,
                             const sl__instruction *i)
 {
     sl__stream *stream = pipeline->stream, *beside;
+    assert(i->joined && !i[1].joined && i->u.run.memory != i[1].u.run.memory);
     SL__TRY(stream->buffers->side(stream, SL__SIDE_HALF, &beside));
     SL__TRY(sl__device_join(beside, stream));
     sl_status status = enqueue_on(beside, i);
@@ -372,8 +373,8 @@ static sl_status enqueue(void *context)
     return SL_OK;
 }
 
-/* What is recorded finds weights packed: an optimizer has done so in its step,
- * unless this is the first, or something else has written them. */
+/* Packs weights that have changed, before a recorded step, which does not.
+ * After an optimizer's step there are none: it has packed them itself. */
 static sl_status pack_before(const sl_pipeline *pipeline,
                              const sl__binding *binding)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Steps on a device that works on by itself. What the host gives is copied there
- * before; then all ranks of the process enqueue their lists, which are recorded
- * as one graph the first time: rank 0 begins the recording, the streams of the
- * others join it, and it replays the graph for all. */
+ * Steps on a device that works on by itself. What the host gives is copied
+ * there before; then all ranks of the process enqueue their lists, which are
+ * recorded as one graph the first time: rank 0 begins the recording, the
+ * streams of the others join it, and it replays the graph for all. */
 #include "pipeline/run/runtime.h"
 
 #include "base/clock.h"
@@ -69,8 +69,8 @@ sl_status sl__write_feeds(const sl_pipeline *pipeline,
                : SL_OK;
 }
 
-/* Reading `k` of the device's clock, but no earlier than `least`: the two clocks
- * differ by microseconds. */
+/* Reading `k` of the device's clock, but no earlier than `least`: the two
+ * clocks differ by microseconds. */
 static double time_at(const sl_pipeline *pipeline, const sl__binding *binding,
                       size_t k, double least)
 {
@@ -143,8 +143,8 @@ static sl_status meet(const sl__pipeline_info *at)
                : sl_comm_barrier(at->comm, &group, SL__TAG_END, at->timeout_s);
 }
 
-/* Between the begin and the end of the recording, on rank 0; on the others, from
- * when their stream joins it. `marks` has room for one of each rank. */
+/* Between the begin and the end of the recording, on rank 0; on the others,
+ * from when their stream joins it. `marks` has room for one of each rank. */
 static sl_status record_all(const sl__pipeline_info *at,
                             sl_status (*enqueue)(void *context), void *context,
                             sl__mark **marks)

@@ -18,9 +18,9 @@
 /* ------------------------------------------------------------- emitting -- */
 
 /* Whether the clock is read after an instruction. Reading it takes longer than
- * copying a few bytes. A wait reads the clock itself; but on a device that works
- * on by itself it is the device that waits, and its clock is read for what takes
- * time there. */
+ * copying a few bytes. A wait reads the clock itself; but on a device that
+ * works on by itself it is the device that waits, and its clock is read for
+ * what takes time there. */
 static bool is_timed(const sl__instruction *i, bool is_async)
 {
     enum { FEW_BYTES = 2048 };

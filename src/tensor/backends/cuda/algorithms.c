@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Which of cuBLASLt's algorithms multiplies the fastest: a few candidates are
- * timed once for each GPU, version of the library and product, and the choice is
- * kept in a file, so that later runs have the same bits. */
+ * timed once for each GPU, version of the library and product, and the choice
+ * is kept in a file, so that later runs have the same bits. */
 #include "tensor/backends/cuda/products.h"
 
 #include "base/memory.h"
@@ -44,7 +44,8 @@ static sl_status keep(sl__cublas *cublas, const sl__choice *choice)
     return SL_OK;
 }
 
-/* Whether SLUICE_CUDA_TUNE lets algorithms be compared, and the file be read. */
+/* Whether SLUICE_CUDA_TUNE lets algorithms be compared, and the file be
+ * read. */
 static bool tunes(void)
 {
     const char *how = getenv("SLUICE_CUDA_TUNE");
@@ -304,8 +305,14 @@ static int count_clears(CUgraph graph)
     return clears;
 }
 
-/* Of one of several products in a graph, as a step has them. Some algorithms
- * clear memory first, and in a step, where other kernels are around them, that
+/* Launches a graph. */
+static bool launch(const bench *b, CUgraphExec made)
+{
+    return sl__cuda.cuGraphLaunch_(made, b->stream) == CUDA_SUCCESS;
+}
+
+/* Milliseconds of a product, from several in a graph: a step is a graph, too.
+ * Some algorithms clear memory first; in a step, between other kernels, that
  * takes longer than here. */
 static float time_in_graph(const sl__cublas *cublas, sl__cuda_product *product,
                            const bench *b,
@@ -324,10 +331,13 @@ static float time_in_graph(const sl__cublas *cublas, sl__cuda_product *product,
         runs = multiply(cublas, product, b, how);
     if (!sl__cuda.cuStreamEndCapture_(b->stream, &graph) && runs &&
         !sl__cuda.cuGraphInstantiate_(&made, graph, 0)) {
+        /* The first launch of a graph takes longer. */
+        runs = times == 1 || launch(b, made);
         sl__cuda.cuEventRecord_(b->start, b->stream);
-        sl__cuda.cuGraphLaunch_(made, b->stream);
+        runs = runs && launch(b, made);
         sl__cuda.cuEventRecord_(b->end, b->stream);
-        ms = elapsed(b) + clear_ms * (float)count_clears(graph);
+        if (runs)
+            ms = elapsed(b) + clear_ms * (float)count_clears(graph);
     }
     if (made)
         sl__cuda.cuGraphExecDestroy_(made);
@@ -336,20 +346,31 @@ static float time_in_graph(const sl__cublas *cublas, sl__cuda_product *product,
     return ms < FAILS ? ms / (float)times : FAILS;
 }
 
-/* The fastest candidate. All run once, which also warms up; then each is timed in
- * several rounds, of which the best counts. What takes long is timed once more,
- * and of what takes very long the first runs of a few must do. */
+static int least_of(const float *ms, int count)
+{
+    int which = 0;
+    for (int i = 1; i < count; i++) {
+        if (ms[i] < ms[which])
+            which = i;
+    }
+    return which;
+}
+
+/* The fastest candidate; -1: none runs. All run once, which also warms up; then
+ * each is timed in several rounds, of which the best counts. What takes long is
+ * timed once more, and of what takes very long the first runs of a few must do;
+ * so must they where no graph can be recorded. */
 static int fastest(const sl__cublas *cublas, sl__cuda_product *product,
                    const cublasLtMatmulHeuristicResult_t *found, int count,
                    const bench *b)
 {
     enum { ROUNDS = 4, FEW = 4, TIMES_MAX = 32 };
     const float round_ms = 0.5f, long_ms = 2, very_long_ms = 50;
-    float best[CANDIDATES] = {0}, least = FAILS;
-    int which = 0;
+    float once[CANDIDATES] = {0}, best[CANDIDATES], least = FAILS;
     for (int i = 0; i < count; i++) {
-        best[i] = time_once(cublas, product, b, &found[i]);
-        least = best[i] < least ? best[i] : least;
+        once[i] = time_once(cublas, product, b, &found[i]);
+        best[i] = FAILS;
+        least = once[i] < least ? once[i] : least;
         if (i + 1 >= FEW && least < FAILS && least > very_long_ms)
             count = i + 1;
     }
@@ -358,18 +379,16 @@ static int fastest(const sl__cublas *cublas, sl__cuda_product *product,
     times = times < TIMES_MAX ? times : TIMES_MAX;
     for (int r = 0; r < rounds; r++) {
         for (int i = 0; i < count; i++) {
-            float ms = best[i] < FAILS
-                           ? time_in_graph(cublas, product, b, &found[i], times)
-                           : FAILS;
-            if (r == 0 || ms < best[i])
-                best[i] = ms;
+            if (once[i] == FAILS)
+                continue;
+            float ms = time_in_graph(cublas, product, b, &found[i], times);
+            best[i] = ms < best[i] ? ms : best[i];
         }
     }
-    for (int i = 1; i < count; i++) {
-        if (best[i] < best[which])
-            which = i;
-    }
-    return best[which] < FAILS ? which : -1;
+    int which = least_of(best, count);
+    if (best[which] == FAILS)
+        which = least_of(once, count);
+    return once[which] < FAILS ? which : -1;
 }
 
 /* The first candidate that runs: the library proposes some that do not. */
@@ -392,23 +411,25 @@ static bool compares(const sl__cuda_product *product)
     return tunes() && product->multiplies > small;
 }
 
-/* The library's proposals with so much workspace; returns how many. */
-static int propose(const sl__cublas *cublas, sl__cuda_product *product,
-                   uint64_t workspace, int most,
-                   cublasLtMatmulHeuristicResult_t *out)
+/* Adds the library's proposals with at most so much workspace to a list of
+ * them; none is no failure. */
+static sl_status propose(const sl__cublas *cublas, sl__cuda_product *product,
+                         uint64_t workspace, int most,
+                         cublasLtMatmulHeuristicResult_t *list, int *count)
 {
     cublasLtMatmulPreferenceOpaque_t preference;
-    /* Parts of a sum are added in f32. In place they would be added in the order
-     * in which blocks happen to end. */
+    /* Parts of a sum are added in f32. In place they would be added in the
+     * order in which blocks happen to end. */
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    int count = 0;
-    if (cublas->f.init_preference(&preference, sizeof preference))
-        return 0;
+    int added = 0;
+    SL__TRY(sl__cublas_check(
+        cublas->f.init_preference(&preference, sizeof preference),
+        "a preference"));
     cublas->f.set_preference(&preference,
                              CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                              &workspace, sizeof workspace);
@@ -419,27 +440,29 @@ static int propose(const sl__cublas *cublas, sl__cuda_product *product,
         cublas->f.set_preference(&preference, alignments[i],
                                  &product->alignment[i < 3 ? i : 2],
                                  sizeof *product->alignment);
-    return cublas->f.candidates(cublas->handle, &product->description,
-                                &product->a, &product->b, &product->d,
-                                &product->d, &preference, most, out, &count)
-               ? 0
-               : count;
+    if (!cublas->f.candidates(
+            cublas->handle, &product->description, &product->a, &product->b,
+            &product->d, &product->d, &preference, most, list + *count, &added))
+        *count += added;
+    return SL_OK;
 }
 
-/* Those without workspace have none to clear first. */
+/* Also asks for algorithms without workspace: they have no counters in it to
+ * clear before they start. */
 static sl_status choose(sl__gpu *gpu, const sl__cublas *cublas,
                         sl__cuda_product *product, sl__choice *out,
                         bool *out_compared)
 {
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     bench b = {0};
-    int which = 0;
-    int count = propose(cublas, product, WORKSPACE_MAX, WITH_WORKSPACE, found);
+    int count = 0, which = 0;
+    SL__TRY(
+        propose(cublas, product, WORKSPACE_MAX, WITH_WORKSPACE, found, &count));
     product->fits = false;
     if (count == 0)
         return SL_OK;
     if (compares(product))
-        count += propose(cublas, product, 0, CANDIDATES - count, found + count);
+        SL__TRY(propose(cublas, product, 0, CANDIDATES - count, found, &count));
     SL__TRY(sl__gpu_enter(gpu));
     sl_status status = open_bench(cublas, product, &b);
     *out_compared = !status && tunes();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Attention and its gradient: in bf16 by cuDNN, unless every run shall have the
- * same bits or there is little of it; else on tensor cores for heads of up to 64,
- * else by plain kernels. All save the same, so any may follow any. */
+ * same bits or there is little of it; else on tensor cores for heads of up to
+ * 64, else by plain kernels. All save the same, so any may follow any. */
 #include "tensor/backends/cuda/cudnn.h"
 
 #include "base/memory.h"
@@ -22,8 +22,8 @@ typedef struct attention {
     const sl__cudnn_plan *plan; /* cuDNN's; or NULL */
 } attention;
 
-/* Parts of the scratch of cuDNN's backward: sums of dq, then dy . out, then what
- * it asks for. */
+/* Parts of the scratch of cuDNN's backward: sums of dq, then dy . out, then
+ * what it asks for. */
 static int64_t sums_bytes(const attention_params *a)
 {
     return sl__aligned(a->batch * a->heads * a->length * a->size *

@@ -451,8 +451,8 @@ static sl_status launch_rows(const sl__cuda_stream *stream, bool by_warp,
                            (rows + WARPS - 1) / WARPS, 1, 32 * WARPS, params);
 }
 
-/* Where the weight of a norm is among the operands, and how many results there
- * are before it: behind a sum that is computed first, or not. */
+/* Where the weight of a norm is among its operands. An ADD_NORM has one operand
+ * more before it, and its sum before the other results. */
 static int norm_weight(const sl__kernel *kernel)
 {
     return kernel->node->op == SL__ADD_NORM ? 2 : 1;

@@ -233,8 +233,8 @@ sl_status sl__gpu_open(int number, sl__gpu **out)
     return status;
 }
 
-/* What can be said of a GPU without opening it, and its free memory if it can be
- * opened. */
+/* What can be said of a GPU without opening it, and its free memory if it can
+ * be opened. */
 static sl_status describe_gpu(int number, sl_device *out)
 {
     CUdevice device;
@@ -316,8 +316,8 @@ static sl_status wait(sl__stream *stream, const sl__event *event)
     return SL_OK;
 }
 
-/* The two clocks drift apart, so they are compared again now and then; not while
- * `set_clock` itself waits. */
+/* The two clocks drift apart, so they are compared again now and then; not
+ * while `set_clock` itself waits. */
 static sl_status finish(sl__stream *stream)
 {
     const double often_s = 20;

@@ -161,11 +161,11 @@ static uint32_t alignment_of(const sl_tensor *tensor, sl_dtype dtype)
     return (uint32_t)(at & -at);
 }
 
-/* Multiprocessors for a product; 0: all. In backward a small product and a weight
- * gradient of few rows run beside each other, and a block that has found a
- * multiprocessor keeps it. The gradient waits for memory (its result is read and
- * written), so a quarter of the GPU does; the product, of a few microseconds on
- * half of it, finds the rest. */
+/* Multiprocessors for a product; 0: all. In backward a small product and a
+ * weight gradient of few rows run beside each other, and a block that has found
+ * a multiprocessor keeps it. The gradient waits for memory (its result is read
+ * and written), so a quarter of the GPU does; the product, of a few
+ * microseconds on half of it, finds the rest. */
 static int processors_for(const sl__gpu *gpu, const sl__kernel *kernel,
                           const sl__cuda_product *lt)
 {

@@ -100,8 +100,8 @@ static sl__cuda_stream *find_side(sl__cuda_stream *own, int index,
     return found;
 }
 
-/* Threads of other ranks ask, too, and one that asks may hold the GPU's lock: so
- * none is opened while `opening` is held. */
+/* Threads of other ranks ask, too, and one that asks may hold the GPU's lock:
+ * so none is opened while `opening` is held. */
 static sl_status side(sl__stream *stream, int which, sl__stream **out)
 {
     int index =

@@ -172,10 +172,10 @@ static sl_status KERNEL(norm_rows)(const sl__kernel *kernel, const REAL *x,
 
 static sl_status KERNEL(layer_norm)(ARGS)
 {
-    int results = kernel->operand_count;
+    int result = kernel->operand_count;
     (void)run;
-    return KERNEL(norm_rows)(kernel, p[0], p[1], results == 3 ? p[2] : NULL,
-                             p[results], p[results + 1]);
+    return KERNEL(norm_rows)(kernel, p[0], p[1], result == 3 ? p[2] : NULL,
+                             p[result], p[result + 1]);
 }
 
 static sl_status KERNEL(rms_norm)(ARGS)
@@ -187,9 +187,9 @@ static sl_status KERNEL(rms_norm)(ARGS)
  * stored, which may be as bf16, is normed. */
 static sl_status KERNEL(add_norm)(ARGS)
 {
-    int results = kernel->operand_count;
+    int result = kernel->operand_count;
     const REAL *a = p[0], *b = p[1];
-    REAL *x = p[results];
+    REAL *x = p[result];
     bool rounds = kernel->node->results[0]->dtype == SL_BF16;
     int64_t count = sl__arg_count(&kernel->args[0]);
     (void)run;
@@ -198,8 +198,8 @@ static sl_status KERNEL(add_norm)(ARGS)
         if (rounds)
             x[i] = sl__from_bf16(sl__to_bf16((float)x[i]));
     }
-    return KERNEL(norm_rows)(kernel, x, p[2], results == 4 ? p[3] : NULL,
-                             p[results + 1], p[results + 2]);
+    return KERNEL(norm_rows)(kernel, x, p[2], result == 4 ? p[3] : NULL,
+                             p[result + 1], p[result + 2]);
 }
 
 /* dy, x (R, C), weight (C), saved (R, 2) [, further (R, C)] -> dx (R, C). With

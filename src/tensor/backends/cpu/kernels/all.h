@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The vector kernels, included once per instruction set and type of elements:
- * VECTOR(name) makes a name for it. ref/kernels.h specifies what each computes; here it is done
- * LANES elements at a time, on the run's threads. sl__vector_accepts has
- * checked the geometry. */
+ * VECTOR(name) makes a name for it. ref/kernels.h specifies what each computes;
+ * here it is done LANES elements at a time, on the run's threads.
+ * sl__vector_accepts has checked the geometry. */
 #include "tensor/backends/cpu/kernels/vector.h"
 
 #include "tensor/backends/cpu/cpu.h"

@@ -157,8 +157,8 @@ INLINE void store_totals(float *out, const double *totals, int64_t n,
     }
 }
 
-/* Columns from..to of the gradients of a norm's weight and bias. Threads divide the
- * columns, counted in vectors. */
+/* Columns from..to of the gradients of a norm's weight and bias. Threads divide
+ * the columns, counted in vectors. */
 static void norm_weight_grad_part(void *data, int worker, int64_t from,
                                   int64_t to)
 {

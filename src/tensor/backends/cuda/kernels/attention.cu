@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Causal attention of any dtype and size, a block for each query or key. What
- * the others do not take comes here. Nothing of (length, length) is kept: scores
- * are computed again where they are needed.
+ * the others do not take comes here. Nothing of (length, length) is kept:
+ * scores are computed again where they are needed.
  *
  * In bf16, all kernels save the log of the sum of exponentials of each row, so
  * that any may follow any; else the largest score and 1 / sum. */

@@ -118,7 +118,7 @@ __device__ __forceinline__ void put8(void *data, int dtype, int64_t i,
     to[1] = make_float4(v.at[4], v.at[5], v.at[6], v.at[7]);
 }
 
-/* As they are when they have been stored. */
+/* Rounds as storing them would. */
 __device__ __forceinline__ void round8(int dtype, eight &v)
 {
     if (dtype != DT_BF16)

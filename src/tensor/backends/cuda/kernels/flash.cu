@@ -2,8 +2,8 @@
  *
  * Causal attention in bf16 on tensor cores, for heads of up to 64: tiles of 64
  * queries and 64 keys, a warp for each 16 rows of a tile. Scores stay in
- * registers, and are computed again in backward: once by query, for dq, and once
- * by key, for dk and dv, so that every sum has one order. */
+ * registers, and are computed again in backward: once by query, for dq, and
+ * once by key, for dk and dv, so that every sum has one order. */
 #include "device.cuh"
 
 enum {
@@ -28,8 +28,8 @@ __device__ __forceinline__ uint32_t shared_address(const void *memory)
     return (uint32_t)__cvta_generic_to_shared(memory);
 }
 
-/* Copies rows of a head from row `first` on; what is beyond is 0. By the warps of
- * a group. */
+/* Copies rows of a head from row `first` on; what is beyond is 0. By the warps
+ * of a group. */
 __device__ __forceinline__ void load_tile(uint32_t tile,
                                           const __nv_bfloat16 *head,
                                           int64_t stride, int first, int length,
@@ -83,8 +83,8 @@ __device__ __forceinline__ four load_four_turned(uint32_t address)
     return out;
 }
 
-/* 16 rows from `row` on and 16 columns from 16 * step on, as the left operand of
- * a product. */
+/* 16 rows from `row` on and 16 columns from 16 * step on, as the left operand
+ * of a product. */
 __device__ __forceinline__ four left_of(uint32_t tile, int row, int step)
 {
     int lane = threadIdx.x % 32;
@@ -657,8 +657,8 @@ KERNEL_OF(THREADS, flash_key, attention_params)
     by_key<1, false>(p, blockIdx.x, shared);
 }
 
-/* Both at once, where there are too few tiles to fill the GPU: keys by the second
- * half of the blocks, which have two groups each. */
+/* Both at once, where there are too few tiles to fill the GPU: keys by the
+ * second half of the blocks, which have two groups each. */
 KERNEL_OF(2 * THREADS, flash_both, attention_params)
 {
     __shared__ shared_tiles shared;

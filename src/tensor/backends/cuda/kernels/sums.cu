@@ -179,8 +179,8 @@ KERNEL(columns_eights_norm, columns_params)
     sum_eights<true>(p);
 }
 
-/* Blocks of 32 x 8 threads, a row of blocks for each sum: each of the eight sums
- * every eighth part. */
+/* Blocks of 32 x 8 threads, a row of blocks for each sum: each of the eight
+ * sums every eighth part. */
 KERNEL(columns_end, columns_params)
 {
     __shared__ float sums[8][32 + 1];
