@@ -11,17 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define SANITIZED true
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SANITIZED true
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED false
-#endif
-
 /* Bytes that the process has in memory. */
 static int64_t resident(void)
 {
@@ -189,7 +178,7 @@ static void a_run_takes_what_is_planned(void **state)
     static const int ranks[] = {1, 2, 4};
     bool all = getenv("SLUICE_ALL") != NULL;
     int number = 0, wrong = 0;
-    if (SANITIZED)
+    if (TEST_IS_SANITIZED)
         skip(); /* Its own memory is the larger part. */
     const sl_generator *generator;
     for (size_t s = 0; (generator = sl_generator_at(s)); s++) {
@@ -347,7 +336,7 @@ static sl_status run_in_parts(sl_comm *comm, void *context)
                          (long long)bytes.planned, (long long)bytes.measured);
     if (!status && !(bytes.held < bytes.planned))
         status = sl_fail(SL_EINVAL, "nothing was given back");
-    if (!status && sl_comm_rank(comm) == 0 && !SANITIZED &&
+    if (!status && sl_comm_rank(comm) == 0 && !TEST_IS_SANITIZED &&
         !is_near((int64_t)held, grown))
         status = sl_fail(SL_EINVAL, "%.0f held, the process grew by %lld", held,
                          (long long)grown);

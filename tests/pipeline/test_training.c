@@ -175,6 +175,12 @@ static sl_status train_rank(sl_comm *comm, void *context)
     return status;
 }
 
+/* Under a sanitizer every second model, another one in each precision. */
+static bool is_left_out(int golden, sl_dtype precision)
+{
+    return TEST_IS_SANITIZED && golden % 2 == (precision == SL_BF16);
+}
+
 static void train_everywhere(int golden, sl_dtype precision, int *runs)
 {
     /* The loss of each step, relative. */
@@ -214,18 +220,22 @@ static void goldens_train_as_in_pytorch(void **state)
 {
     (void)state;
     int runs = 0;
-    for (int g = 0; g < GOLDEN_MODELS; g++)
-        train_everywhere(g, SL_F32, &runs);
-    assert_true(runs > 60);
+    for (int g = 0; g < GOLDEN_MODELS; g++) {
+        if (!is_left_out(g, SL_F32))
+            train_everywhere(g, SL_F32, &runs);
+    }
+    assert_true(runs > (TEST_IS_SANITIZED ? 20 : 60));
 }
 
 static void goldens_train_in_bf16(void **state)
 {
     (void)state;
     int runs = 0;
-    for (int g = 0; g < GOLDEN_MODELS; g++)
-        train_everywhere(g, SL_BF16, &runs);
-    assert_true(runs > 60);
+    for (int g = 0; g < GOLDEN_MODELS; g++) {
+        if (!is_left_out(g, SL_BF16))
+            train_everywhere(g, SL_BF16, &runs);
+    }
+    assert_true(runs > (TEST_IS_SANITIZED ? 20 : 60));
 }
 
 static void rates_go_up_and_down(void **state)

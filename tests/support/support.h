@@ -67,6 +67,20 @@ bool test_make_folder(char out[TEST_FOLDER_MAX]);
 /* Removes such a folder with everything in it. */
 void test_remove_folder(const char *folder);
 
+/* Whether this runs under AddressSanitizer, which takes several times as long:
+ * what compares numbers by the hundred does so with fewer there, on the same
+ * code. */
+#if defined(__SANITIZE_ADDRESS__)
+#define TEST_IS_SANITIZED true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TEST_IS_SANITIZED true
+#endif
+#endif
+#ifndef TEST_IS_SANITIZED
+#define TEST_IS_SANITIZED false
+#endif
+
 /* The first 16 hex digits of the SHA-256 of a schedule's CSV. */
 void test_hash(const sl_schedule *schedule, char out[17]);
 void test_sha256(const void *data, size_t length, uint8_t digest[32]);
