@@ -349,6 +349,34 @@ static void ports_convert(void **state)
     sl_graph_destroy(graph);
 }
 
+/* An update keeps packed weights only where all of them are casts, which it has
+ * written, and were up to date before it. */
+static void updates_keep_casts_packed(void **state)
+{
+    (void)state;
+    sl_graph *graph = make_blocks(SL_BF16, SL_NO_GRADIENT, false);
+    test_stage s = test_compile(graph, NULL, 1);
+    const sl__packs *packs = &s.stage->packs;
+    test_fill_all(&s, 1, 0, 1);
+    for (int casts = 0; casts <= (int)packs->count; casts++) {
+        bool all = casts == (int)packs->count;
+        for (size_t i = 0; i < packs->count; i++)
+            packs->data[i]->is_cast = (int)i < casts;
+        test_run(&s, "F", 0);
+        assert_false(sl__memory_needs_packing(s.memory));
+        sl__memory_mark_updated(s.memory);
+        assert_int_equal(sl__memory_needs_packing(s.memory), !all);
+        sl__memory_mark_written(s.memory);
+        sl__memory_mark_updated(s.memory);
+        assert_true(sl__memory_needs_packing(s.memory));
+    }
+    assert_true(packs->count > 1);
+    for (size_t i = 0; i < packs->count; i++)
+        packs->data[i]->is_cast = false;
+    test_release(&s);
+    sl_graph_destroy(graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -360,6 +388,7 @@ int main(void)
         cmocka_unit_test(bytes_are_half),
         cmocka_unit_test(casts_are_to_the_nearest),
         cmocka_unit_test(ports_convert),
+        cmocka_unit_test(updates_keep_casts_packed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
